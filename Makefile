@@ -74,7 +74,7 @@ test-all: $(VENV)/.dev  ## those, the whole matrix of crashes, and all that star
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real and not hypervisor" $(ARGS)
 
 test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement and Cinder, installed from PyPI once for this machine
-	@$(BIN)/python -m moorage.testing.peers.install
+	@$(BIN)/python -m moorage.testing.real_services.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
@@ -117,7 +117,7 @@ fuzz: $(VENV)/.dev  ## malformed requests to all listeners and messages to all t
 	@$(BIN)/python -m moorage.testing.fuzz $(ARGS)
 
 revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"
-	@$(BIN)/python -m moorage.testing.revise $(TREE) "$(SAYS)"
+	@$(BIN)/python -m moorage.testing.draft_revision $(TREE) "$(SAYS)"
 
 bless: $(VENV)/.dev  ## accept new golden files after reading the diff
 	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real and not hypervisor" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden

@@ -9,8 +9,8 @@ import hypothesis
 import pytest
 
 from moorage.sql import Database, open_database
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.postgres import Server, find_binaries, start_postgres
-from moorage.testing.set import TrialSet
 
 _numbers = itertools.count(1)
 

@@ -15,18 +15,18 @@ import msgspec
 import pytest
 
 import moorage
-import moorage.api.past
+import moorage.api.version_changes
 import moorage.conductor.reconcilers
 from moorage.__main__ import COMMANDS
-from moorage.api.past import CHANGES
-from moorage.api.problems import STATUS
-from moorage.api.table import TABLE
+from moorage.api.http_errors import STATUS
+from moorage.api.route_table import TABLE
+from moorage.api.version_changes import CHANGES
 from moorage.main.config import Config
-from moorage.main.trees import CELL, PLACEMENT, REGION
+from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.model.server import MAY_BECOME, VmState
-from moorage.operations.all import SAGAS
-from moorage.operations.notifications.stories import STORIES, UNTOLD
+from moorage.operations.notifications.event_map import STORIES, UNTOLD
+from moorage.operations.registry import SAGAS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "moorage"
@@ -43,7 +43,7 @@ OPEN_ROUTES = {
 }
 """Routes that ask no policy rule, and why."""
 OPEN_MODULES = {
-    "moorage.api.gone": "says that something is gone, or not built, whoever asks",
+    "moorage.api.removed_routes": "says that something is gone, or not built, whoever asks",
     "moorage.api.compute.extensions": "documents without data of anybody",
     "moorage.api.compute.images": "passed on with the user's token: the image service's policy is asked, as in Nova",
     "moorage.api.compute.image_metadata": "the same",
@@ -96,7 +96,7 @@ def test_every_command_has_an_entry() -> None:
 
 def test_every_saga_is_proved() -> None:
     """The proof's plots are keyed by saga; and the plan of each, its steps in order, was agreed."""
-    proof = importlib.util.find_spec("test_operations_proof")
+    proof = importlib.util.find_spec("tests.sagas.test_operations_proof")
     text = Path(proof.origin if proof and proof.origin else ROOT / "tests/sagas/test_operations_proof.py").read_text()
     keys = {
         key.value
@@ -116,7 +116,7 @@ def test_every_step_has_an_undo_or_says_why_not() -> None:
 
 
 def test_every_saga_is_told_to_others_or_says_why_not() -> None:
-    """Its entry is in operations/notifications/stories.py; and there is one way to accept an operation, which tells of it."""
+    """Its entry is in operations/notifications/event_map.py; and there is one way to accept an operation, which tells of it."""
     assert {name.partition("/")[0] for name in SAGAS} == STORIES.keys() | UNTOLD.keys()
     accepting = [
         path.name for path in (SOURCE / "operations").rglob("*.py") if "operations.accept(" in path.read_text()
@@ -205,7 +205,7 @@ def test_every_change_has_an_exchange() -> None:
     shown = {path.stem for path in (ROOT / "tests/golden/exchanges").glob("*.json")}
     missing = {
         f"{kind}{at[0]}.{at[1]:03}"
-        for module in pkgutil.iter_modules(moorage.api.past.__path__)
+        for module in pkgutil.iter_modules(moorage.api.version_changes.__path__)
         for at in [tuple(int(part) for part in module.name[1:].split("_")[:2])]
         for kind in ["servers-" if module.name.endswith("_servers") else ""]
         if at not in elsewhere

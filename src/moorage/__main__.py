@@ -13,13 +13,16 @@ COMMANDS = {
     "conductor": ("moorage.main.roles", "tells the operations, as a process of its own"),
     "agent": ("moorage.main.roles", "one host, as a process of its own"),
     "placement": (
-        "moorage.main.placement_alone",
+        "moorage.main.placement_role",
         "the Placement API alone, at the root path, with a database of its own",
     ),
     "console": ("moorage.main.roles", "carries consoles between browsers and hosts, as a process of its own"),
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
-    "set": ("moorage.testing.set", "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents"),
+    "set": (
+        "moorage.testing.local_cluster",
+        "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents",
+    ),
     "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),
     "explain": ("moorage.cli.explain", "why a server is where it is, or nowhere"),
     "host": (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from moorage.operations.doors import CellDatabases
+from moorage.operations.server_service import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
+from moorage.testing.compute_app import MEMBER, Client, front_desk
 from moorage.testing.consoles import PaperConsoles
-from moorage.testing.frontdesk import MEMBER, Client, front_desk
-from moorage.testing.servers import IMAGE, NETWORK, OrderBook, a_server, keep
+from moorage.testing.fake_server_service import IMAGE, NETWORK, OrderBook, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 
@@ -32,7 +32,7 @@ class Servers(Client):
         return await self.ask("POST", "/servers", {"server": {**WANTED, **fields}}, at=at, by=by)
 
     async def keep(self, *servers: Any) -> None:
-        await keep(self.desk.region, self.cell, *servers)
+        await keep(self.context.region, self.cell, *servers)
 
     async def shown(self, at: str = "latest", by: Any = MEMBER, number: int = 1) -> Any:
         answer = await self.get(f"/servers/{a_server(number).id}", at=at, by=by)
@@ -52,10 +52,10 @@ async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
     cell = await open_database(f"sqlite:///{tmp_path}/cell1.db", name="cell1", durability="process")
     await cell.create(cell_metadata)
     async with front_desk(tmp_path, cells=CellDatabases({"cell1": cell})) as client:
-        found = Servers(client.desk, client.http)
-        found.book = OrderBook(client.desk.region)
+        found = Servers(client.context, client.http)
+        found.book = OrderBook(client.context.region)
         found.cell = cell
-        client.desk.operations = found.book
-        client.desk.nouns["consoles"] = PaperConsoles()
+        client.context.operations = found.book
+        client.context.nouns["consoles"] = PaperConsoles()
         yield found
     await cell.close()

@@ -13,13 +13,13 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from access_matrix import HERS, PERSONAS
+from tests.helpers.access_matrix import HERS, PERSONAS
 
 from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
 from moorage.embedded.image.app import make_image
 from moorage.embedded.image.routes import ROUTES as IMAGE_ROUTES
 from moorage.embedded.network.app import make_network
-from moorage.embedded.network.nouns import BY_PATH
+from moorage.embedded.network.resources import BY_PATH
 from moorage.embedded.network.routes import (
     _ACTIONS as ACTIONS,  # pyright: ignore[reportPrivateUsage]
 )
@@ -28,13 +28,13 @@ from moorage.embedded.network.routes import (
 )
 from moorage.embedded.volume.app import make_volume
 from moorage.embedded.volume.routes import ROUTES as VOLUME_ROUTES
-from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated
+from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage.testing.frontdesk import token
+from moorage.testing.compute_app import token
 
 AN_ID = "0f0e0d0c-0000-4000-8000-000000000001"
-NOBODY = Asker("1" * 32)
+NOBODY = Principal("1" * 32)
 BODIES: dict[str, Any] = {
     "images": {"name": "i", "container_format": "bare", "disk_format": "raw"},
     "volumes": {"volume": {"size": 1}},
@@ -68,9 +68,9 @@ ROUTES = {
 }
 
 
-async def validate(sent: str) -> Asker:
+async def validate(sent: str) -> Principal:
     try:
-        return msgspec.json.decode(sent, type=Asker)
+        return msgspec.json.decode(sent, type=Principal)
     except msgspec.DecodeError as failure:
         raise Unauthenticated("no such token") from failure
 
@@ -104,7 +104,7 @@ def body_of(method: str, path: str) -> Any:
     return BODIES.get(known, {noun: {"name": "x"}})
 
 
-async def ask(http: httpx.AsyncClient, method: str, path: str, by: Asker | None) -> tuple[int, str]:
+async def ask(http: httpx.AsyncClient, method: str, path: str, by: Principal | None) -> tuple[int, str]:
     headers = {} if by is None else {"X-Auth-Token": token(by)}
     answer = await http.request(method, path, json=body_of(method, path), headers=headers)
     return answer.status_code, MOVING.sub("-", answer.text)

@@ -9,25 +9,25 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from access_matrix import HERS, PERSONAS, YES, Table, nova, placement
-from route_bodies import AN_ID, body_of, newest
+from tests.helpers.access_matrix import HERS, PERSONAS, YES, Table, nova, placement
+from tests.helpers.route_bodies import AN_ID, body_of, newest
 
 from moorage.api.placement.app import ROUTES as PLACEMENT_ROUTES
 from moorage.api.placement.app import make_placement_app
+from moorage.api.route_table import TABLE
 from moorage.api.routes import Route
-from moorage.api.table import TABLE
-from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database
 from moorage.store.region import operations
 from moorage.store.region.placement import placement_metadata
-from moorage.testing.frontdesk import MEMBER, token
-from moorage.testing.servers import IMAGE, a_server
+from moorage.testing.compute_app import MEMBER, token
+from moorage.testing.fake_server_service import IMAGE, a_server
 
 OPERATION = OperationId("op-1")
 COMPUTE = Table("compute.txt", nova())
@@ -88,7 +88,7 @@ class Out:
         return out
 
 
-async def ask(servers: Any, route: Route, path: str, by: Asker | None) -> httpx.Response:
+async def ask(servers: Any, route: Route, path: str, by: Principal | None) -> httpx.Response:
     answer: httpx.Response = await servers.ask(route.method, path, body_of(route), at=str(newest(route)), by=by)
     return answer
 
@@ -116,7 +116,7 @@ def outcome(answer: httpx.Response, hidden: bool) -> str:
 async def test_compute_answers_as_the_matrix_has_it(servers: Any) -> None:
     """Whoever is let through may fail of something else: the table says only who is refused, and how."""
     for room in ("network", "image", "volume", "identity"):
-        setattr(servers.desk, room, Out())
+        setattr(servers.context, room, Out())
     servers.book.preview = Out
     servers.book.balance_plan = Out().balance_plan
     await keep_operation(servers)
@@ -140,7 +140,7 @@ async def keep_operation(servers: Any) -> None:
     accepted = Accepted(
         OPERATION, "boot/1", ServerId(AN_ID), HERS, MEMBER.user, ConductorId("c1"), b"{}", b"", 0, created_at=1
     )
-    await servers.desk.region.write(lambda tx: operations.accept(tx, [accepted]))
+    await servers.context.region.write(lambda tx: operations.accept(tx, [accepted]))
 
 
 async def a_group(servers: Any) -> str:
@@ -155,9 +155,9 @@ async def a_group(servers: Any) -> str:
 
 @pytest.fixture
 async def claims(database: Database) -> AsyncIterator[httpx.AsyncClient]:
-    async def authenticate(headers: Mapping[str, str]) -> Asker:
+    async def authenticate(headers: Mapping[str, str]) -> Principal:
         try:
-            return msgspec.json.decode(headers.get("x-auth-token", ""), type=Asker)
+            return msgspec.json.decode(headers.get("x-auth-token", ""), type=Principal)
         except msgspec.DecodeError as failure:
             raise Unauthenticated("Authentication required") from failure
 
@@ -175,10 +175,10 @@ async def test_placement_answers_as_the_matrix_has_it(claims: httpx.AsyncClient)
     for path, entries in PLACEMENT_ROUTES.items():
         for method, entry in entries.items():
             for persona, wanted in PLACEMENT.outcomes[f"{method} {path}"].items():
-                asker = PERSONAS[persona]
+                principal = PERSONAS[persona]
                 sent = {"OpenStack-API-Version": "placement 1.39"}
-                if asker is not None:
-                    sent["X-Auth-Token"] = token(asker)
+                if principal is not None:
+                    sent["X-Auth-Token"] = token(principal)
                 answer = await claims.request(
                     method,
                     re.sub(r"\{\w+\}", AN_ID, path),

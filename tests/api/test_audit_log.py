@@ -13,22 +13,22 @@ from typing import Any
 
 import httpx
 import pytest
-from access_matrix import PERSONAS
+from tests.helpers.access_matrix import PERSONAS
 from typing_extensions import override
 
 from moorage.api.audit_log import cadf
-from moorage.api.audit_log.book import AuditBook, FileSink, LogSink, OutboxSink
-from moorage.api.audit_log.facts import Facts, action_of, login_in, path_of, target_of
-from moorage.api.audit_log.listener import Listener
+from moorage.api.audit_log.middleware import Listener
+from moorage.api.audit_log.request_facts import Facts, action_of, login_in, path_of, target_of
+from moorage.api.audit_log.writer import AuditBook, FileSink, LogSink, OutboxSink
 from moorage.conductor.reconcilers.notifications import Notifications
-from moorage.model.audited import Audited
+from moorage.model.audit_event import Audited
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
-from moorage.model.heard import heard
+from moorage.model.request_identity import heard
 from moorage.operations.notifications.messages import Wording
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.frontdesk import MEMBER, token
-from moorage.testing.servers import a_server
+from moorage.testing.compute_app import MEMBER, token
+from moorage.testing.fake_server_service import a_server
 
 ID = str(a_server().id)
 EVENT_TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"
@@ -65,27 +65,27 @@ async def listening(
 
 
 @pytest.fixture
-def desk(servers: Any) -> Any:
+def context(servers: Any) -> Any:
     """The front desk of a cloud with a server, whose validation of tokens tells who was heard."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         sent = dict(scope["headers"]).get(b"x-auth-token", b"").decode()
-        for asker in PERSONAS.values():
-            if asker is not None and sent == token(asker):
-                heard(asker)
+        for principal in PERSONAS.values():
+            if principal is not None and sent == token(principal):
+                heard(principal)
         await servers.http._transport.app(scope, receive, send)
 
     return app
 
 
-async def test_a_change_is_written_in_the_form_of_cadf(servers: Any, desk: Any) -> None:
+async def test_a_change_is_written_in_the_form_of_cadf(servers: Any, context: Any) -> None:
     await servers.keep(a_server())
     headers = {
         "X-Auth-Token": token(MEMBER_PERSONA),
         "User-Agent": "a test",
         "X-Openstack-Request-Id": "req-11111111-0000-4000-8000-000000000000",
     }
-    async with listening(desk) as (http, kept):
+    async with listening(context) as (http, kept):
         answer = await http.post(f"/v2.1/servers/{ID}/action", json={"lock": None}, headers=headers)
         assert answer.status_code == 202, answer.text
     (event,), (payload,) = kept.events, kept.payloads()
@@ -108,7 +108,7 @@ async def test_a_change_is_written_in_the_form_of_cadf(servers: Any, desk: Any) 
 MEMBER_PERSONA = PERSONAS["member"] or MEMBER
 
 
-async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any, desk: Any) -> None:
+async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any, context: Any) -> None:
     await servers.keep(a_server())
     asks = [
         ("GET", "/v2.1/servers", MEMBER_PERSONA),
@@ -119,7 +119,7 @@ async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any
         (False, [("read/list", "failure", "403"), ("read/list", "failure", "401")]),
         (True, [("read/list", "success", "200"), ("read/list", "failure", "403"), ("read/list", "failure", "401")]),
     ):
-        async with listening(desk, reads=reads) as (http, kept):
+        async with listening(context, reads=reads) as (http, kept):
             for method, path, by in asks:
                 await http.request(method, path, headers={} if by is None else {"X-Auth-Token": token(by)})
             await http.get("/healthcheck")
@@ -128,8 +128,8 @@ async def test_refusals_are_written_and_reads_where_they_are_wanted(servers: Any
             assert kept.payloads()[-1]["initiator"]["identity_status"] == "Invalid"
 
 
-async def test_a_request_may_be_told_before_its_answer(desk: Any) -> None:
-    async with listening(desk, requests=True) as (http, kept):
+async def test_a_request_may_be_told_before_its_answer(context: Any) -> None:
+    async with listening(context, requests=True) as (http, kept):
         await http.delete(f"/v2.1/servers/{ID}", headers={"X-Auth-Token": token(MEMBER_PERSONA)})
     assert [each.event_type for each in kept.events] == ["audit.http.request", "audit.http.response"]
     first, last = kept.payloads()
@@ -288,7 +288,7 @@ class Sent:
 
 
 async def test_the_outbox_takes_many_with_one_commit_and_they_are_sent(servers: Any, monkeypatch: Any) -> None:
-    region, clock = servers.desk.region, SystemClock()
+    region, clock = servers.context.region, SystemClock()
     sink = OutboxSink(region, clock)
     for number in range(700):
         sink.take(an_event(number + 1))

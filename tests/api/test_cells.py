@@ -12,7 +12,7 @@ from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport, report_host
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
 
 
 class Desk(Client):
@@ -23,12 +23,12 @@ class Desk(Client):
 async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
     """Two cells, of which the first has a host; the region remembers a third."""
     async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
-        found = Desk(client.desk, client.http)
+        found = Desk(client.context, client.http)
         found.cells = cells
         report = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})
-        await client.desk.region.write(lambda tx: report_host(tx, report))
-        await client.desk.region.write(identity.make)
-        await client.desk.region.write(lambda tx: identity.remember(tx, {CellId("old"): KnownCell("u-old", 1)}))
+        await client.context.region.write(lambda tx: report_host(tx, report))
+        await client.context.region.write(identity.make)
+        await client.context.region.write(lambda tx: identity.remember(tx, {CellId("old"): KnownCell("u-old", 1)}))
         yield found
 
 
@@ -81,13 +81,13 @@ async def test_an_empty_cell_is_forgotten(cloud: Desk) -> None:
     assert set(await listed(cloud)) == {"cell1", "cell2"}
 
 
-@pytest.mark.parametrize("asker", [MEMBER, READER], ids=["member", "reader"])
-async def test_only_administrators_do_so(cloud: Desk, asker: Any) -> None:
+@pytest.mark.parametrize("principal", [MEMBER, READER], ids=["member", "reader"])
+async def test_only_administrators_do_so(cloud: Desk, principal: Any) -> None:
     for method, path, body in (
         ("GET", "/ext/cells", None),
         ("GET", "/ext/cells/cell1", None),
         ("PUT", "/ext/cells/cell1", {"cell": {"disabled": True}}),
         ("DELETE", "/ext/cells/old", None),
     ):
-        assert (await cloud.ask(method, path, body, by=asker)).status_code == 403
+        assert (await cloud.ask(method, path, body, by=principal)).status_code == 403
     assert (await listed(cloud))["cell1"]["disabled"] is False

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedded_network import Cloud as NetworkCloud
-from embedded_network import cloud as network
-from test_embedded_identity_people import Cloud as IdentityCloud
-from test_embedded_identity_people import cloud as identity
+from tests.api.test_embedded_identity_people import Cloud as IdentityCloud
+from tests.api.test_embedded_identity_people import cloud as identity
+from tests.helpers.embedded_network_cloud import Cloud as NetworkCloud
+from tests.helpers.embedded_network_cloud import cloud as network
 
-from moorage.testing.imagedesk import Cloud as ImageCloud
-from moorage.testing.imagedesk import image_desk
+from moorage.testing.image_app import Cloud as ImageCloud
+from moorage.testing.image_app import image_desk
 
 __all__ = ["identity", "network"]
 

@@ -1,6 +1,6 @@
 """The embedded identity service: pairs of access key and secret (OS-EC2), and policies."""
 
-from test_embedded_identity_people import Cloud, cloud, with_password
+from tests.api.test_embedded_identity_people import Cloud, cloud, with_password
 
 __all__ = ["cloud"]
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from test_embedded_identity_people import Cloud, cloud, with_password
+from tests.api.test_embedded_identity_people import Cloud, cloud, with_password
 
 from moorage.embedded.identity import endpoint_filter
 

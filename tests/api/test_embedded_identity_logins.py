@@ -11,7 +11,7 @@ import bcrypt
 import httpx
 import pytest
 import sqlalchemy as sa
-from test_embedded_identity_tokens import FIRST, Clock, Cloud, on
+from tests.api.test_embedded_identity_tokens import FIRST, Clock, Cloud, on
 
 from moorage.embedded.identity import passwords, store
 from moorage.embedded.identity.app import make_identity
@@ -85,7 +85,7 @@ async def test_a_change_of_password_is_a_guess_too(opened: Open) -> None:
             assert reply.status_code == 401
         assert (await cloud.login("demo", "demo-secret")).status_code == 401
         assert (await cloud.ask("DELETE", f"/users/{users[0]['id']}", admin)).status_code == 204
-        database = cloud.service._desk.database
+        database = cloud.service._context.database
         assert await database.read(lambda tx: tx.rows(sa.select(store.failed_logins))) == []
 
 
@@ -104,9 +104,9 @@ async def test_counting_failures_makes_nobody_look_anew(opened: Open) -> None:
     async with opened(FEW) as cloud:
         token = await cloud.admin()
         await cloud.service.validate(token)
-        before = dict(cloud.service._desk._remembered)
+        before = dict(cloud.service._context._remembered)
         await cloud.login("demo", "wrong")
-        assert before.items() <= cloud.service._desk._remembered.items()
+        assert before.items() <= cloud.service._context._remembered.items()
 
 
 async def test_as_in_keystone_nothing_locks_unless_it_is_said(opened: Open) -> None:
@@ -190,7 +190,7 @@ def cost(stored: str) -> int:
 
 
 async def stored_of(cloud: Cloud, name: str) -> str:
-    rows = await cloud.service._desk.database.read(lambda tx: store.find(tx, "users", {"name": name}))
+    rows = await cloud.service._context.database.read(lambda tx: store.find(tx, "users", {"name": name}))
     return str(rows[0]["password_hash"])
 
 
@@ -230,7 +230,9 @@ async def test_secrets_of_application_credentials_become_dear_too(opened: Open) 
             "application_credential": {"id": credential, "secret": "of mine"},
         }
         assert (await cloud.auth(proof)).status_code == 201
-        row = await cloud.service._desk.database.read(lambda tx: store.get(tx, "application_credentials", credential))
+        row = await cloud.service._context.database.read(
+            lambda tx: store.get(tx, "application_credentials", credential)
+        )
         assert row is not None
         assert cost(row["secret_hash"]) == 5
 
@@ -284,13 +286,13 @@ async def test_junk_in_a_scope_is_kept_by_nobody(opened: Open) -> None:
         identity = {"methods": ["token"], "token": {"id": token}}
         plain = await cloud.auth(identity, on("admin"))
         assert plain.status_code == 201
-        before = len(cloud.service._desk._remembered)
+        before = len(cloud.service._context._remembered)
         for number in range(20):
             junk = {"project": {**on("admin")["project"], "junk": f"{number}" + "A" * 10_000}, "more": number}
             reply = await cloud.auth(identity, junk)
             assert reply.status_code == 201
             assert reply.json()["token"]["project"] == plain.json()["token"]["project"]
-        assert len(cloud.service._desk._remembered) == before
+        assert len(cloud.service._context._remembered) == before
         for scope in (
             {"project": {"id": "A" * 256}},
             {"project": {"name": "A" * 256, "domain": {"id": "default"}}},
@@ -301,7 +303,7 @@ async def test_junk_in_a_scope_is_kept_by_nobody(opened: Open) -> None:
             assert (await cloud.auth(identity, scope)).status_code == 401, scope
         for wrong in ([], "x", {"x": 1}, {"project": 1}, {"project": {}}, {"system": {"all": 1}}, {"domain": 1}):
             assert (await cloud.auth(identity, wrong)).status_code == 400, wrong
-        kept = cloud.service._desk._remembered
+        kept = cloud.service._context._remembered
         assert len(kept) == before + 1, "the project that may be there tomorrow"
         assert max(len(repr(key)) for key in kept) < 1_000
 

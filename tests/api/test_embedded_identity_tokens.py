@@ -101,9 +101,9 @@ async def test_a_token_says_who_where_and_with_which_roles(cloud: Cloud) -> None
     assert urls == {f"http://cloud:8080/v1/AUTH_{token['project']['id']}"}
     assert answer.headers["vary"] == "X-Auth-Token"
     assert answer.headers["x-openstack-request-id"].startswith("req-")
-    asker = await cloud.service.validate(answer.headers["x-subject-token"])
-    assert asker.project == token["project"]["id"]
-    assert set(asker.roles) == {"admin", "manager", "member", "reader"}
+    principal = await cloud.service.validate(answer.headers["x-subject-token"])
+    assert principal.project == token["project"]["id"]
+    assert set(principal.roles) == {"admin", "manager", "member", "reader"}
 
 
 async def test_scopes(cloud: Cloud) -> None:
@@ -170,16 +170,16 @@ async def test_a_token_of_another_key_or_a_changed_one_is_refused(cloud: Cloud) 
 
 async def test_a_lost_role_and_a_disabled_user_void_tokens_at_once(cloud: Cloud) -> None:
     admin, demo = await cloud.admin(), await cloud.token("demo", "demo-secret", on("demo"))
-    asker = await cloud.service.validate(demo)
+    principal = await cloud.service.validate(demo)
     role = (await cloud.ask("GET", "/roles?name=member", admin)).json()["roles"][0]["id"]
-    path = f"/projects/{asker.project}/users/{asker.user}/roles/{role}"
+    path = f"/projects/{principal.project}/users/{principal.user}/roles/{role}"
     assert (await cloud.ask("DELETE", path, admin)).status_code == 204
     with pytest.raises(Unauthenticated):
         await cloud.service.validate(demo)
     assert (await cloud.ask("PUT", path, admin)).status_code == 204
     await cloud.service.validate(demo)
     cloud.clock.now += 1
-    closed = await cloud.ask("PATCH", f"/users/{asker.user}", admin, json={"user": {"enabled": False}})
+    closed = await cloud.ask("PATCH", f"/users/{principal.user}", admin, json={"user": {"enabled": False}})
     assert closed.json()["user"]["enabled"] is False
     with pytest.raises(Unauthenticated):
         await cloud.service.validate(demo)

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from moorage.embedded.image.call import Settings
-from moorage.testing.imagedesk import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
+from moorage.embedded.image.request import Settings
+from moorage.testing.image_app import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
 from moorage.testing.images import WICKED
 
 

@@ -11,7 +11,7 @@ import pytest
 from moorage.embedded.image.app import make_image
 from moorage.embedded.image.metadefs import read_metadefs
 from moorage.sql import open_database
-from moorage.testing.imagedesk import validate
+from moorage.testing.image_app import validate
 
 VIRT: dict[str, Any] = {
     "namespace": "OS::Compute::VirtCPUTopology",

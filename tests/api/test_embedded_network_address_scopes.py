@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from embedded_network import Cloud, cloud
+from tests.helpers.embedded_network_cloud import Cloud, cloud
 
 __all__ = ["cloud"]
 

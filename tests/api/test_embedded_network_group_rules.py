@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from embedded_network import Cloud, cloud
+from tests.helpers.embedded_network_cloud import Cloud, cloud
 
 __all__ = ["cloud"]
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from embedded_network import Cloud, cloud
+from tests.helpers.embedded_network_cloud import Cloud, cloud
 
 __all__ = ["cloud"]
 

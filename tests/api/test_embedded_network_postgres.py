@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from embedded_network import cloud_over
+from tests.helpers.embedded_network_cloud import cloud_over
 
 pytestmark = pytest.mark.postgres
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from moorage.testing.volumedesk import (
+from moorage.testing.volume_app import (
     OTHER_SERVER,
     SERVER,
     Cloud,
@@ -386,7 +386,7 @@ async def test_a_transfer_gives_a_volume_away(cloud: Cloud) -> None:
 async def test_work_that_was_begun_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:
     async with volume_desk(tmp_path) as cloud:
         alice = cloud.open_as("alice")
-        cloud.service._desk.jobs._run = _never  # the process is killed before anything is done
+        cloud.service._context.jobs._run = _never  # the process is killed before anything is done
         ids = [(await ask_volume(alice, name=str(number))).json()["volume"]["id"] for number in range(3)]
         (cloud.files / "volume-of-nobody").write_bytes(b"")
     async with volume_desk(tmp_path) as cloud:

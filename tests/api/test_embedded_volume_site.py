@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from moorage.embedded.volume.matching import unmet
-from moorage.testing.volumedesk import Cloud, act, gone, made, shown, until, volume_desk
+from moorage.testing.volume_app import Cloud, act, gone, made, shown, until, volume_desk
 
 HOST = "moorage@files"
 

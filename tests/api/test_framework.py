@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from moorage.api.app import Frontdesk
-from moorage.api.call import Call, Reply
-from moorage.api.desk import DeskConfig
-from moorage.api.microversions import Change
-from moorage.api.past import CHANGES
+from moorage.api.app import ComputeApp
+from moorage.api.call import Call, Response
+from moorage.api.context import ApiSettings
+from moorage.api.microversions import VersionChange
+from moorage.api.route_table import TABLE
 from moorage.api.routes import LIMIT, Params, Route, Router
-from moorage.api.table import TABLE
-from moorage.api.wire import Body, Name, NovaBool, Positive32
+from moorage.api.schema import Body, Name, NovaBool, Positive32
+from moorage.api.version_changes import CHANGES
 from moorage.model.errors import Conflict
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
 
 
 class Thing(Body):
@@ -29,23 +29,23 @@ class NewThing(Body):
     thing: Thing
 
 
-async def create(call: Call[NewThing]) -> Reply:
+async def create(call: Call[NewThing]) -> Response:
     new = call.body.thing
-    return Reply(
+    return Response(
         201, {"thing": {"name": new.name, "size": int(new.size), "shiny": bool(new.shiny), "past_blood": "B+"}}
     )
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     if call.path["id"] == "taken":
         raise Conflict("it is taken")
     if call.path["id"] == "broken":
         raise RuntimeError("a secret of the house")
-    return Reply(body={"thing": {"id": call.path["id"], "size": 3, "past_blood": "B+"}})
+    return Response(body={"thing": {"id": call.path["id"], "size": 3, "past_blood": "B+"}})
 
 
-async def poke(call: Call[Any]) -> Reply:
-    return Reply(202)
+async def poke(call: Call[Any]) -> Response:
+    return Response(202)
 
 
 THINGS = (
@@ -58,7 +58,7 @@ THINGS = (
     Route("POST", "/things/{id}/action", poke, action="prod"),
 )
 PAST = (
-    Change(
+    VersionChange(
         at=(2, 10),
         says="Things have a size, and can be prodded.",
         adds={"GET /things/{id}": {"thing": ("size",)}, "POST /things": {"thing": ("size",)}},
@@ -66,7 +66,7 @@ PAST = (
         status={"POST /things": 200},
         begins=("POST /things/{id}/action:prod",),
     ),
-    Change(
+    VersionChange(
         at=(2, 20),
         says="Blood types are nobody's business.",
         retires={route: {"thing": ("past_blood",)} for route in ("GET /things/{id}", "POST /things")},
@@ -76,7 +76,7 @@ PAST = (
 
 @pytest.fixture
 async def things(tmp_path: Path) -> Any:
-    async with front_desk(tmp_path, config=DeskConfig(body_max_bytes=1000), table=THINGS, changes=PAST) as client:
+    async with front_desk(tmp_path, config=ApiSettings(body_max_bytes=1000), table=THINGS, changes=PAST) as client:
         yield client
 
 
@@ -241,7 +241,7 @@ async def test_limits_on_bodies(things: Client) -> None:
 
 
 async def test_cors_is_on_when_configured(tmp_path: Path) -> None:
-    config = DeskConfig(cors_origins=("http://console",))
+    config = ApiSettings(cors_origins=("http://console",))
     async with front_desk(tmp_path, config=config, table=THINGS, changes=PAST) as client:
         answer = await client.get("/things/1", headers={"Origin": "http://console"})
         assert answer.headers["access-control-allow-origin"] == "http://console"
@@ -250,7 +250,7 @@ async def test_cors_is_on_when_configured(tmp_path: Path) -> None:
 
 async def test_a_small_get_is_cheap(things: Client) -> None:
     """Less than half a millisecond of CPU in the framework (a generous bound: the machine is shared)."""
-    desk = Frontdesk(things.desk, authenticate, table=THINGS, changes=PAST)
+    context = ComputeApp(things.context, authenticate, table=THINGS, changes=PAST)
     scope = {
         "type": "http", "method": "GET", "path": "/v2.1/things/1", "raw_path": b"/v2.1/things/1", "query_string": b"",
         "headers": [(b"x-auth-token", token(MEMBER).encode()), (b"openstack-api-version", b"compute 2.50")],
@@ -262,12 +262,12 @@ async def test_a_small_get_is_cheap(things: Client) -> None:
     async def send(message: Any) -> None:
         pass
 
-    await desk(dict(scope), receive, send)
+    await context(dict(scope), receive, send)
     rounds: list[float] = []
     for _ in range(8):  # the best of them: a collection of garbage, which others made, may fall into any
         began = time.process_time()
         for _ in range(50):
-            await desk(dict(scope), receive, send)
+            await context(dict(scope), receive, send)
         rounds.append((time.process_time() - began) / 50)
     assert min(rounds) < 0.0005
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exchanges import EXCHANGES, PROVED_ELSEWHERE, Ask
+from tests.helpers.api_exchanges import EXCHANGES, PROVED_ELSEWHERE, Ask
 
-from moorage.api import past
+from moorage.api import version_changes
 from moorage.model.host import Host
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
 from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
-from moorage.testing.frontdesk import ADMIN, Cells, Client, cells_in, front_desk
+from moorage.testing.compute_app import ADMIN, Cells, Client, cells_in, front_desk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -41,9 +41,9 @@ async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
 async def furnish(cloud: Client, cells: Cells) -> None:
     """A host, a flavor, a key, a group and an aggregate."""
     report = inventory.HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(total=8)})
-    provider = await cloud.desk.region.write(lambda tx: inventory.report_host(tx, report))
+    provider = await cloud.context.region.write(lambda tx: inventory.report_host(tx, report))
     host = Host(0, provider, "", "host1", "host1", CellId("cell1"), cpu_info={"arch": "x86_64"})
-    now = int(cloud.desk.clock.now() * 1e6)
+    now = int(cloud.context.clock.now() * 1e6)
     await cells.all()["cell1"].write(lambda tx: cell_hosts.report(tx, host, now))
     key = {"name": "known", "public_key": EXCHANGES[2, 2][0][2]["keypair"]["public_key"]}
     for path, body in (
@@ -92,7 +92,9 @@ async def test_golden_exchange(clouds: list[Client], version: tuple[int, int]) -
 
 def test_every_change_has_its_exchange() -> None:
     """Changes to servers stand in files of their own, and are proved where servers are."""
-    names = [found.name for found in pkgutil.iter_modules(past.__path__) if not found.name.endswith("_servers")]
+    names = [
+        found.name for found in pkgutil.iter_modules(version_changes.__path__) if not found.name.endswith("_servers")
+    ]
     versions = {(2, int(name.removeprefix("v2_"))) for name in names}
     assert sorted(versions - EXCHANGES.keys() - PROVED_ELSEWHERE.keys()) == []
 

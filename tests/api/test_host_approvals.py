@@ -8,7 +8,7 @@ import pytest
 from moorage.main.bus import make_key
 from moorage.model.ids import CellId
 from moorage.store.region import host_approvals
-from moorage.testing.frontdesk import ADMIN, MEMBER, Client, cells_in, front_desk
+from moorage.testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
 
 PATH = "/ext/host-approvals"
 
@@ -20,7 +20,9 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def test_a_host_that_waits_is_approved_and_revoked(cloud: Client, tmp_path: Path) -> None:
-    await cloud.desk.region.write(lambda tx: host_approvals.heard_waiting(tx, {"n1.example.org": CellId("cell2")}, 7))
+    await cloud.context.region.write(
+        lambda tx: host_approvals.heard_waiting(tx, {"n1.example.org": CellId("cell2")}, 7)
+    )
     (row,) = (await cloud.get(PATH)).json()["host_approvals"]
     assert (row["host"], row["cell"], row["status"], row["approved_at"]) == ("n1.example.org", "cell2", "waiting", None)
     assert row["heard_at"].startswith("1970-01-01T00:00:00")

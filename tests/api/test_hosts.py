@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from moorage.api.hosts import past_number
+from moorage.api.host_view import past_number
 from moorage.model.errors import Unavailable
 from moorage.model.guest import ResourceInventory
 from moorage.model.host import Host
@@ -19,8 +19,8 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
-from moorage.testing.frontdesk import MEMBER, Cells, Client, cells_in, front_desk
-from moorage.testing.servers import a_server, keep
+from moorage.testing.compute_app import MEMBER, Cells, Client, cells_in, front_desk
+from moorage.testing.fake_server_service import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 
@@ -32,7 +32,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
         for number, (name, database) in enumerate(cells.all().items(), 1):
             await settle(client, cells, f"host{number}", name)
             assert database is not None
-        await client.desk.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), (), "control", ["boot/1"]))
+        await client.context.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), (), "control", ["boot/1"]))
         yield client
 
 
@@ -40,7 +40,7 @@ async def settle(client: Client, cells: Cells, name: str, cell: str) -> None:
     report = inventory.HostReport(
         host=name, cell=CellId(cell), inventories={each: Inventory(total=total) for each, total in STOCK.items()}
     )
-    provider = await client.desk.region.write(lambda tx: inventory.report_host(tx, report))
+    provider = await client.context.region.write(lambda tx: inventory.report_host(tx, report))
     host = Host(
         number=0, id=HostId(provider), service="", host=name, node=f"{name}.node", cell=CellId(cell),
         hypervisor_type="simulated", hypervisor_version=1, cpu_info={"arch": "x86_64"}, address="10.0.0.1",
@@ -79,9 +79,9 @@ async def test_disabling_by_name(cloud: Client) -> None:
     assert off.json() == {"service": {**body, "status": "disabled"}}
     row = await service(cloud, "host1")
     assert (row["status"], row["disabled_reason"]) == ("disabled", None)
-    provider = await cloud.desk.region.read(lambda tx: providers.find_by_name(tx, "host1"))
+    provider = await cloud.context.region.read(lambda tx: providers.find_by_name(tx, "host1"))
     assert provider is not None
-    assert DISABLED_TRAIT in await cloud.desk.region.read(lambda tx: providers.traits_of(tx, provider.uuid))
+    assert DISABLED_TRAIT in await cloud.context.region.read(lambda tx: providers.traits_of(tx, provider.uuid))
     why = await cloud.ask("PUT", "/os-services/disable-log-reason", {**body, "disabled_reason": "dust"})
     assert why.json()["service"]["disabled_reason"] == "dust"
     assert (await cloud.ask("PUT", "/os-services/disable-log-reason", body)).status_code == 400
@@ -132,7 +132,7 @@ async def test_deleting_a_service(cloud: Client) -> None:
     assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 204
     assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 404
     assert (await cloud.get(f"/os-aggregates/{made}")).json()["aggregate"]["hosts"] == []
-    assert await cloud.desk.region.read(lambda tx: providers.find_by_name(tx, "host2")) is None
+    assert await cloud.context.region.read(lambda tx: providers.find_by_name(tx, "host2")) is None
     assert (await cloud.ask("DELETE", "/os-services/1", at="2.53")).status_code == 400
     number = (await service(cloud, "host1", at="2.1"))["id"]
     assert (await cloud.ask("DELETE", f"/os-services/{number}", at="2.52")).status_code == 204
@@ -211,7 +211,7 @@ async def test_aggregates(cloud: Client) -> None:
     assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "host1"}})).status_code == 409
     assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "moon"}})).status_code == 404
     assert (await service(cloud, "host1"))["zone"] == "north"
-    members = await cloud.desk.region.read(lambda tx: providers.members(tx, made["uuid"]))
+    members = await cloud.context.region.read(lambda tx: providers.members(tx, made["uuid"]))
     assert len(members) == 1
     told = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
     assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {
@@ -270,9 +270,9 @@ class Out:
 
 
 async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
-    assert cloud.desk.cells is not None
-    cells: dict[str, Any] = dict(cloud.desk.cells.all())
-    cloud.desk.cells = Cells({**cells, "cell2": Out()})
+    assert cloud.context.cells is not None
+    cells: dict[str, Any] = dict(cloud.context.cells.all())
+    cloud.context.cells = Cells({**cells, "cell2": Out()})
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.68")).json()["services"]
     assert [row["host"] for row in rows] == ["host1"]
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.69")).json()["services"]
@@ -280,7 +280,7 @@ async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     assert (await cloud.get("/os-availability-zone", by=MEMBER)).status_code == 200
 
     (mine,) = [row["id"] for row in (await cloud.get("/os-services?host=host1", at="2.68")).json()["services"]]
-    cloud.desk.cells = Cells({**cells, "cell1": Out()})
+    cloud.context.cells = Cells({**cells, "cell1": Out()})
     (other,) = [row["id"] for row in (await cloud.get("/os-services?host=host2", at="2.68")).json()["services"]]
     for id, status in ((other, 200), (mine, 503)):
         assert (await cloud.ask("PUT", f"/os-services/{id}", {"forced_down": True}, at="2.68")).status_code == status
@@ -294,18 +294,18 @@ async def test_a_host_with_servers_does_not_change_its_zone(cloud: Client) -> No
         body = {verb: {"host": "host1"}}
         return (await cloud.ask("POST", f"/os-aggregates/{number}/action", body)).status_code
 
-    assert cloud.desk.cells is not None
+    assert cloud.context.cells is not None
     north, plain = [
         (await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": name, **zone}})).json()["aggregate"]["id"]
         for name, zone in (("north", {"availability_zone": "north"}), ("plain", {}))
     ]
-    await keep(cloud.desk.region, cloud.desk.cells.all()["cell1"], a_server(1, host="host1"))
+    await keep(cloud.context.region, cloud.context.cells.all()["cell1"], a_server(1, host="host1"))
     assert await act(north, "add_host") == 409
     assert await act(plain, "add_host") == 200  # no zone, no change
     assert await act(plain, "remove_host") == 200
     emptied = sa.update(cell_servers.servers).values(deleted_at=1)
-    await cloud.desk.cells.all()["cell1"].write(lambda tx: tx.run(emptied))
+    await cloud.context.cells.all()["cell1"].write(lambda tx: tx.run(emptied))
     assert await act(north, "add_host") == 200
-    await cloud.desk.cells.all()["cell1"].write(lambda tx: tx.run(emptied.values(deleted_at=None)))
+    await cloud.context.cells.all()["cell1"].write(lambda tx: tx.run(emptied.values(deleted_at=None)))
     assert await act(north, "remove_host") == 409
     assert (await cloud.get(f"/os-aggregates/{north}")).json()["aggregate"]["hosts"] == ["host1"]

@@ -7,19 +7,19 @@ exists must be, word for word, what anybody is answered about a server that neve
 from typing import Any
 
 import pytest
-from route_bodies import body_of, newest
+from tests.helpers.route_bodies import body_of, newest
 
+from moorage.api.route_table import TABLE
 from moorage.api.routes import Route
-from moorage.api.table import TABLE
-from moorage.model.asker import Asker
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.model.principal import Principal
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import a_server
 
 HERS, NOBODYS = a_server(1).id, a_server(999).id
-SYSTEM = Asker("6" * 32, project=None, roles=("admin", "member", "reader"), system=True)
-UNSCOPED = Asker("1" * 32, project=None, roles=())
-FOREIGN_MANAGER = Asker("7" * 32, project="5" * 32, roles=("manager", "member", "reader"))
-SERVICE = Asker("8" * 32, project="9" * 32, roles=("service",))
+SYSTEM = Principal("6" * 32, project=None, roles=("admin", "member", "reader"), system=True)
+UNSCOPED = Principal("1" * 32, project=None, roles=())
+FOREIGN_MANAGER = Principal("7" * 32, project="5" * 32, roles=("manager", "member", "reader"))
+SERVICE = Principal("8" * 32, project="9" * 32, roles=("service",))
 OPEN = {"POST /servers/{id}/action:resetNetwork": {410}, "POST /servers/{id}/action:os-getRDPConsole": {400}}
 """Gone for everybody, whether there is a server or not."""
 
@@ -34,7 +34,7 @@ def path_of(route: Route, server: str) -> str:
     return "/".join(parts.get(part, "x" if part.startswith("{") else part) for part in route.path.split("/"))
 
 
-async def asked(servers: Any, route: Route, by: Asker, server: str) -> tuple[int, str]:
+async def asked(servers: Any, route: Route, by: Principal, server: str) -> tuple[int, str]:
     answer = await servers.ask(route.method, path_of(route, server), body_of(route), at=str(newest(route)), by=by)
     return answer.status_code, answer.text.replace(server, "ID")
 

@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from moorage.testing.frontdesk import ADMIN, MEMBER, Client
+from moorage.testing.compute_app import ADMIN, MEMBER, Client
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBPvpyYTIKHhKDGDB8G1DPrYZ4mNf0pYNLtkuSJUsUsv somebody"
 
@@ -107,7 +107,7 @@ async def test_no_key_is_made_for_who_may_have_no_more(cloud: Client, monkeypatc
         raise AssertionError("a key was made")
 
     assert (await make(cloud, at="2.91", name="a")).status_code == 201
-    monkeypatch.setattr("moorage.operations.nouns.keypairs.generate", made)
+    monkeypatch.setattr("moorage.operations.records.keypairs.generate", made)
     assert (await make(cloud, at="2.91", name="a")).status_code == 409
     await cloud.ask("PUT", f"/os-quota-sets/{MEMBER.project}", {"quota_set": {"key_pairs": 1}})
     assert (await make(cloud, at="2.91", name="b")).status_code == 403

@@ -4,10 +4,10 @@ import asyncio
 import resource
 
 import pytest
-from listening import Echo, Listening, get, listening, post
+from tests.helpers.raw_http_client import Echo, Listening, get, listening, post
 from websockets.asyncio.client import connect
 
-from moorage.main.doorkeeper import caller_of
+from moorage.main.connection_limits import caller_of
 from moorage.main.http_limits import HttpLimits
 from moorage.main.http_protocol import BODY, HEAD, PIPELINED_MAX
 from moorage.model.errors import Invalid

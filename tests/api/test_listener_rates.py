@@ -1,15 +1,15 @@
 """Who asks too often is told so, and when to come back."""
 
 import pytest
-from listening import Echo, get, listening
+from tests.helpers.raw_http_client import Echo, get, listening
 
-from moorage.api.app import Frontdesk
+from moorage.api.app import ComputeApp
 from moorage.main.http_limits import Rates
-from moorage.main.rates import Buckets, RateLimits
+from moorage.main.rate_limits import Buckets, RateLimits
 from moorage.model.admission import CHARGE
-from moorage.model.asker import Asker
 from moorage.model.errors import TooManyRequests
-from moorage.testing.frontdesk import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
+from moorage.model.principal import Principal
+from moorage.testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
 
 
 def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:
@@ -34,13 +34,13 @@ def test_a_table_of_buckets_is_bounded() -> None:
 
 def test_service_users_and_the_unscoped_have_no_rate() -> None:
     limits = RateLimits(Rates(project_per_s=0.001, project_burst=1), lambda: 0.0)
-    for asker in (
-        Asker("u", project="p", roles=("service",)),
-        Asker("u", project="p", service_roles=("service",)),
-        Asker("u"),
+    for principal in (
+        Principal("u", project="p", roles=("service",)),
+        Principal("u", project="p", service_roles=("service",)),
+        Principal("u"),
     ):
-        limits.charge_asker(asker)
-        limits.charge_asker(asker)
+        limits.charge_asker(principal)
+        limits.charge_asker(principal)
     limits.charge_asker(MEMBER)
     with pytest.raises(TooManyRequests, match=r"more often than 0\.001 times in a second\. Ask again in 1000 s\."):
         limits.charge_asker(MEMBER)
@@ -81,10 +81,13 @@ async def test_nobody_on_this_machine_is_counted_unless_they_are_to_be() -> None
 
 async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> None:
     rates = Rates(project_per_s=0.01, project_burst=2, count_loopback=True)
-    async with front_desk(tmp_path) as client, listening(Frontdesk(client.desk, authenticate), rates=rates) as there:  # type: ignore[arg-type]
+    async with (
+        front_desk(tmp_path) as client,
+        listening(ComputeApp(client.context, authenticate), rates=rates) as there,
+    ):  # type: ignore[arg-type]
 
-        async def ask(asker: Asker) -> tuple[int, dict[str, str], bytes]:
-            return await there.ask(get("/v2.1/limits", b"X-Auth-Token: " + token(asker).encode()))
+        async def ask(principal: Principal) -> tuple[int, dict[str, str], bytes]:
+            return await there.ask(get("/v2.1/limits", b"X-Auth-Token: " + token(principal).encode()))
 
         assert [(await ask(MEMBER))[0] for _ in range(2)] == [200, 200]
         status, headers, body = await ask(MEMBER)

@@ -9,14 +9,14 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-import test_listener_limits as in_the_clear
-from listening import Listening, get, listening
+from tests.api import test_listener_limits as in_the_clear
+from tests.helpers.raw_http_client import Listening, get, listening
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.main.config import Api, Config, Listen, read_config
 from moorage.main.consoles import urls
+from moorage.main.event_loop import run_loop
 from moorage.main.http_limits import HttpLimits
-from moorage.main.loop import run_loop
 from moorage.main.process import stop_on_signals
 from moorage.main.tls import Certificate
 from moorage.model.errors import Invalid, Unavailable
@@ -64,10 +64,10 @@ async def test_a_listener_speaks_tls(authority: Authority, tmp_path: Path) -> No
         assert there.app.scopes[0]["scheme"] == "https"
         with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
             await fetched(there, trusting(Authority(tmp_path / "another")))
-        neighbour = Neighbour("compute", f"https://127.0.0.1:{there.door.port}", ca_file=str(authority.file))
+        neighbour = ServiceClient("compute", f"https://127.0.0.1:{there.door.port}", ca_file=str(authority.file))
         assert (await neighbour.call("GET", "/json", token="")).status == 200
         await neighbour.close()
-        stranger = Neighbour("compute", f"https://127.0.0.1:{there.door.port}")
+        stranger = ServiceClient("compute", f"https://127.0.0.1:{there.door.port}")
         with pytest.raises(Unavailable, match="cannot be reached"):
             await stranger.call("GET", "/", token="")
         await stranger.close()
@@ -139,7 +139,7 @@ async def test_a_renewed_certificate_is_shown_to_who_connects_next(
 async def test_the_listener_looks_at_its_certificate_by_itself_and_when_told(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("moorage.main.servers.CERTIFICATE_EVERY_S", 0.05)
+    monkeypatch.setattr("moorage.main.http_servers.CERTIFICATE_EVERY_S", 0.05)
     listen, trust = a_listen(authority), trusting(authority)
     async with listening(listen=listen) as there:
         certificate = there.door.certificate
@@ -192,7 +192,7 @@ def test_what_is_no_certificate_is_said(authority: Authority, tmp_path: Path) ->
         with pytest.raises(Invalid, match=said):
             Certificate(certificate, key_file)
     with pytest.raises(Invalid, match="is no PEM file of a CA"):
-        Neighbour("image", "https://glance", ca_file=str(good.key))
+        ServiceClient("image", "https://glance", ca_file=str(good.key))
 
 
 def test_each_listener_has_the_common_certificate_or_its_own(tmp_path: Path) -> None:

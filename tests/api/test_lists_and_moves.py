@@ -11,27 +11,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_hosts import settle
+from tests.api.test_hosts import settle
 
-from moorage.api.metadata.guests import Guests
+from moorage.api.metadata.servers import Guests
 from moorage.model.action import Action
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId, OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import BlockDevice, Server, VmState
 from moorage.operations import shown_records
-from moorage.operations.nouns import servers as nouns
+from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
 from moorage.sql import Database, Tx
 from moorage.store.cell import actions as cell_actions
-from moorage.store.cell import copies
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.frontdesk import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
-from moorage.testing.servers import OrderBook, a_migration, a_server, keep
+from moorage.testing.compute_app import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
+from moorage.testing.fake_server_service import OrderBook, a_migration, a_server, keep
 
 CELLS = (CellId("cell1"), CellId("cell2"))
 HERE = 4
@@ -84,8 +84,8 @@ class Moving(Client):
         self.out: set[str] = set()
         self.steps_at: dict[int, int] = {}
         """Number of a read → so many steps before it."""
-        self.book = OrderBook(self.desk.region)
-        self.desk.operations = self.book
+        self.book = OrderBook(self.context.region)
+        self.context.operations = self.book
 
     async def before_a_read(self) -> None:
         for _ in range(self.steps_at.get(self.reads, 0)):
@@ -107,29 +107,29 @@ class Moving(Client):
         await self.region.write(lambda tx: hidden_records.open_row(tx, ID, shown))
 
     async def _seal(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        await self.cells[left].write(lambda tx: copies.seal(tx, ID, fence))
+        await self.cells[left].write(lambda tx: record_transfer.seal(tx, ID, fence))
 
     async def _copy(self, left: CellId, shown: CellId, fence: Fence) -> None:
         """A host's name says in which cell it is."""
-        found = await self.cells[left].read(lambda tx: copies.read(tx, ID))
+        found = await self.cells[left].read(lambda tx: record_transfer.read(tx, ID))
         assert found is not None
         there = msgspec.structs.replace(found.server, cell=shown, host=f"host-{shown}")
         copy = msgspec.structs.replace(found, server=there)
-        await self.cells[shown].write(lambda tx: copies.copy(tx, copy, fence))
+        await self.cells[shown].write(lambda tx: record_transfer.copy(tx, copy, fence))
 
     async def _flip(self, left: CellId, shown: CellId, fence: Fence) -> None:
         def work(tx: Tx) -> None:
             assert region_servers.show_in(tx, ID, OPERATION, left, shown)
-            hidden_records.end_row(tx, ID, shown, int(self.desk.clock.now() * 1e6))
+            hidden_records.end_row(tx, ID, shown, int(self.context.clock.now() * 1e6))
             hidden_records.open_row(tx, ID, left)
 
         await self.region.write(work)
 
     async def _remove(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        await self.cells[left].write(lambda tx: copies.remove_record(tx, ID, fence))
+        await self.cells[left].write(lambda tx: record_transfer.remove_record(tx, ID, fence))
 
     async def _end(self, left: CellId, shown: CellId, fence: Fence) -> None:
-        now = int(self.desk.clock.now() * 1e6)
+        now = int(self.context.clock.now() * 1e6)
         await self.region.write(lambda tx: hidden_records.end_row(tx, ID, left, now))
 
     async def to(self, done: int) -> None:
@@ -155,8 +155,8 @@ def server(number: int, cell: CellId, **fields: Any) -> Server:
 @pytest.fixture
 async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
     async with cells_in(tmp_path, *CELLS) as opened, front_desk(tmp_path) as client:
-        found = Moving(client.desk, client.http)
-        found.region = client.desk.region
+        found = Moving(client.context, client.http)
+        found.region = client.context.region
         found.cells = {name: opened.all()[name] for name in CELLS}
         found.begin()
         for name, numbers in zip(CELLS, (OTHERS[::2], OTHERS[1::2]), strict=True):
@@ -165,10 +165,10 @@ async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
         hold = region_servers.servers.update().where(region_servers.servers.c.id == ID).values(operation=OPERATION)
         await found.region.write(lambda tx: tx.run(hold))
         await _history(found)
-        client.desk.region = Between(found.region, found)  # type: ignore[assignment]
-        client.desk.cells = Cells({name: Between(each, found) for name, each in found.cells.items()})  # type: ignore[dict-item]
+        client.context.region = Between(found.region, found)  # type: ignore[assignment]
+        client.context.cells = Cells({name: Between(each, found) for name, each in found.cells.items()})  # type: ignore[dict-item]
         yield found
-        client.desk.region = found.region
+        client.context.region = found.region
 
 
 async def _history(found: Moving) -> None:
@@ -284,7 +284,7 @@ async def with_its_volume(moving: Moving) -> None:
 
 
 async def to_its_own_guest(moving: Moving) -> None:
-    region, cells = moving.desk.region, moving.desk.cells
+    region, cells = moving.context.region, moving.context.cells
     assert cells is not None
 
     async def no_network(network: str) -> Any:
@@ -299,8 +299,8 @@ async def to_its_own_guest(moving: Moving) -> None:
 
 async def to_an_operation(moving: Moving) -> None:
     class Rooms:
-        region = moving.desk.region
-        cells = moving.desk.cells.all()  # type: ignore[union-attr]
+        region = moving.context.region
+        cells = moving.context.cells.all()  # type: ignore[union-attr]
 
     found = await records.find(Rooms, ID)  # type: ignore[arg-type]
     assert found.server is not None
@@ -452,7 +452,7 @@ async def test_who_was_deleted_is_so_wherever_an_older_record_is_left(moving: Mo
     assert await moving.ids(DELETED, by=ADMIN) == [ID]
     assert sorted(await moving.ids("/servers?changes-since=2020-01-01T00:00:00Z")) == sorted(ALL)
     assert (await moving.get(f"/servers/{ID}")).status_code == 404
-    await moving.cells[CELLS[0]].write(lambda tx: copies.remove_record(tx, ID, Fence(OPERATION, 3, 0, 1)))
+    await moving.cells[CELLS[0]].write(lambda tx: record_transfer.remove_record(tx, ID, Fence(OPERATION, 3, 0, 1)))
     assert await moving.ids(DELETED, by=ADMIN) == [ID]
 
 
@@ -475,15 +475,15 @@ async def test_many_that_are_hidden_are_taken_out_of_what_a_cell_gave(
 async def test_a_list_costs_one_read_of_the_region_more_where_there_are_two_cells(moving: Moving) -> None:
     """Statements and reads of a page: the region's, and one a cell."""
     costs = []
-    two = moving.desk.cells
+    two = moving.context.cells
     assert two is not None
     for cells in (dict(list(two.all().items())[:1]), two.all()):
-        moving.desk.cells = Cells(cells)
+        moving.context.cells = Cells(cells)
         moving.reads = 0
         for each in (moving.region, *moving.cells.values()):
             each.meter.reset()
         await moving.ids("/servers")
         statements = [sum(each.meter.statements.values()) for each in (moving.region, *moving.cells.values())]
         costs.append((moving.reads, statements))
-    moving.desk.cells = two
+    moving.context.cells = two
     assert costs == [(2, [2, 1, 0]), (4, [4, 1, 1])]

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from test_hosts import cloud
+from tests.api.test_hosts import cloud
 
-from moorage.testing.frontdesk import MEMBER, Client
+from moorage.testing.compute_app import MEMBER, Client
 
 __all__ = ["cloud"]
 

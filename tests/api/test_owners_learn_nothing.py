@@ -16,26 +16,26 @@ import msgspec
 import pytest
 
 import moorage.model
-from moorage.api import problems
+from moorage.api import http_errors
 from moorage.model.action import Action
-from moorage.model.asker import Asker
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
 from moorage.model.server import Server, VmState
 from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.saga import Cause
-from moorage.saga.log import Failed, Line, Stalled, Turn, Waiting
+from moorage.saga.journal import Failed, Line, Stalled, Unwinding, Waiting
 from moorage.store.cell import actions, migrations
 from moorage.store.region import operations
 from moorage.store.region.journal import Journal
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER
-from moorage.testing.servers import a_migration, a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, READER
+from moorage.testing.fake_server_service import a_migration, a_server
 
 CANARY = "canary"
 SENTENCE = "it could not be done where the server was to be"
 REQUEST = "req-00000000-0000-4000-8000-00000000000a"
-MANAGER = Asker("e" * 32, project=MEMBER.project, roles=("manager", "member", "reader"))
+MANAGER = Principal("e" * 32, project=MEMBER.project, roles=("manager", "member", "reader"))
 OWNERS = (READER, MEMBER, MANAGER)
 HOST, NODE, CELL_WORD = f"{CANARY}-host", f"{CANARY}-node", f"{CANARY}-cell"
 PLACES = (
@@ -100,15 +100,15 @@ async def fail(servers: Any, problem: Problem) -> Server:
         OperationId("op-1"), "boot/1", server.id, server.project, server.user, ConductorId(f"{CANARY}-conductor"), b"{}",
         b"", 0, created_at=1_767_225_600_000_000, request_id=REQUEST,
     )  # fmt: skip
-    await servers.desk.region.write(lambda tx: operations.accept(tx, [accepted]))
-    begun = await servers.desk.region.read(lambda tx: operations.get(tx, OperationId("op-1")))
+    await servers.context.region.write(lambda tx: operations.accept(tx, [accepted]))
+    begun = await servers.context.region.read(lambda tx: operations.get(tx, OperationId("op-1")))
     lines: list[Line] = [
         Failed(cause),
-        Turn("failed", cause, None, 1),
+        Unwinding("failed", cause, None, 1),
         Stalled("bind_ports", "undo", cause),
         Waiting("bind_ports", 1, problem.public, problem.named),
     ]
-    await Journal(servers.desk.region, begun).append(lines, lambda tx: None, status="stuck")
+    await Journal(servers.context.region, begun).append(lines, lambda tx: None, status="stuck")
     return server
 
 
@@ -126,7 +126,7 @@ async def test_owners_learn_nothing_of_the_inside(servers: Any, kind: type[Probl
     for place in TOLD_TO_OPERATORS:
         answer = await servers.get(place.format(id=server.id), at="latest", by=ADMIN)
         assert HOST in answer.text, (place, answer.text)
-    assert CANARY not in problems.answer(problem)[1].decode()
+    assert CANARY not in http_errors.answer(problem)[1].decode()
     assert any(CANARY in str(value) for value in vars(problem).values()), "there was something to learn"
 
 

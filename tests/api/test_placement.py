@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from moorage.api.placement.app import make_placement_app
-from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated
+from moorage.model.principal import Principal
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -22,11 +22,11 @@ from moorage.store.region.placement.claims import drift
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 
 
-async def _authenticate(headers: Mapping[str, str]) -> Asker:
+async def _authenticate(headers: Mapping[str, str]) -> Principal:
     token = headers.get("x-auth-token")
     if token is None:
         raise Unauthenticated("Authentication required")
-    return Asker(user=token, project=token, roles=("admin", "service") if token == "admin" else ("reader",))
+    return Principal(user=token, project=token, roles=("admin", "service") if token == "admin" else ("reader",))
 
 
 class Client:

@@ -4,7 +4,7 @@ import json
 from functools import partial
 
 import httpx
-from malformed import AT, JSON, PROVIDER, malformed
+from tests.helpers.malformed_requests import AT, JSON, PROVIDER, malformed
 
 from moorage.api.placement.app import make_placement_app
 from moorage.api.placement.noauth import believe

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from placement_oracle import (
+from tests.helpers.placement_oracle import (
     AGGREGATES,
     CLASSES,
     PROVIDERS_MAX,
@@ -42,7 +42,7 @@ from placement_oracle import (
 from typing_extensions import override
 
 from moorage.api.placement.app import make_placement_app
-from moorage.model.asker import Asker
+from moorage.model.principal import Principal
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -448,8 +448,8 @@ def _empty(tx: Tx) -> None:
         tx.run(sa.delete(table))
 
 
-async def _admin(headers: Any) -> Asker:
-    return Asker(user="admin", project="p", roles=("admin", "service"))
+async def _admin(headers: Any) -> Principal:
+    return Principal(user="admin", project="p", roles=("admin", "service"))
 
 
 @pytest.fixture

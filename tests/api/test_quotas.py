@@ -3,8 +3,8 @@
 from typing import Any
 
 from moorage.store.region import quotas
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER, Client
-from moorage.testing.servers import a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage.testing.fake_server_service import a_server
 
 PATH = f"/os-quota-sets/{MEMBER.project}"
 EVERYTHING = {
@@ -47,7 +47,7 @@ async def test_setting_and_forgetting(cloud: Client) -> None:
 
 async def test_a_limit_below_what_is_used_needs_force(cloud: Client) -> None:
     used = {"instances": 4, "cores": 8, "ram": 100}
-    await cloud.desk.region.write(lambda tx: quotas.reserve(tx, str(MEMBER.project), used))
+    await cloud.context.region.write(lambda tx: quotas.reserve(tx, str(MEMBER.project), used))
     refused = await cloud.ask("PUT", PATH, {"quota_set": {"ram": 900, "cores": 7}})
     assert refused.json()["badRequest"]["message"] == (
         "Quota limit 7 for cores must be greater than or equal to already used and reserved 8."
@@ -76,7 +76,7 @@ async def test_classes(cloud: Client) -> None:
 
 
 async def test_limits_by_version(cloud: Client) -> None:
-    await cloud.desk.region.write(
+    await cloud.context.region.write(
         lambda tx: quotas.reserve(tx, str(MEMBER.project), {"instances": 1, "cores": 2, "ram": 3})
     )
     oldest = (await cloud.get("/limits", by=MEMBER)).json()["limits"]
@@ -162,7 +162,7 @@ async def test_what_a_user_has_is_counted_where_their_servers_are(servers: Any) 
     assert below == "Quota limit 1 for instances must be greater than or equal to already used and reserved 2."
     limited = {"instances": 2, "server_groups": 1, "key_pairs": 0, "metadata_items": 0}
     assert (await servers.ask("PUT", USER, {"quota_set": limited})).status_code == 200
-    short = await servers.desk.region.write(
+    short = await servers.context.region.write(
         lambda tx: quotas.reserve(tx, str(MEMBER.project), {"instances": 1, "cores": 1, "ram": 1}, user=MEMBER.user)
     )
     assert short is not None

@@ -15,8 +15,8 @@ from moorage.embedded.network.faults import Fault as NetworkFault
 from moorage.embedded.volume import listing as volume_listing
 from moorage.embedded.volume.faults import Fault as VolumeFault
 from moorage.model.errors import Invalid
-from moorage.testing.frontdesk import ADMIN, MEMBER, token
-from moorage.testing.servers import a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, token
+from moorage.testing.fake_server_service import a_server
 
 KEYS = sorted(set(SORT_FIELDS) - {"locked"})
 
@@ -108,7 +108,7 @@ async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
         return full(*args)
 
     monkeypatch.setattr(server_view, "full", counted)
-    monkeypatch.setattr(servers.desk, "config", dataclasses.replace(servers.desk.config, public_url=""))
+    monkeypatch.setattr(servers.context, "config", dataclasses.replace(servers.context.config, public_url=""))
     asked = {"X-Auth-Token": token(MEMBER), "OpenStack-API-Version": "compute 2.79"}
     for n in range(20):
         answer = await servers.http.get("/v2.1/servers/detail", headers={**asked, "Host": f"h{n}.example.org:8774"})
@@ -121,16 +121,16 @@ async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
 
 
 async def test_what_is_kept_of_rows_has_a_bound_in_bytes(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready: list[server_view.Ready] = []
-    keep = server_view.Ready._keep
+    ready: list[server_view.RenderedServers] = []
+    keep = server_view.RenderedServers._keep
 
-    def kept(self: server_view.Ready, made: Any) -> None:
+    def kept(self: server_view.RenderedServers, made: Any) -> None:
         ready.append(self)
         keep(self, made)
         assert self.size_bytes <= server_view.READY_MAX_BYTES
         assert self.size_bytes == sum(map(len, self._known.values())) + server_view.KEY_BYTES * len(self._known)
 
-    monkeypatch.setattr(server_view.Ready, "_keep", kept)
+    monkeypatch.setattr(server_view.RenderedServers, "_keep", kept)
     monkeypatch.setattr(server_view, "READY_MAX_BYTES", 8_000)
     await servers.keep(*(a_server(n, description="x" * 200) for n in range(1, 9)))
     for version in ("2.1", "2.50", "2.79"):

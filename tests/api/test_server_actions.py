@@ -13,8 +13,8 @@ from moorage.model.server import TaskState, VmState
 from moorage.store.cell import actions as cell_actions
 from moorage.store.region import inbox
 from moorage.store.region import operations as region_operations
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import NETWORK, a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import NETWORK, a_server
 
 ID = a_server().id
 PATH = f"/servers/{ID}"
@@ -235,7 +235,7 @@ class OneNetwork:
 
 async def test_addresses_are_added_and_removed_below_2_44(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, locked=True), a_server(3, host=None))
-    servers.desk.network = OneNetwork()
+    servers.context.network = OneNetwork()
     assert (await act(servers, {"addFixedIp": {"networkId": NETWORK}}, at="2.43")).status_code == 202
     assert (await act(servers, {"removeFixedIp": {"address": "10.0.0.5"}}, at="2.1")).status_code == 202
     assert servers.book.addressed == [(ID, NETWORK), (ID, "10.0.0.5")]
@@ -267,7 +267,7 @@ class Groups:
 
 async def test_security_groups_are_those_of_its_ports(servers: Any) -> None:
     await servers.keep(a_server())
-    servers.desk.network = Groups()
+    servers.context.network = Groups()
     found = (await servers.get(f"{PATH}/os-security-groups", by=MEMBER)).json()["security_groups"]
     assert [(group["id"], group["name"], group["tenant_id"]) for group in found] == [("g", "default", "p")]
     rule = found[0]["rules"]
@@ -321,7 +321,7 @@ async def test_actions_of_a_server_without_a_cell_are_told_from_its_operations(s
         OperationId("op-1"), "boot/1", ID, MEMBER.project or "", MEMBER.user, ConductorId("c1"), b"{}", b"", 0,
         request_id="req-7", created_at=1_767_225_600_000_000,
     )  # fmt: skip
-    await servers.desk.region.write(lambda tx: region_operations.accept(tx, [accepted]))
+    await servers.context.region.write(lambda tx: region_operations.accept(tx, [accepted]))
     rows = (await servers.get(f"{PATH}/os-instance-actions", by=MEMBER)).json()["instanceActions"]
     assert [(row["action"], row["request_id"], row["message"]) for row in rows] == [("create", "req-7", None)]
     one = (await servers.get(f"{PATH}/os-instance-actions/req-7", at="latest", by=MEMBER)).json()["instanceAction"]
@@ -334,7 +334,7 @@ async def test_external_events_are_stored_before_they_are_answered(servers: Any)
     plugged = {"name": "network-vif-plugged", "server_uuid": ID, "tag": "port", "status": "completed"}
     answer = await servers.ask("POST", "/os-server-external-events", {"events": [plugged]}, at="2.1", by=SERVICE)
     assert (answer.status_code, answer.json()) == (200, {"events": [{**plugged, "code": 200}]})
-    kept = await servers.desk.region.read(lambda tx: inbox.of_server(tx, ID))
+    kept = await servers.context.region.read(lambda tx: inbox.of_server(tx, ID))
     assert [(each.name, each.tag, each.status) for each in kept] == [("network-vif-plugged", "port", "completed")]
     assert servers.book.hinted == [(ID, "network-vif-plugged", "port")]
     mixed = [
@@ -378,7 +378,7 @@ async def test_operations_and_explain(servers: Any) -> None:
         OperationId("op-1"), "boot/1", ID, MEMBER.project or "", MEMBER.user, ConductorId("c1"), b"{}", b"", 0,
         created_at=1_767_225_600_000_000,
     )  # fmt: skip
-    await servers.desk.region.write(lambda tx: region_operations.accept(tx, [accepted]))
+    await servers.context.region.write(lambda tx: region_operations.accept(tx, [accepted]))
     mine = (await servers.get("/ext/operations", by=MEMBER)).json()["operations"]
     assert [(row["id"], row["name"], row["status"]) for row in mine] == [("op-1", "boot", "open")]
     assert "owner" not in mine[0]

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from moorage.api import past
+from moorage.api import version_changes
 from moorage.model.action import Action, Event
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import BlockDevice, VmState
 from moorage.store.cell import actions as cell_actions
 from moorage.store.cell import migrations as cell_migrations
-from moorage.testing.frontdesk import ADMIN, MEMBER
-from moorage.testing.servers import IMAGE, NETWORK, a_migration, a_server
+from moorage.testing.compute_app import ADMIN, MEMBER
+from moorage.testing.fake_server_service import IMAGE, NETWORK, a_migration, a_server
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 ID = a_server().id
@@ -240,7 +240,7 @@ async def test_golden_exchange(servers: Any, minor: int) -> None:
 
 
 def test_every_change_to_servers_has_its_exchange() -> None:
-    names = [found.name for found in pkgutil.iter_modules(past.__path__) if found.name.endswith("_servers")]
+    names = [found.name for found in pkgutil.iter_modules(version_changes.__path__) if found.name.endswith("_servers")]
     assert {int(name.split("_")[1]) for name in names} - EXCHANGES.keys() == PROVED_ELSEWHERE.keys()
     here = "".join(each.read_text() for each in sorted(Path(__file__).parent.glob("test_server*.py")))
     assert all(f"def {test}(" in here for test in PROVED_ELSEWHERE.values())

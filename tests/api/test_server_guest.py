@@ -9,9 +9,9 @@ import pytest
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId
 from moorage.model.server import BlockDevice, Shelved, TaskState, VmState
-from moorage.operations.assisted_snapshot import SnapshotWish
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.operations.volumes.assisted_snapshot import SnapshotWish
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import a_server
 
 ID = a_server().id
 ACTION = f"/servers/{ID}/action"
@@ -153,7 +153,7 @@ async def test_answers_have_no_password_where_operators_say_so(servers: Any) -> 
     given = (await servers.make(adminPass="mine")).json()["server"]
     assert given["adminPass"] == "mine"
     assert (await servers.make()).json()["server"]["adminPass"]
-    servers.desk.config = replace(servers.desk.config, enable_instance_password=False)
+    servers.context.config = replace(servers.context.config, enable_instance_password=False)
     assert "adminPass" not in (await servers.make(adminPass="mine")).json()["server"]
 
 
@@ -214,7 +214,7 @@ async def test_snapshots_that_the_volume_service_asks_for(servers: Any) -> None:
     assert await drop(f'{{"volume_id": "{VOLUME}"}}') == 204
     merge = f'{{"volume_id": "{VOLUME}", "type": "qcow2", "file_to_merge": "a", "merge_target_file": "b"}}'
     assert await drop(merge) == 204
-    wishes = [wish for _, wish in servers.desk.operations.assisted]
+    wishes = [wish for _, wish in servers.context.operations.assisted]
     assert wishes == [
         SnapshotWish(VOLUME, "s-1", new_file="volume.s-1"),
         SnapshotWish(VOLUME, "s-1", drop=True),

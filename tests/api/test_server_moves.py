@@ -4,16 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_server_actions import ID, act
+from tests.api.test_server_actions import ID, act
 
-from moorage.api.compute.server_access import CROSS_CELL
+from moorage.api.compute.server_lookup import CROSS_CELL
 from moorage.api.policy import Policy
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import Moved, Server, TaskState, VmState
-from moorage.operations.resize_request import ResizeWish
+from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.store.cell import migrations as cell_migrations
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_migration, a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import a_migration, a_server
 
 RESIZE = {"resize": {"flavorRef": "2"}}
 
@@ -63,7 +63,7 @@ async def test_who_may_leave_the_cell_is_asked_for_each_kind_of_move(servers: An
     bodies = (RESIZE, {"migrate": None}, LIVE, {"evacuate": {"host": "host2"}})
     for rule, wanted in ((None, False), ("role:admin and user_id:%(user_id)s", False), ("rule:context_is_admin", True)):
         if rule is not None:
-            servers.desk.policy = Policy({CROSS_CELL: rule})
+            servers.context.policy = Policy({CROSS_CELL: rule})
         for body in bodies:
             assert (await act(servers, body, by=ADMIN)).status_code in {200, 202}
         assert (await act(servers, {"unshelve": {"host": "host2"}}, by=ADMIN, number=2)).status_code == 202

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.api.table import TABLE
+from moorage.api.route_table import TABLE
 from moorage.model.server import TaskState, VmState
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import a_server
 
 IMAGE = "11111111-2222-4333-8444-555555555555"
 ID = a_server().id
@@ -146,7 +146,7 @@ async def test_states_and_rights(servers: Any) -> None:
 async def test_no_password_where_operators_say_so(servers: Any) -> None:
     await servers.keep(a_server())
     assert (await act(servers)).json()["server"]["adminPass"]
-    servers.desk.config = replace(servers.desk.config, enable_instance_password=False)
+    servers.context.config = replace(servers.context.config, enable_instance_password=False)
     assert "adminPass" not in (await act(servers)).json()["server"]
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from moorage.model.server import TaskState, VmState
-from moorage.testing.frontdesk import MEMBER, READER, STRANGER
-from moorage.testing.servers import a_server
+from moorage.testing.compute_app import MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import a_server
 
 IMAGE = "11111111-2222-4333-8444-555555555555"
 ID = a_server().id
@@ -23,7 +23,7 @@ async def test_rescue_answers_a_password(servers: Any) -> None:
     assert (answer.status_code, answer.json()) == (200, {"adminPass": "hush"})
     answer = await act(servers, {"rescue": None})
     assert len(answer.json()["adminPass"]) == 12
-    servers.desk.config = replace(servers.desk.config, enable_instance_password=False)
+    servers.context.config = replace(servers.context.config, enable_instance_password=False)
     assert (await act(servers, {"rescue": {}})).json() == {}
     assert servers.book.rescued == [(ID, IMAGE), (ID, None), (ID, None)]
 

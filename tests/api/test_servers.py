@@ -6,11 +6,11 @@ import pytest
 
 from moorage.model.errors import Unavailable
 from moorage.model.server import Fault, TaskState, VmState
-from moorage.operations.doors import CellDatabases
+from moorage.operations.server_service import CellDatabases
 from moorage.store.cell import servers as cell_servers
 from moorage.store.servers import server_values
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.servers import IMAGE, NETWORK, a_server, keep
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage.testing.fake_server_service import IMAGE, NETWORK, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 
@@ -228,7 +228,7 @@ async def test_filters_are_read_as_nova_reads_them(servers: Any) -> None:
 
 async def test_the_cell_wins_over_the_order(servers: Any) -> None:
     order = a_server(1, vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING)
-    await keep(servers.desk.region, None, order)
+    await keep(servers.context.region, None, order)
     assert (await servers.names("?status=BUILD")) == ["web1"]
     await servers.cell.write(lambda tx: tx.run(cell_servers.servers.insert().values(server_values(a_server(1)))))
     assert (await servers.names("?status=BUILD")) == []
@@ -271,7 +271,7 @@ class Out:
 
 async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
     await servers.keep(a_server(1), a_server(2, cell=None, vm_state=VmState.ERROR))
-    servers.desk.cells = CellDatabases({"cell1": Out()})  # type: ignore[dict-item]
+    servers.context.cells = CellDatabases({"cell1": Out()})  # type: ignore[dict-item]
     assert await servers.names(at="2.68") == ["web2"]
     rows = (await servers.get("/servers/detail", at="2.69", by=MEMBER)).json()["servers"]
     assert rows[1] == {

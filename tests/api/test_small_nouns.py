@@ -8,19 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.api import gone
-from moorage.model.asker import Asker
+from moorage.api import removed_routes
 from moorage.model.host import Host
 from moorage.model.ids import CellId, FlavorId, OperationId, ServerId, new_uuid
 from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.principal import Principal
 from moorage.model.server import FlavorCopy, Server, VmState
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
 from moorage.store.cell.usage_audits import Place
-from moorage.testing.frontdesk import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
-from moorage.testing.servers import a_migration
+from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
+from moorage.testing.fake_server_service import a_migration
 
 HOUR_US = 3_600_000_000
 
@@ -31,16 +31,16 @@ def path_of(template: str) -> str:
     return template
 
 
-@pytest.mark.parametrize(("method", "path"), gone.listed(gone.TOMBSTONES))
+@pytest.mark.parametrize(("method", "path"), removed_routes.listed(removed_routes.TOMBSTONES))
 async def test_tombstones(cloud: Client, method: str, path: str) -> None:
     for at in ("2.1", "latest"):
         assert (await cloud.ask(method, path_of(path), at=at)).status_code == 410
 
 
-@pytest.mark.parametrize(("text", "last"), [(gone.ENDED_BY_36, "2.35"), (gone.ENDED_BY_39, "2.38")])
+@pytest.mark.parametrize(("text", "last"), [(removed_routes.ENDED_BY_36, "2.35"), (removed_routes.ENDED_BY_39, "2.38")])
 async def test_what_was_passed_on_ends_at_its_version(cloud: Client, text: str, last: str) -> None:
     after = f"2.{int(last.split('.')[1]) + 1}"
-    for method, path in gone.listed(text):
+    for method, path in removed_routes.listed(text):
         body = {"add_interface": {}} if path.endswith("/action") else None
         assert (await cloud.ask(method, path_of(path), body, at=last)).status_code != 404, path
         assert (await cloud.ask(method, path_of(path), body, at=after)).status_code == 404, path
@@ -93,7 +93,7 @@ async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
         for cell, each in kept:
             await cell.write(partial(cell_migrations.put, migration=each))
 
-        async def listed(query: str = "", at: str = "latest", by: Asker = ADMIN) -> list[int]:
+        async def listed(query: str = "", at: str = "latest", by: Principal = ADMIN) -> list[int]:
             answer = await cloud.get(f"/os-migrations{query}", at=at, by=by)
             assert answer.status_code == 200, answer.text
             return [int(row["created_at"][18]) for row in answer.json()["migrations"]]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from moorage.bus import nats, subjects
-from moorage.bus.agents import Errand, HostAddress, HostCaller
+from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
 from moorage.bus.messages import AgentReturned, ServersOfHost, encode, read
 from moorage.model.clock import SystemClock
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
-from moorage.model.turn import Turn
 from moorage.testing.nats import NatsServer, nats_server_program
 from moorage.testing.waiting import until
 
@@ -24,9 +24,9 @@ _AGENT = """
 import asyncio, sys
 from pathlib import Path
 from moorage.agent.journal import Journal, JournalFile
-from moorage.agent.serve import Agent
+from moorage.agent.agent import Agent
 from moorage.bus import nats
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import Dials, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 
@@ -60,19 +60,21 @@ async def test_killed_again_and_again(tmp_path: Path) -> None:
             await bus.publish(subjects.to_host(CELL, HOST), encode(ServersOfHost(asked.boot, knows_senders=True)))
 
         await bus.subscribe(subjects.hosts_of(CELL, subjects.RETURNED), belong)
-        caller = HostCaller(bus, ConductorId("k"), SystemClock(), resend_s=0.2, silent_s=600)
+        caller = AgentClient(bus, ConductorId("k"), SystemClock(), resend_s=0.2, silent_s=600)
         await caller.start()
         at = HostAddress(CELL, HOST)
 
         async def life(each: ServerId) -> None:
             nonlocal answered
             operation = OperationId(each)
-            await caller.start_guest(at, Errand(operation, Turn(1), "start_guest", 600), GuestSpec(each, "web", 1, 64))
+            await caller.start_guest(
+                at, CommandContext(operation, FencingToken(1), "start_guest", 600), GuestSpec(each, "web", 1, 64)
+            )
             answered += 1
-            await caller.power_off(at, Errand(operation, Turn(2), "power_off", 600), each, 0)
+            await caller.power_off(at, CommandContext(operation, FencingToken(2), "power_off", 600), each, 0)
             answered += 1
             if each in servers[::2]:
-                await caller.destroy_guest(at, Errand(operation, Turn(3), "destroy_guest", 600), each)
+                await caller.destroy_guest(at, CommandContext(operation, FencingToken(3), "destroy_guest", 600), each)
                 answered += 1
 
         process = await asyncio.to_thread(begin, server.url, tmp_path)

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from moorage.main.hosts import planned_hosts
+from moorage.testing.api_user import Person
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.person import Person
 from moorage.testing.ports import free_ports
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import TrialSet
 from moorage.testing.waiting import until
 
 pytestmark = [

@@ -13,11 +13,11 @@ import pytest
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.testing.census import guests_on_disk, nothing_leaked
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
 from moorage.testing.ports import free_ports
-from moorage.testing.private import open_to_others
-from moorage.testing.upped import READY_S, SERVICES, Upped
+from moorage.testing.private_files import open_to_others
+from moorage.testing.up_process import READY_S, SERVICES, Upped
 
 pytestmark = pytest.mark.slow
 

@@ -12,13 +12,13 @@ import sqlalchemy as sa
 
 from moorage.bus.memory import MemoryBus
 from moorage.conductor.worker import Conductor
-from moorage.main.config import Config, Region
+from moorage.main.config import Config, RegionSettings
 from moorage.main.config import Database as DatabaseSettings
 from moorage.main.databases import open_for_lease
-from moorage.main.trees import REGION
+from moorage.main.schemas import REGION
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.sql import open_database
 from moorage.sql.migrate import bring_forward
 from moorage.store.region import conductors
@@ -105,8 +105,8 @@ async def one(server: Server, one_way_ms: int, how: str) -> None:
     await bring_forward(near, REGION)
     wire = Wire(port, one_way_ms / 1000)
     far = await open_database(url.replace(str(port), str(await wire.open())), name="region")
-    rooms = cast("Rooms", types.SimpleNamespace(region=far))
-    conductor = Conductor(ConductorId("me"), rooms, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S)
+    context = cast("SagaContext", types.SimpleNamespace(region=far))
+    conductor = Conductor(ConductorId("me"), context, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S)
     await conductor.start()
     try:
         assert conductor.alive
@@ -138,13 +138,13 @@ async def test_after_an_outage_longer_than_the_lease_the_conductor_is_back_withi
 
 async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renewed(server: Server) -> None:
     url = server.create_database("region_full_pool")
-    config = Config(region=Region(database=url), database=DatabaseSettings(pool_size=2))
+    config = Config(region=RegionSettings(database=url), database=DatabaseSettings(pool_size=2))
     region = await open_database(config.region_url(), name="region", limits=config.database.limits)
     await bring_forward(region, REGION)
     apart = await open_for_lease(config, region)
-    rooms = cast("Rooms", types.SimpleNamespace(region=region))
+    context = cast("SagaContext", types.SimpleNamespace(region=region))
     conductor = Conductor(
-        ConductorId("me"), rooms, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S, lease_on=apart
+        ConductorId("me"), context, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S, lease_on=apart
     )
     await conductor.lease.take()
     hung = [asyncio.create_task(region.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(600)")))) for _ in range(4)]

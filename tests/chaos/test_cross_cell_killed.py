@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cross_cell_restored import SETTINGS
-from test_moves_killed import Moves, audited
+from tests.chaos.test_cross_cell_restored import SETTINGS
+from tests.chaos.test_moves_killed import Moves, audited
 from typing_extensions import override
 
-from moorage.testing.census import guests_on_disk, nothing_leaked
-from moorage.testing.person import Person
-from moorage.testing.upped import Upped
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage.testing.up_process import Upped
 from moorage.testing.waiting import PATIENCE_S
 
 HOSTS = ("host1", "host2", "host3")

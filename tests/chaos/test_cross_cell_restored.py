@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_moves_killed import audited
-from test_restored_databases import adopted, marks_move
+from tests.chaos.test_moves_killed import audited
+from tests.chaos.test_restored_databases import adopted, marks_move
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.guest import PowerState
-from moorage.testing.census import guests_on_disk, nothing_leaked
-from moorage.testing.person import Person
-from moorage.testing.upped import Upped
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage.testing.up_process import Upped
 from moorage.testing.waiting import PATIENCE_S
 
 DATABASES = ("region", "cell1", "cell2")

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from guaranteed import EGR, made, network_on, placement, policy_of, providers, show_port, used
+from tests.helpers.guaranteed_ports import EGR, made, network_on, placement, policy_of, providers, show_port, used
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.main.hosts import planned_hosts
 from moorage.model.guest import PowerState
-from moorage.testing.census import guests_on_disk, nothing_leaked
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import TrialSet
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,15 +7,15 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from collector import Collector, collecting
+from tests.helpers.trace_collector import Collector, collecting
 from websockets.asyncio.client import connect
 
 from moorage.main.metadata import shared_secret
+from moorage.testing.api_user import Person
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
-from moorage.testing.private import open_to_others
-from moorage.testing.set import TrialSet
+from moorage.testing.private_files import open_to_others
 from moorage.testing.waiting import until
 
 pytestmark = [

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.testing.census import guests_on_disk, nothing_leaked
-from moorage.testing.person import Person
-from moorage.testing.upped import Upped
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage.testing.up_process import Upped
 from moorage.testing.waiting import PATIENCE_S
 
 SERVERS = 4

@@ -13,9 +13,9 @@ import pytest
 from moorage.model.notification import Notification
 from moorage.sql import open_database
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.census import nothing_leaked
-from moorage.testing.person import Person
-from moorage.testing.upped import Upped
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import nothing_leaked
+from moorage.testing.up_process import Upped
 
 pytestmark = [
     pytest.mark.slow,

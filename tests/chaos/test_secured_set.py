@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus import earlier_subjects, nats, subjects
+from moorage.bus import legacy_subjects, nats, subjects
 from moorage.bus.messages import (
     AgentReturned,
     Command,
@@ -34,14 +34,14 @@ from moorage.main.bus import make_key
 from moorage.main.databases import connect_databases
 from moorage.main.db import ROLES
 from moorage.main.hosts import planned_hosts
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
-from moorage.model.turn import Turn
 from moorage.store.cell import hosts as cell_hosts
+from moorage.testing.api_user import Person
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import TrialSet
 from moorage.testing.waiting import until
 
 DATABASES = ("region", "cell1", "cell2")
@@ -135,7 +135,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
             ">",
             subjects.to_host(far, VICTIM),
             subjects.results_for(EVIL),
-            earlier_subjects.results_for(EVIL),
+            legacy_subjects.results_for(EVIL),
             subjects.ALL_HEARTBEATS,
         ):
             await thief.subscribe(pattern, hear)
@@ -148,7 +148,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
 
         def command(verb: Verb, payload: Any = None) -> bytes:
             said = Command(
-                server, Turn(1_000_000), f"{verb}/x", verb, OperationId("x"), 4e9, EVIL, left_s=60.0, knows_senders=True
+                server, FencingToken(1_000_000), f"{verb}/x", verb, OperationId("x"), 4e9, EVIL, left_s=60.0, knows_senders=True
             )  # fmt: skip
             return encode(said if payload is None else msgspec.structs.replace(said, payload=pack(payload)))
 
@@ -169,7 +169,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
                 Heartbeat(host, where, "evil", 1, 1, "x", changed={server: PowerState.SHUTDOWN}),
                 Heartbeat(host, where, "evil", 2, leaving=True),
                 AgentReturned(host, where, "q", (server,), agent="evil"),
-                Result(host, where, server, Turn(1), "start_guest", ok=False, code="driver_broke"),
+                Result(host, where, server, FencingToken(1), "start_guest", ok=False, code="driver_broke"),
             ]  # fmt: skip
         own = subjects.from_host(cell, THIEF, subjects.REPORT)
         for lie in lies:
@@ -178,7 +178,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
             await thief.publish(subjects.from_host(lie.cell, lie.host, kind), payload)
             await thief.publish(subjects.from_host(cell, THIEF, kind), payload)
             if not kind.startswith("result"):
-                await thief.publish(earlier_subjects.of_cell(lie.cell, kind), payload)
+                await thief.publish(legacy_subjects.of_cell(lie.cell, kind), payload)
         # 4. the thief is its own host; that host may not be another's node, nor many nodes
         boot = await agents_life(trial, THIEF)
         for node in (VICTIM, "evilnode", f"{VICTIM}:Open vSwitch agent"):

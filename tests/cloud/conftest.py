@@ -13,16 +13,16 @@ import pytest_asyncio
 
 from moorage.bus import subjects
 from moorage.bus.messages import Command, read
-from moorage.drivers.dials import Dials, VerbDial
-from moorage.main import rounds
-from moorage.main.config import Api, Config, Listen, Quota, Region
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
+from moorage.main import reconcilers
+from moorage.main.config import Api, Config, Listen, Quota, RegionSettings
 from moorage.main.up import Cloud, start_cloud
+from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
-from moorage.model.turn import Turn
 from moorage.store.region import servers as region_servers
-from moorage.testing.census import nothing_leaked
+from moorage.testing.api_user import VERSION, Person
+from moorage.testing.leak_audit import nothing_leaked
 from moorage.testing.logins import CHEAP_LOGINS
-from moorage.testing.person import VERSION, Person
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import PATIENCE_S, until
 
@@ -39,7 +39,7 @@ def a_config(data: Path, policy: Mapping[str, str] | None = None, **changes: Any
     config = Config(
         data_dir=str(data),
         api=Api(policy_file=str(rules) if policy else "", **listens),  # type: ignore[arg-type]
-        region=Region(durability="process"),
+        region=RegionSettings(durability="process"),
         quota=Quota(instances=-1, cores=-1, ram=-1),
         security_compliance=CHEAP_LOGINS,
         log_level="warning",
@@ -66,7 +66,7 @@ class Running:
 
     async def listen(self) -> None:
         """Hear what hosts are told, as they do."""
-        heard: set[tuple[str, ServerId, Turn, str]] = set()
+        heard: set[tuple[str, ServerId, FencingToken, str]] = set()
         for plan in self.cloud.plans:
 
             async def hear(_: str, payload: bytes, host: str = plan.host) -> None:
@@ -215,7 +215,7 @@ def start(tmp_path: Path) -> Start:
     return starting
 
 
-def plain(cloud: Cloud, host: str) -> Dials:
+def plain(cloud: Cloud, host: str) -> FaultSettings:
     """A host on which nothing goes wrong."""
     return msgspec.structs.replace(cloud.fleet.drivers[host].dials, verbs={})
 
@@ -223,9 +223,9 @@ def plain(cloud: Cloud, host: str) -> Dials:
 @pytest.fixture
 def rounds_are_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """None comes again after its first run: who counts calls or statements counts those of what was asked."""
-    for name in vars(rounds):
+    for name in vars(reconcilers):
         if name.endswith("_EVERY_S"):
-            monkeypatch.setattr(rounds, name, 3600.0)
+            monkeypatch.setattr(reconcilers, name, 3600.0)
 
 
 @pytest.fixture

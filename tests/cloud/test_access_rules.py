@@ -1,6 +1,6 @@
 """A token of an application credential with access rules does what they allow, and nothing else, at every service."""
 
-from conftest import Running
+from tests.cloud.conftest import Running
 
 
 async def test_only_what_the_rules_allow(running: Running) -> None:

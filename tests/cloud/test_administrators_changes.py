@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
 from moorage.main.config import Hosts
 from moorage.placement import inventory

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import a_config
+from tests.cloud.conftest import a_config
 
 from moorage.main.config import Hosts
 from moorage.main.up import start_cloud
-from moorage.testing.census import nothing_leaked
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import nothing_leaked
 
 
 async def test_adopted_boots_know_the_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collector import Collector, collecting
-from conftest import Running, a_config
+from tests.cloud.conftest import Running, a_config
+from tests.helpers.trace_collector import Collector, collecting
 
 from moorage.main.config import Hosts
 from moorage.main.config_watching import Tracing
 from moorage.main.up import start_cloud
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 from moorage.testing.waiting import until
 
 

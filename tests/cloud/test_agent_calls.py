@@ -4,10 +4,10 @@ import asyncio
 
 import msgspec
 import pytest
-from hosts import CELL, HOST, SERVER, errand
+from tests.helpers.agent_host import CELL, HOST, SERVER, errand
 
 from moorage.bus import subjects
-from moorage.bus.agents import HostCaller
+from moorage.bus.agent_rpc import AgentClient
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Command, GuestNow, Heartbeat, Result, ResultKey, ResultTaken, encode, pack, read
 from moorage.model.clock import SystemClock
@@ -65,11 +65,11 @@ class HandClock(SystemClock):
 
 async def begun(
     resend_s: float = 0.02, silent_s: float = 15.0, taken_after_s: float = 30.0, clock: SystemClock | None = None
-) -> tuple[HandHost, HostCaller]:
+) -> tuple[HandHost, AgentClient]:
     bus = MemoryBus()
     host, caller = (
         HandHost(bus),
-        HostCaller(bus, ME, clock or SystemClock(), resend_s=resend_s, silent_s=silent_s, taken_after_s=taken_after_s),
+        AgentClient(bus, ME, clock or SystemClock(), resend_s=resend_s, silent_s=silent_s, taken_after_s=taken_after_s),
     )
     await host.start()
     await caller.start()

@@ -6,16 +6,16 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hosts import HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import HOST, SERVER, errand, guest, place
 
 from moorage.agent.journal import LIVES_KEPT, Journal, JournalFile
-from moorage.agent.lanes import MAX_WAITING, Lanes
+from moorage.agent.server_queues import MAX_WAITING, ServerQueues
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import ResultKey
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import Internal
+from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
-from moorage.model.turn import Turn
 from moorage.testing.waiting import until
 
 
@@ -28,7 +28,7 @@ def on_disk(path: Path) -> list[tuple[str, int, int, int]]:
 
 
 async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
-    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
+    dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         doing = asyncio.create_task(at.caller.start_guest(HOST, errand(4, 1), guest()))
         await until(lambda: at.host.driver.hanging("start_guest"))
@@ -41,16 +41,16 @@ async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path
     file = JournalFile(tmp_path / "j.db")
     journal = Journal(file, "n1")
     await journal.open()
-    await journal.raise_turn(SERVER, Turn(1))
-    await journal.keep(ResultKey(SERVER, Turn(1), "reboot"), b"old", running=True)
-    assert journal.result_of(ResultKey(SERVER, Turn(1), "reboot")) == b"old"
-    await journal.raise_turn(SERVER, Turn(2))
+    await journal.raise_turn(SERVER, FencingToken(1))
+    await journal.keep(ResultKey(SERVER, FencingToken(1), "reboot"), b"old", running=True)
+    assert journal.result_of(ResultKey(SERVER, FencingToken(1), "reboot")) == b"old"
+    await journal.raise_turn(SERVER, FencingToken(2))
     file.close()
     again = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
-    assert again.turns() == {SERVER: Turn(2)}
+    assert again.turns() == {SERVER: FencingToken(2)}
     assert again.running() == {SERVER}
-    for turn in (Turn(1), Turn(2)):
+    for turn in (FencingToken(1), FencingToken(2)):
         assert again.result_of(ResultKey(SERVER, turn, "reboot")) is None
     again.file.close()
 
@@ -62,7 +62,7 @@ async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
     await journal.open()
     await other.open()
     assert journal.earlier_lives == ()
-    await journal.raise_turn(SERVER, Turn(1))
+    await journal.raise_turn(SERVER, FencingToken(1))
     await journal.open()
     assert journal.earlier_lives is None
     await other.begin_life("another host's")
@@ -82,21 +82,23 @@ async def test_hosts_share_the_file_and_the_syncs_but_not_the_servers(tmp_path: 
     hosts = [Journal(file, f"n{each}") for each in range(50)]
     for journal in hosts:
         await journal.open()
-    await asyncio.gather(*(journal.raise_turn(ServerId(f"s{place}"), Turn(1)) for place, journal in enumerate(hosts)))
+    await asyncio.gather(
+        *(journal.raise_turn(ServerId(f"s{place}"), FencingToken(1)) for place, journal in enumerate(hosts))
+    )
     assert file.commits < 25
     file.close()
     assert len(on_disk(tmp_path / "j.db")) == 50
     again = Journal(JournalFile(tmp_path / "j.db"), "n7")
     await again.open()
-    assert again.turns() == {ServerId("s7"): Turn(1)}
+    assert again.turns() == {ServerId("s7"): FencingToken(1)}
     again.file.close()
 
 
 async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> None:
     journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
-    key = ResultKey(SERVER, Turn(1), "x")
-    await journal.raise_turn(SERVER, Turn(1))
+    key = ResultKey(SERVER, FencingToken(1), "x")
+    await journal.raise_turn(SERVER, FencingToken(1))
     await journal.keep(key, b"r", running=None)
     assert journal.untaken(10) == (key,)
     before = journal.file.commits
@@ -113,10 +115,10 @@ async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> Non
 
 async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp_path: Path) -> None:
     """Else its results would lie on the disk without it, and the next agent there could not begin."""
-    journal, key = Journal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, Turn(2), "x")
+    journal, key = Journal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, FencingToken(2), "x")
     await journal.open()
-    await journal.raise_turn(SERVER, Turn(1))
-    raising = asyncio.create_task(journal.raise_turn(SERVER, Turn(2)))
+    await journal.raise_turn(SERVER, FencingToken(1))
+    raising = asyncio.create_task(journal.raise_turn(SERVER, FencingToken(2)))
     await asyncio.sleep(0)  # it is being written
     journal.forget([SERVER])
     await raising
@@ -124,7 +126,7 @@ async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp
     journal.file.close()
     again = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
-    assert again.turns() == {SERVER: Turn(2)}
+    assert again.turns() == {SERVER: FencingToken(2)}
     assert again.result_of(key) == b"r"
     again.file.close()
 
@@ -134,16 +136,16 @@ async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: P
     file, step = tmp_path / "j.db", "x"
     journal = Journal(JournalFile(file), "n1")
     await journal.open()
-    await journal.raise_turn(SERVER, Turn(1))
-    await journal.keep(ResultKey(SERVER, Turn(1), step), b"r", running=True)
+    await journal.raise_turn(SERVER, FencingToken(1))
+    await journal.keep(ResultKey(SERVER, FencingToken(1), step), b"r", running=True)
     journal.file.close()
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         database.execute("DELETE FROM turns")
     for _ in range(2):
         journal = Journal(JournalFile(file), "n1")
         await journal.open()
-        assert journal.result_of(ResultKey(SERVER, Turn(2), step)) is None
-        await journal.raise_turn(SERVER, Turn(2))
+        assert journal.result_of(ResultKey(SERVER, FencingToken(2), step)) is None
+        await journal.raise_turn(SERVER, FencingToken(2))
         journal.file.close()
 
 
@@ -152,24 +154,24 @@ async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
     await journal.open()
     journal.file.close()
     with pytest.raises(Internal):
-        await journal.raise_turn(SERVER, Turn(1))
+        await journal.raise_turn(SERVER, FencingToken(1))
 
 
 async def test_a_disk_that_cannot_be_written_is_said_and_nothing_is_believed(tmp_path: Path) -> None:
     journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
-    await journal.raise_turn(SERVER, Turn(1))
+    await journal.raise_turn(SERVER, FencingToken(1))
     other = sqlite3.connect(tmp_path / "j.db")
     other.execute("DROP TABLE turns")
     other.close()
     with pytest.raises(Internal):
-        await journal.raise_turn(SERVER, Turn(2))
-    assert journal.turn_of(SERVER) == Turn(1)
+        await journal.raise_turn(SERVER, FencingToken(2))
+    assert journal.turn_of(SERVER) == FencingToken(1)
     journal.file.close()
 
 
 async def test_a_lane_keeps_its_order_and_a_broken_job_does_not_close_it() -> None:
-    lanes, done = Lanes(at_once=4), []
+    lanes, done = ServerQueues(at_once=4), []
 
     async def job(number: int) -> None:
         await asyncio.sleep(0)
@@ -184,7 +186,7 @@ async def test_a_lane_keeps_its_order_and_a_broken_job_does_not_close_it() -> No
 
 
 async def test_lanes_are_bounded() -> None:
-    lanes, gate = Lanes(at_once=2), asyncio.Event()
+    lanes, gate = ServerQueues(at_once=2), asyncio.Event()
     inside = 0
 
     async def job() -> None:

@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hosts import CELL, HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
 
-from moorage.agent import reporter, serve
+from moorage.agent import agent, reporter
 from moorage.bus import subjects
-from moorage.bus.memory import Dials as BusDials
 from moorage.bus.memory import MemoryBus
+from moorage.bus.memory import TransportFaults as BusDials
 from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn, encode
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.model.turn import Turn
 from moorage.testing.waiting import until
 
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
@@ -58,9 +58,14 @@ async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, errand(1), guest(server))
         await at.host.stop()
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False), OTHER: ServerTurn(OTHER, Turn(1))}
+        at.cell.knows = {
+            SERVER: ServerTurn(SERVER, FencingToken(2), here=False),
+            OTHER: ServerTurn(OTHER, FencingToken(1)),
+        }
         at.cell.heard.clear()
-        at.host.dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=1)})  # and it does not even go at once
+        at.host.dials = FaultSettings(
+            verbs={"destroy_guest": VerbDial(fail_times=1)}
+        )  # and it does not even go at once
         at.host.begin()
         await at.host.start()
         await until(at.cell.reports)
@@ -85,9 +90,9 @@ async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
 async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
-        told = ServersOfHost("", (ServerTurn(SERVER, Turn(7), here=False),))
+        told = ServersOfHost("", (ServerTurn(SERVER, FencingToken(7), here=False),))
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
-        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(7))
+        await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(7))
         assert await at.host.driver.guests() == {}
 
 
@@ -98,11 +103,11 @@ async def test_a_host_that_was_cut_off_asks_by_itself(tmp_path: Path) -> None:
         bus.dials.cut = True
         lost = bus.lost
         await until(lambda: bus.lost > lost + 2)
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1), here=False)}
+        at.cell.knows = {SERVER: ServerTurn(SERVER, FencingToken(1, 1), here=False)}
         bus.dials.cut = False
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        assert at.host.journal.turn_of(SERVER) in (Turn(1), Turn(1, 1))
-        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(1, 1))
+        assert at.host.journal.turn_of(SERVER) in (FencingToken(1), FencingToken(1, 1))
+        await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(1, 1))
 
 
 async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
@@ -126,7 +131,7 @@ async def test_what_runs_is_asked_of_before_what_is_only_remembered(
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, errand(1), guest(server))
         await at.caller.destroy_guest(HOST, errand(2), SERVER)
-        monkeypatch.setattr(serve, "MAX_LISTED", 1)
+        monkeypatch.setattr(agent, "MAX_LISTED", 1)
         at.cell.heard.clear()
         await at.host.restart()
         await until(lambda: at.cell.heard)
@@ -174,7 +179,7 @@ async def test_a_driver_that_broke_once_does_not_silence_its_host(tmp_path: Path
 
 async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Path) -> None:
     """The turn is on the disk, the result is not: the repeat acts, and finds what is there."""
-    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
+    dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=120), guest()))
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)

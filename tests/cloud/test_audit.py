@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
 from moorage.cli import audit, heal_allocations, status
 from moorage.main.config import Hosts

@@ -8,15 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Running, Start
-from test_audit import looked
-from test_evacuate import force, killed
-from test_resize import host_of
-from test_shelve import act
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_audit import looked
+from tests.cloud.test_evacuate import force, killed
+from tests.cloud.test_resize import host_of
+from tests.cloud.test_shelve import act
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.testing.census import nothing_leaked
+from moorage.testing.leak_audit import nothing_leaked
 from moorage.testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.soak

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from conftest import Start
+from tests.cloud.conftest import Start
 
 from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from conftest import Start
+from tests.cloud.conftest import Start
 
 from moorage.main.config import Compute
 

@@ -1,17 +1,17 @@
 """What goes on in the background goes on: whatever breaks in one round, there is a next one; and what is past is forgotten."""
 
 import pytest
-from conftest import Start
+from tests.cloud.conftest import Start
 
 from moorage.agent import reporter
-from moorage.conductor import cell
+from moorage.conductor import cell_conductor
 from moorage.operations import gate_watch
 from moorage.store.cell import hosts as cell_hosts
 from moorage.testing.waiting import until
 
 
 async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cell, "WATCH_S", 0.01)
+    monkeypatch.setattr(cell_conductor, "WATCH_S", 0.01)
     monkeypatch.setattr(gate_watch, "LOOK_EVERY_S", 0.01)
     async with start() as running:
         region = running.cloud.region

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
 from moorage.testing.waiting import until
 

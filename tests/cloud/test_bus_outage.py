@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from conftest import Start
-from hosts import CELL, HOST, SERVER, errand, guest, place
+from tests.cloud.conftest import Start
+from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
 
-from moorage.bus import agents, subjects
-from moorage.bus.listening import GAP_MAX_S, Listening
-from moorage.bus.memory import Dials, MemoryBus
-from moorage.drivers.dials import VerbDial
+from moorage.bus import agent_rpc, subjects
+from moorage.bus.memory import MemoryBus, TransportFaults
+from moorage.bus.silence import GAP_MAX_S, Listening
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
 from moorage.model.clock import SystemClock
 from moorage.model.errors import BusOut
@@ -22,14 +22,14 @@ BEAT_S = 0.3
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "BUS_GRACE_S", 0.3)
+    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 0.3)
 
 
 async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start) -> None:
     hosts = Hosts(count=3, beat_s=BEAT_S)
     async with start(hosts=hosts, compute=Compute(host_silence_s=SILENT_S)) as running:
         admin, region = running.admin, running.cloud.region
-        bus, caller = region.bus, region.rooms.hosts
+        bus, caller = region.bus, region.context.hosts
         assert isinstance(bus, MemoryBus)
         old = (await admin.active("old"))["id"]
         running.dial_all(start_guest=VerbDial(delay_s=1.0))
@@ -101,7 +101,7 @@ def test_silence_counts_from_when_a_host_could_have_been_heard() -> None:
 
 
 def test_an_outage_between_two_looks_is_not_missed() -> None:
-    clock, bus = HeldClock(), MemoryBus(Dials())
+    clock, bus = HeldClock(), MemoryBus(TransportFaults())
     listening = Listening(bus, clock)
     clock.at += 3.0
     assert listening.unheard_for_s(0.0) == 3.0
@@ -115,7 +115,7 @@ async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is under way is sent again at once, not when its pause is over."""
-    monkeypatch.setattr(agents, "BUS_GRACE_S", 600.0)
+    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 600.0)
     async with place(MemoryBus(), tmp_path, resend_s=600.0) as at:
         await at.host.agent.home.wait()
         at.bus.dials.cut = True  # type: ignore[attr-defined]

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
+from moorage.clients.asgi_transport import EmbeddedTransport
 from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
-from moorage.clients.inside import EmbeddedTransport
 from moorage.main.config import Compute
 from moorage.model.errors import Unavailable
 

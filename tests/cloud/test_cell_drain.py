@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_resize import host_of
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_resize import host_of
 
 from moorage.main.config import Hosts
 

@@ -3,14 +3,14 @@
 from functools import partial
 from typing import Any
 
-from conftest import Running, Start
-from crossings import records
-from test_evacuate import cleaned, evacuated, killed
-from test_resize import host_of, power
-from test_shelve import guests, until
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_evacuate import cleaned, evacuated, killed
+from tests.cloud.test_resize import host_of, power
+from tests.cloud.test_shelve import guests, until
+from tests.helpers.cross_cell_moves import records
 
 from moorage.main.adopt import adopt
-from moorage.main.config import Cell, Compute, Hosts, Region
+from moorage.main.config import Cell, Compute, Hosts, RegionSettings
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.store.cell import servers as cell_servers
@@ -21,7 +21,7 @@ CHANGES: dict[str, Any] = {
     "hosts": Hosts(count=3, physical_networks=(("physnet1",),), beat_s=0.3),
     "cells": tuple(Cell(name) for name in ("cell1", "cell2", "cell3")),
     "compute": Compute(host_silence_s=3.0),
-    "region": Region(durability="process", record_copies_s=0.2),
+    "region": RegionSettings(durability="process", record_copies_s=0.2),
     "policy": {"compute:servers:resize:cross_cell": "role:admin"},
 }
 LEFT, THERE = "host1", "host2"

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Cell, Hosts
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.cells import CellDatabase
+from moorage.operations.cell_databases import CellDatabase
 from moorage.testing.waiting import until
 
 CELL1 = CellId("cell1")

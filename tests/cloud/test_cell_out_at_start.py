@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Running, Start, a_config
+from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main.config import Cell, Hosts, Listen
 from moorage.main.consoles import console
@@ -15,7 +15,7 @@ from moorage.main.roles import Role
 from moorage.main.up import say_ready
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
-from moorage.operations.cells import CellDatabase
+from moorage.operations.cell_databases import CellDatabase
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
 

@@ -6,19 +6,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from test_administrators_changes import keep_pictures_old
-from test_drain import disabled, services
-from test_resize import asked, host_of
-from test_shelve import done
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_administrators_changes import keep_pictures_old
+from tests.cloud.test_drain import disabled, services
+from tests.cloud.test_resize import asked, host_of
+from tests.cloud.test_shelve import done
 
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts
 from moorage.main.embedded import admin_password
-from moorage.model.asker import Asker
 from moorage.model.ids import ServerId
-from moorage.operations import resize_request
-from moorage.operations.resize_request import ResizeWish
+from moorage.model.principal import Principal
+from moorage.operations.resize import accept_resize
+from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps import servers as records
 
 pytestmark = [
@@ -148,11 +148,11 @@ async def test_a_plan_evens_out_the_cells_and_writes_nothing(
 
 async def moved_there(running: Running, server: str, host: str) -> None:
     """As who has the permission has it moved to a host of another cell."""
-    rooms = running.cloud.region.rooms
-    now = (await records.find(rooms, ServerId(server))).server
+    context = running.cloud.region.context
+    now = (await records.find(context, ServerId(server))).server
     assert now is not None
-    asker = Asker(now.user, project=now.project)
-    await resize_request.begin(rooms, asker, now, ResizeWish(host=host, cross_cell=True), check=lambda _: None)
+    principal = Principal(now.user, project=now.project)
+    await accept_resize.begin(context, principal, now, ResizeWish(host=host, cross_cell=True), check=lambda _: None)
     seen = await running.admin.settled(server)
     await running.let_go(server)
     assert (seen["status"], host_of(seen)) == ("VERIFY_RESIZE", host)

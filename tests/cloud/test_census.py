@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
-from conftest import Running, Start
-from guaranteed import EGR, TWO, network_on, policy_of, providers
-from test_shelve import until
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_shelve import until
+from tests.helpers.guaranteed_ports import EGR, TWO, network_on, policy_of, providers
 
 from moorage.model.ids import ProviderId
 from moorage.model.resources import IPV4_ADDRESS
@@ -13,8 +13,8 @@ from moorage.model.volume import KEY
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
 from moorage.store.region import quotas
-from moorage.testing.census import census, leaks, nothing_leaked
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import census, leaks, nothing_leaked
 
 NOBODY = "0d0c0b0a-0000-4000-8000-00000000ffff"
 

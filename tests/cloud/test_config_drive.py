@@ -10,12 +10,12 @@ from typing import Any
 import pycdlib
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
 from sqlalchemy import text
+from tests.cloud.conftest import Running, Shared, Start
 
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Metadata, VendorTarget
-from moorage.main.servers import Doorway
+from moorage.main.http_servers import HttpServer
 from moorage.model.ids import ServerId
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until
@@ -152,7 +152,7 @@ class Vendor:
 @pytest.mark.parametrize("fatal", [False, True])
 async def test_services_that_have_something_to_say(start: Start, fatal: bool) -> None:
     vendor, listen = Vendor(), Listen(port=free_ports(1)[0])
-    door = Doorway("vendor", listen)
+    door = HttpServer("vendor", listen)
     await door.open(vendor)
     target = VendorTarget("inventory", f"{listen.url}/say")
     metadata = Metadata(vendor_data_targets=(target,), vendor_data_failure_fatal=fatal)

@@ -13,26 +13,26 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import msgspec
 import pytest
-from conftest import Running, Start, a_config
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.cloud.conftest import Running, Start, a_config
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.drivers.framebuffer import HEIGHT, WIDTH, picture
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Console
 from moorage.model.ids import ServerId
-from moorage.operations import consoles
-from moorage.operations.consoles import TOKENS_OF_A_SERVER_MAX, digest
+from moorage.operations.guest import consoles
+from moorage.operations.guest.consoles import TOKENS_OF_A_SERVER_MAX, digest
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import console_tokens
 from moorage.store.servers import server_values
-from moorage.testing.person import VERSION
+from moorage.testing.api_user import VERSION
 from moorage.testing.ports import free_ports
 
 

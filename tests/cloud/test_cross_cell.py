@@ -5,17 +5,27 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from crossings import CELLS, CLOUD, boot_in, cell_of, confirmed, hosts_of, moved_to, records, watched
-from test_evacuate import cleaned, evacuated, force
-from test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
-from test_shelve import act, actions, guests, images, ports
-from test_shelve import until as seen
-from test_volume_backed import backed
-from test_volumes import attach, attached, becomes, detach, disks, volume
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_evacuate import cleaned, evacuated, force
+from tests.cloud.test_resize import asked, disk, filled, host_of, letter, migrations, nothing_to_mend, power, quota
+from tests.cloud.test_shelve import act, actions, guests, images, ports
+from tests.cloud.test_shelve import until as seen
+from tests.cloud.test_volume_backed import backed
+from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, volume
+from tests.helpers.cross_cell_moves import (
+    CELLS,
+    CLOUD,
+    boot_in,
+    cell_of,
+    confirmed,
+    hosts_of,
+    moved_to,
+    records,
+    watched,
+)
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.model.guest import PowerState
 
 __all__ = ["CLOUD"]
@@ -263,7 +273,7 @@ async def test_a_server_is_evacuated_to_another_cell_and_its_old_host_comes_back
     region = running.cloud.region
 
     async def after_a_round() -> tuple[str | None, list[str], list[str]]:
-        await HiddenRecords(region.rooms).run()
+        await HiddenRecords(region.context).run()
         return await records(running, id)
 
     await seen(after_a_round, lambda found: found == ("cell3", ["cell3"], []))

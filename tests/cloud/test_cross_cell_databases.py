@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from crossings import CLOUD, boot_in, confirmed, hosts_of, moved_to, records
-from test_cell_out import Outage, answers
-from test_resize import asked, disk, host_of, letter, nothing_to_mend
-from test_shelve import act, guests
-from test_shelve import until as seen
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_cell_out import Outage, answers
+from tests.cloud.test_resize import asked, disk, host_of, letter, nothing_to_mend
+from tests.cloud.test_shelve import act, guests
+from tests.cloud.test_shelve import until as seen
+from tests.helpers.cross_cell_moves import CLOUD, boot_in, confirmed, hosts_of, moved_to, records
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
-from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
+from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId, ServerId
@@ -41,7 +41,7 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
     server = await boot_in(running, "cell1")
     id = server["id"]
     await moved_to(running, id, "cell2")
-    settings = dataclasses.replace(region.rooms.settings, resize_confirm_window_s=3600)
+    settings = dataclasses.replace(region.context.settings, resize_confirm_window_s=3600)
 
     class Later(SystemClock):
         def now(self) -> float:
@@ -49,7 +49,7 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
 
     outage = Outage(running, monkeypatch, CellId("cell1"))
     outage.begin()
-    done = await ConfirmResizes(dataclasses.replace(region.rooms, settings=settings), Later()).run()
+    done = await ConfirmResizes(dataclasses.replace(region.context, settings=settings), Later()).run()
     assert (done.begun, done.waiting) == ((id,), ("cell1",))
     await seen(lambda: admin.settled(id), lambda now: now["status"] == "ACTIVE")
     await running.let_go(id)
@@ -61,7 +61,7 @@ async def test_nobody_waits_for_the_cell_that_was_left(running: Running, monkeyp
     assert [(each["id"], each["status"]) for each in listed] == [(id, "ACTIVE")]
 
     async def after_a_round() -> tuple[str | None, list[str], list[str]]:
-        await HiddenRecords(region.rooms).run()
+        await HiddenRecords(region.context).run()
         return await records(running, id)
 
     await seen(after_a_round, lambda found: found == ("cell2", ["cell2"], []))

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
 from moorage.bus import subjects
 from moorage.bus.messages import read
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.testing.census import guests_on_disk
+from moorage.testing.leak_audit import guests_on_disk
 from moorage.testing.waiting import until
 
 SILENT_S = 3.0
@@ -58,7 +58,7 @@ def started(running: Running, server: str, host: str) -> bool:
 
 async def heard_again(running: Running, wires: Wires) -> None:
     wires.cut.clear()
-    caller = running.cloud.region.rooms.hosts
+    caller = running.cloud.region.context.hosts
     await until(lambda: not caller.silent(plan.host for plan in running.cloud.plans))
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
 from moorage.conductor import worker
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
 from moorage.model.errors import Unavailable
-from moorage.operations import delete, delete_request
+from moorage.operations.delete import accept_delete, delete
 from moorage.sql import Database, Tx
 from moorage.store.region import operations
-from moorage.testing.census import guests_on_disk
+from moorage.testing.leak_audit import guests_on_disk
 from moorage.testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,16 +102,16 @@ async def test_a_delete_is_never_taken_back_whatever_is_out_for_however_long(
     monkeypatch.setattr(worker, "STUCK_AGAIN_S", 0.5)
     admin = running.admin
     server = (await admin.active("kept-promise"))["id"]
-    cells = running.cloud.region.rooms.cells
+    cells = running.cloud.region.context.cells
     outages = [Outage(monkeypatch, cells[each]) for each in cells.ids]
-    begin = delete_request.begin
+    begin = accept_delete.begin
 
     async def then_out(*args: Any, **named: Any) -> None:
         await begin(*args, **named)
         for each in outages:
             each.begin()
 
-    monkeypatch.setattr(delete_request, "begin", then_out)
+    monkeypatch.setattr(accept_delete, "begin", then_out)
     await admin.delete(server)
 
     async def status() -> set[str]:

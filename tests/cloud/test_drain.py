@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import KBPS, network_on, policy_of
-from test_resize import asked, host_of
-from test_shelve import guests
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_resize import asked, host_of
+from tests.cloud.test_shelve import guests
+from tests.helpers.guaranteed_ports import KBPS, network_on, policy_of
 
 from moorage.cli import host as host_command
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.embedded import admin_password
 

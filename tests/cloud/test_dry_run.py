@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
-from conftest import Running, Shared
-from test_resize import asked, host_of
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_resize import asked, host_of
 
 from moorage.cli import dry_run
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.main.config import Hosts
 from moorage.main.embedded import admin_password
-from moorage.main.seed import ROUTED
-from moorage.operations.all import SAGAS
-from moorage.operations.dry_run_calls import CALLS
+from moorage.main.seed_data import ROUTED
+from moorage.operations.dry_run.planned_calls import CALLS
+from moorage.operations.registry import SAGAS
 from moorage.sql import Tx
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region.tables import region_metadata
@@ -53,14 +53,14 @@ async def running(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Methods and paths of every call to a neighbour that is no reading."""
     found: list[str] = []
-    real = Neighbour._call
+    real = ServiceClient._call
 
-    async def spied(self: Neighbour, method: str, path: str, *more: Any, **named: Any) -> Any:
+    async def spied(self: ServiceClient, method: str, path: str, *more: Any, **named: Any) -> Any:
         if method not in READS:
             found.append(f"{method} {path}")
         return await real(self, method, path, *more, **named)
 
-    monkeypatch.setattr(Neighbour, "_call", spied)
+    monkeypatch.setattr(ServiceClient, "_call", spied)
     return found
 
 

@@ -6,20 +6,30 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_cut_wires import Wires
-from test_resize import host_of, migrations, nothing_to_mend, power
-from test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
-from test_volume_backed import backed
-from test_volumes import attached, disks
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_cut_wires import Wires
+from tests.cloud.test_resize import host_of, migrations, nothing_to_mend, power
+from tests.cloud.test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
+from tests.cloud.test_volume_backed import backed
+from tests.cloud.test_volumes import attached, disks
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    KBPS,
+    network_on,
+    placement,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.main.seed import ROUTED
+from moorage.main.seed_data import ROUTED
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
-from moorage.testing.census import guests_on_disk
+from moorage.testing.leak_audit import guests_on_disk
 from moorage.testing.waiting import until as soon
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,7 +56,7 @@ class Dead:
             await self.running.cloud.fleet.agents[self.host].stop()
         else:
             self.wires.cut.add(self.host)
-        caller = self.running.cloud.region.rooms.hosts
+        caller = self.running.cloud.region.context.hosts
         await soon(lambda: caller.is_silent(self.host))
 
     async def returns(self) -> None:
@@ -67,7 +77,7 @@ async def force(running: Running, host: str, forced: bool) -> None:
     service = reply.json()["services"][0]["id"]
     reply = await running.admin.compute("PUT", f"/os-services/{service}", {"forced_down": forced})
     assert reply.status_code == 200, reply.text
-    caller = running.cloud.region.rooms.hosts
+    caller = running.cloud.region.context.hosts
     if not forced:
         await soon(lambda: not caller.is_silent(host))
 
@@ -154,7 +164,7 @@ async def test_a_server_of_a_fenced_host_goes_elsewhere_and_the_host_comes_back(
 
 def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The hosts that are told to start a guest, of which the first cannot."""
-    caller, tried = running.cloud.region.rooms.hosts, list[str]()
+    caller, tried = running.cloud.region.context.hosts, list[str]()
     start = caller.start_guest
 
     async def starting(to: Any, errand: Any, guest: Any) -> Any:

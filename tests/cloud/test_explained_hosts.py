@@ -1,7 +1,7 @@
 """Why each host was refused is remembered of fleets too large to name them all, and told of the host that is asked about (N2)."""
 
 import pytest
-from conftest import Start
+from tests.cloud.conftest import Start
 
 from moorage.cli.explain import _said
 from moorage.model.ids import CellId

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

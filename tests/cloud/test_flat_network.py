@@ -4,15 +4,15 @@ import asyncio
 
 import httpx
 import pytest
-from conftest import Start, a_config
+from tests.cloud.conftest import Start, a_config
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts, Network, Pool
-from moorage.main.flat import Book, pools_of
+from moorage.main.flat_networks import Book, pools_of
 from moorage.model.errors import Invalid
-from moorage.model.flat import flat_id
-from moorage.testing.census import guests_on_disk
-from moorage.testing.person import Person
+from moorage.model.flat_network import flat_id
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import guests_on_disk
 
 POOLS = (
     Pool("office", "cell1", "10.1.0.0/29"),

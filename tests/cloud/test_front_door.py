@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, a_config
+from tests.cloud.conftest import Running, Shared, a_config
 
 from moorage.main.config import OPTIONAL_PORTS, Listen
 from moorage.testing.ports import free_ports

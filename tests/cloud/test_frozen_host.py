@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from hosts import CELL, HOST, SERVER, Place, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, Place, errand, guest, place
 
-from moorage.agent import serve
-from moorage.bus import earlier_subjects, subjects
+from moorage.agent import agent as agent_agent
+from moorage.bus import legacy_subjects, subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
     AgentRefused,
@@ -23,11 +23,11 @@ from moorage.bus.messages import (
     encode,
     pack,
 )
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.model.turn import UNDO, Turn
 from moorage.testing.waiting import until
 
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
@@ -49,7 +49,7 @@ async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the
         starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1), guest()))
         await until(lambda: questions(at))
         assert await at.host.driver.guests() == {}
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)}
+        at.cell.knows = {SERVER: ServerTurn(SERVER, FencingToken(1, 1, UNDO), here=False)}
         at.cell.answers = True
         with pytest.raises(HostFailed) as refused:
             await starting
@@ -77,7 +77,7 @@ async def test_a_command_for_a_server_that_was_deleted_meanwhile_is_refused(tmp_
 async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
-        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
+        at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
         starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
         at.cell.answers = False
@@ -109,7 +109,7 @@ async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> N
         at.host.clock.suspended_s += LONG_S
         await until(lambda: not at.host.agent.home.is_set())
         assert await at.host.driver.guests() == {SERVER: PowerState.RUNNING}, "an outage stops no guest"
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False)}
+        at.cell.knows = {SERVER: ServerTurn(SERVER, FencingToken(2), here=False)}
         bus.dials.cut = False
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
         await asyncio.wait_for(at.host.agent.home.wait(), 180)
@@ -136,9 +136,12 @@ async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: P
         for server in (SERVER, OTHER):
             await at.caller.start_guest(HOST, errand(1), guest(server))
         await at.host.stop()
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(2), here=False), OTHER: ServerTurn(OTHER, Turn(1))}
+        at.cell.knows = {
+            SERVER: ServerTurn(SERVER, FencingToken(2), here=False),
+            OTHER: ServerTurn(OTHER, FencingToken(1)),
+        }
         at.cell.heard.clear()
-        at.host.dials = Dials(verbs={"destroy_guest": VerbDial(fail_times=1_000)})
+        at.host.dials = FaultSettings(verbs={"destroy_guest": VerbDial(fail_times=1_000)})
         at.host.begin()
         await at.host.start()
         await until(lambda: at.cell.reports() and at.cell.beats())
@@ -147,7 +150,7 @@ async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: P
         with pytest.raises(HostFailed) as refused:
             await at.caller.start_guest(HOST, errand(3), guest())
         assert refused.value.code == "guest_in_the_way"
-        at.host.driver.turn(Dials())
+        at.host.driver.turn(FaultSettings())
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
         assert await at.caller.start_guest(HOST, errand(3, step="again"), guest()) is PowerState.RUNNING
 
@@ -163,12 +166,12 @@ async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: fl
 
 async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.bus.subscribe(earlier_subjects.results_for(ConductorId("old")), at.cell.hear)
+        await at.bus.subscribe(legacy_subjects.results_for(ConductorId("old")), at.cell.hear)
         await at.host.agent.home.wait()
         for turn, deadline, refused in ((1, at.host.clock.now() - 60, True), (2, at.host.clock.now() + 60, False)):
             told = Command(
                 SERVER,
-                Turn(turn),
+                FencingToken(turn),
                 "start_guest",
                 Verb.START_GUEST,
                 OperationId("o"),
@@ -177,7 +180,7 @@ async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_pa
                 pack(StartGuest(guest())),
             )
             await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
-            await until(lambda turn=turn: any(each.turn == Turn(turn) for each in at.cell.results()))  # type: ignore[misc]
+            await until(lambda turn=turn: any(each.turn == FencingToken(turn) for each in at.cell.results()))  # type: ignore[misc]
             assert (at.cell.results()[-1].code == "too_late") is refused
 
 
@@ -216,7 +219,7 @@ async def test_a_host_that_wakes_is_heard_before_it_asks(tmp_path: Path) -> None
 
 async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given up twice, what waits behind it would be forgotten, and yet count as waiting for as long as the agent lives."""
-    monkeypatch.setattr(serve, "GIVEN_UP_WITHIN_S", 0.01)
+    monkeypatch.setattr(agent_agent, "GIVEN_UP_WITHIN_S", 0.01)
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, errand(1), guest())
         agent, stops, goes_on = at.host.agent, asyncio.Event(), asyncio.Event()

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from conftest import Running, Start
-from test_boot_moves_on import attempts_of
-from test_last_address import routed_with
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_boot_moves_on import attempts_of
+from tests.cloud.test_last_address import routed_with
 
-from moorage.main import rounds
+from moorage.main import reconcilers
 from moorage.main.config import Hosts
 from moorage.model.errors import HostFailed, NoCapacity
 from moorage.model.guest import GuestSpec
+from moorage.model.host_ports import PortOrder
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import FixedIp, NetworkFacts, Port, SubnetFacts
-from moorage.model.plumbing import PortOrder
 from moorage.model.world import Ask, NicAsk
-from moorage.operations import late_ports
+from moorage.operations.boot import legacy_ports
 from moorage.operations.steps.segments import without_exhausted
 from moorage.store.region.operations import operations
 
@@ -29,7 +29,7 @@ ONE, TWO = ProviderId("one"), ProviderId("two")
 
 @pytest.fixture(autouse=True)
 def rounds_are_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "SEGMENTS_EVERY_S", 3600.0)
+    monkeypatch.setattr(reconcilers, "SEGMENTS_EVERY_S", 3600.0)
 
 
 async def filled(running: Running, network: str, segment: str, addresses: int) -> None:
@@ -181,11 +181,13 @@ async def test_a_segment_that_is_full_for_a_host_that_binds_by_itself_is_not_ask
     order = PortOrder(
         "bind", "project", "nova", networks=networks, subnets={at: f"s{each}" for at, each in enumerate(segments)}
     )
-    run: Any = SimpleNamespace(rooms=SimpleNamespace(hosts=SimpleNamespace(build_guest=refuses), redraw_segments=draw))
+    run: Any = SimpleNamespace(
+        context=SimpleNamespace(hosts=SimpleNamespace(build_guest=refuses), redraw_segments=draw)
+    )
     place: Any = SimpleNamespace(cell="cell1", name="host1")
     errand: Any = None
     with pytest.raises(HostFailed) as failed:
-        await late_ports.build(run, errand, place, order, GuestSpec(ServerId("s"), "s", 1, 64), None)
+        await legacy_ports.build(run, errand, place, order, GuestSpec(ServerId("s"), "s", 1, 64), None)
     assert failed.value.without == (segments if len(segments) == 1 else ())
     assert drawn == sorted(networks)
 

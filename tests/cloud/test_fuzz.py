@@ -4,10 +4,10 @@ import logging
 import os
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
 from moorage.testing.fuzz.cloud import BROKEN, Cloud
-from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.random_values import Dice
 from moorage.testing.fuzz.run import Fuzz
 from moorage.testing.fuzz.seeded import Seeded
 

@@ -4,9 +4,20 @@ import asyncio
 import time
 from typing import Any
 
-from conftest import Running, Start
-from guaranteed import EGR, IGR, KBPS, made, network_on, policy_of, port_on, providers, show_port, used
-from test_interfaces import failure
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_interfaces import failure
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    IGR,
+    KBPS,
+    made,
+    network_on,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
 from moorage.cli.explain import _said
 from moorage.main.config import Hosts

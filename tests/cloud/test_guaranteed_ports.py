@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Running, Start
-from guaranteed import (
+from tests.cloud.conftest import Running, Start
+from tests.helpers.guaranteed_ports import (
     EGR,
     IGR,
     KBPS,
@@ -23,10 +23,10 @@ from guaranteed import (
     used,
 )
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Cell, Hosts, UpgradeLevels
 from moorage.model.ids import ServerId, new_uuid
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 
 async def explained(admin: Person, server: str) -> dict[str, Any]:

@@ -12,16 +12,28 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import EGR, IGR, KBPS, KPPS, PPS, made, network_on, placement, policy_of, providers, show_port
+from tests.cloud.conftest import Running, Shared
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    IGR,
+    KBPS,
+    KPPS,
+    PPS,
+    made,
+    network_on,
+    placement,
+    policy_of,
+    providers,
+    show_port,
+)
 
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.main.config import Hosts
 from moorage.main.guarantees import GuaranteesOverHttp
-from moorage.main.neighbours import make_own_apis
+from moorage.main.service_clients import make_own_apis
 from moorage.model.ids import ServerId
 from moorage.operations.steps import servers as records
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 ONE = Hosts(count=1, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, packet_rate_kpps=KPPS)
 
@@ -73,7 +85,7 @@ class Scene:
         wanted = await self.claimed(server)
         deadline = time.monotonic() + 180
         while True:
-            found = (await records.find(region.rooms, ServerId(server))).server
+            found = (await records.find(region.context, ServerId(server))).server
             assert found is not None
             recorded: dict[str, int] = {}
             for nic in found.nics:
@@ -83,7 +95,7 @@ class Scene:
                 break
             assert time.monotonic() < deadline, (recorded, wanted)
             await region.clock.sleep(0.05)
-        done = await PortDrift(region.rooms).run()
+        done = await PortDrift(region.context).run()
         assert (done.mended, done.amiss) == ((), ())
         assert await self.claimed(server) == wanted
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
 from moorage.model.ids import ServerId
-from moorage.operations.steps import slot
+from moorage.operations.steps import server_lock
 from moorage.testing.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -138,7 +138,7 @@ async def test_a_hard_reboot_is_accepted_while_a_soft_one_goes_on(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as that is over."""
-    monkeypatch.setattr(slot, "TURN_COMES_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(server_lock, "TURN_COMES_WITHIN_S", PATIENCE_S)
     admin = running.admin
     server = await admin.active("hangs")
     path, gate = f"/servers/{server['id']}/action", running.hold_up("reboot")

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
 from moorage.store.region.operations import operations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
 from moorage.embedded.image import data
 from moorage.model.image_inspection import GPT, Inspected

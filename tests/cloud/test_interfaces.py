@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES
+from moorage.main.seed_data import ROUTED, SEGMENT_ADDRESSES
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.operations.steps import slot
+from moorage.operations.steps import server_lock
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
@@ -341,13 +341,13 @@ async def test_a_power_action_waits_for_an_interface_that_is_being_attached(
         return where is not None and where.operation is not None
 
     await until(held, True)
-    waits, busy = asyncio.Event(), slot._busy
+    waits, busy = asyncio.Event(), server_lock._busy
 
     async def seen(*given: Any) -> Any:
         waits.set()
         return await busy(*given)
 
-    monkeypatch.setattr(slot, "_busy", seen)
+    monkeypatch.setattr(server_lock, "_busy", seen)
     stopping = asyncio.create_task(running.admin.compute("POST", f"/servers/{server['id']}/action", {"os-stop": None}))
     await asyncio.wait_for(waits.wait(), PATIENCE_S)
     assert not stopping.done()

@@ -7,8 +7,8 @@ import pytest
 
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
-from moorage.operations import kept_flavors
-from moorage.operations.nouns import flavors as nouns
+from moorage.operations import flavor_cache
+from moorage.operations.records import flavors as nouns
 from moorage.sql import Database, open_database
 from moorage.store.region import flavors
 from moorage.store.region.tables import region_metadata
@@ -26,28 +26,28 @@ async def region(tmp_path: Path) -> AsyncIterator[Database]:
 
 async def test_what_was_read_is_at_hand_until_this_process_writes(region: Database) -> None:
     await nouns.create(region, SMALL)
-    assert kept_flavors.at_hand(region, "small") is None
-    read = await kept_flavors.read(region, "small")
+    assert flavor_cache.at_hand(region, "small") is None
+    read = await flavor_cache.read(region, "small")
     assert read is not None
-    assert kept_flavors.at_hand(region, "small") == read
+    assert flavor_cache.at_hand(region, "small") == read
     await nouns.set_specs(region, "small", {"hw:mem_page_size": "large"}, 2)
-    assert kept_flavors.at_hand(region, "small") is None
-    again = await kept_flavors.read(region, "small")
+    assert flavor_cache.at_hand(region, "small") is None
+    again = await flavor_cache.read(region, "small")
     assert again is not None
     assert again.extra_specs == {"hw:mem_page_size": "large"}
 
 
 async def test_what_is_missing_is_not_kept(region: Database) -> None:
-    assert await kept_flavors.read(region, "small") is None
+    assert await flavor_cache.read(region, "small") is None
     await region.write(lambda tx: flavors.add(tx, SMALL))  # another process made it
-    assert await kept_flavors.read(region, "small") is not None
+    assert await flavor_cache.read(region, "small") is not None
 
 
 async def test_another_process_is_believed_within_a_moment(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     await nouns.create(region, SMALL)
-    monkeypatch.setattr(kept_flavors, "KEPT_S", 0.0)
-    await kept_flavors.read(region, "small")
-    assert kept_flavors.at_hand(region, "small") is None
+    monkeypatch.setattr(flavor_cache, "KEPT_S", 0.0)
+    await flavor_cache.read(region, "small")
+    assert flavor_cache.at_hand(region, "small") is None
 
 
 async def test_a_read_that_a_write_overtook_is_not_kept(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +56,9 @@ async def test_a_read_that_a_write_overtook_is_not_kept(region: Database, monkey
 
     def overtaken(tx: object, flavor: str) -> Flavor | None:
         found = slow(tx, flavor)  # type: ignore[arg-type]
-        kept_flavors.forget(region)
+        flavor_cache.forget(region)
         return found
 
-    monkeypatch.setattr(kept_flavors.flavors, "get", overtaken)
-    await kept_flavors.read(region, "small")
-    assert kept_flavors.at_hand(region, "small") is None
+    monkeypatch.setattr(flavor_cache.flavors, "get", overtaken)
+    await flavor_cache.read(region, "small")
+    assert flavor_cache.at_hand(region, "small") is None

@@ -5,11 +5,11 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
-from moorage.main.config import Cell, Compute, Region
-from moorage.testing.census import census, nothing_leaked
-from moorage.testing.person import Person
+from moorage.main.config import Cell, Compute, RegionSettings
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import census, nothing_leaked
 
 BOOTS = 200
 ONE, OTHER = 1, 20
@@ -115,7 +115,7 @@ async def test_two_hundred_on_postgresql(start: Start, postgres_server: Any) -> 
     region, *cells = [postgres_server.create_database(name) for name in names]
     try:
         databases = tuple(Cell(f"cell{number}", url) for number, url in enumerate(cells, start=1))
-        async with start(region=Region(database=region), cells=databases, compute=PATIENT) as running:
+        async with start(region=RegionSettings(database=region), cells=databases, compute=PATIENT) as running:
             await many_for_one(running, BOOTS)
     finally:
         for name in names:

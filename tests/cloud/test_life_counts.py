@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
 from moorage.main.config import Compute, Hosts
 from moorage.testing.bench.counts import BACKGROUND
@@ -27,7 +27,7 @@ def counted(table: Any) -> int:
 async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[int, int, int, int]:
     """Of one operation, from its request until nobody tells it any more."""
     region = running.cloud.region
-    conductor, network = region.conductor, region.rooms.network
+    conductor, network = region.conductor, region.context.network
     assert conductor is not None
     calls, neighbour = 0, network._network  # type: ignore[attr-defined]
     plain = neighbour.call

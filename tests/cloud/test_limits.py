@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conftest import Running
+from tests.cloud.conftest import Running
 
 
 async def set_limits(running: Running, project: str, **limits: int) -> None:

@@ -7,17 +7,28 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import EGR, KBPS, made, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_resize import asked as acted
-from test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
-from test_shelve import act, actions, guests, held, neighbours_of, ports, until
-from test_volume_backed import backed
-from test_volumes import attached
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_resize import asked as acted
+from tests.cloud.test_resize import disk, host_of, letter, migrations, nothing_to_mend, power, quota
+from tests.cloud.test_shelve import act, actions, guests, held, neighbours_of, ports, until
+from tests.cloud.test_volume_backed import backed
+from tests.cloud.test_volumes import attached
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    KBPS,
+    made,
+    network_on,
+    placement,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.seed import ROUTED
+from moorage.main.seed_data import ROUTED
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
@@ -282,14 +293,14 @@ async def test_guaranteed_ports_follow_the_host_that_is_found_in_the_end(running
     assert (await placement(admin, f"/allocations/{move['uuid']}"))["allocations"] == {}
     for host in (source, tried[0]):
         assert (await used(admin, bridge(host)))[EGR] == 0
-    rows = await running.cloud.region.rooms.network.bindings(port["id"])
+    rows = await running.cloud.region.context.network.bindings(port["id"])
     assert [(each.host, each.active) for each in rows] == [(host_of(there), True)]
     await nothing_to_mend(running)
 
     async def one_only() -> bool:
         return False
 
-    monkeypatch.setattr(running.cloud.region.rooms.network, "has_bindings", one_only)
+    monkeypatch.setattr(running.cloud.region.context.network, "has_bindings", one_only)
     assert (await act(running, id, LIVE)).status_code == 202
     assert host_of(await ended(running, id, "error")) == tried[1]
     assert len(tried) == 2, "refused before anything was touched (S1.10)"
@@ -308,7 +319,7 @@ async def test_volumes_are_at_both_ends_for_as_long_as_it_takes(running: Running
     turned(running, source, live_mib_per_s=SLOW, live_dirty_mib_per_s=SLOW)
     assert (await act(running, id, LIVE)).status_code == 202
     move = await under_way(running, id)
-    client = running.cloud.region.rooms.volumes
+    client = running.cloud.region.context.volumes
     assert client is not None
     there = [(each.volume, each.status) for each in await client.attachments_of(id)]
     assert sorted(there) == sorted((volume, word) for volume in rows for word in ("attached", "attaching"))

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
 from moorage.main.config import Hosts, Quota
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,14 +11,14 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from conftest import Running, Start, a_config
+from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main.config import Hosts, Listen, Network, Pool
 from moorage.main.config_guests import Metadata
 from moorage.main.metadata import make_metadata
 from moorage.main.up import configured, parser
 from moorage.model.errors import Unavailable
-from moorage.model.flat import flat_id
+from moorage.model.flat_network import flat_id
 from moorage.testing.ports import free_ports
 
 SECRET = "between the proxy and us"

@@ -6,20 +6,20 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from conftest import Running, Start
-from guaranteed import TWO, network_on, policy_of, providers
-from test_rolling_upgrade import Upgrading, fleet
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_rolling_upgrade import Upgrading, fleet
+from tests.helpers.guaranteed_ports import TWO, network_on, policy_of, providers
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main import status
-from moorage.main.config import Config, Neighbour, Network, ServiceUser, Upgrade
-from moorage.main.neighbours import make_clients
-from moorage.main.region import open_region, start_telling
+from moorage.main.composition import open_region, start_telling
+from moorage.main.config import Config, Network, ServiceSettings, ServiceUser, Upgrade
+from moorage.main.service_clients import make_clients
 from moorage.model.errors import Invalid
-from moorage.operations.boot import bind_ports
+from moorage.operations.boot.boot import bind_ports
 from moorage.operations.gates import Credentials
 from moorage.saga import decode_lines
-from moorage.saga.log import Failed
+from moorage.saga.journal import Failed
 from moorage.store.region import operations as region_operations
 
 
@@ -28,7 +28,7 @@ def with_the_wrong_password(running: Running, **changes: object) -> Config:
     here = running.config
     elsewhere = msgspec.structs.replace(
         here,
-        identity=Neighbour(url=f"{here.api.identity.url}/v3"),
+        identity=ServiceSettings(url=f"{here.api.identity.url}/v3"),
         network=Network(url=here.api.network.url),
         service_user=ServiceUser(password="no longer this"),
     )
@@ -43,9 +43,9 @@ async def lost(running: Running) -> AsyncIterator[None]:
     clients = make_clients(with_the_wrong_password(running))
     try:
         for network, state in ((clients.network, Credentials.REFUSED), (region.clients.network, Credentials.WORKING)):
-            region.conductor.rooms = replace(region.conductor.rooms, network=network)
-            region.gates._rooms = replace(region.gates._rooms, network=network)
-            assert (await region.gates.try_mine(region.rooms.hosts.me)).state is state
+            region.conductor.context = replace(region.conductor.context, network=network)
+            region.gates._context = replace(region.gates._context, network=network)
+            assert (await region.gates.try_mine(region.context.hosts.me)).state is state
             await region.gates.look()
             if state is Credentials.REFUSED:
                 yield
@@ -125,10 +125,10 @@ async def test_an_outage_does_not_change_how_boots_are_done(running: Running) ->
     region = running.cloud.region
     nowhere = msgspec.structs.replace(running.config, network=Network(url="http://127.0.0.1:1"))
     clients = make_clients(nowhere, {"identity": running.cloud.embedded.apps["identity"]})
-    region.gates._rooms = replace(region.gates._rooms, network=clients.network)
-    assert (await region.gates.try_mine(region.rooms.hosts.me)).state is Credentials.WORKING
+    region.gates._context = replace(region.gates._context, network=clients.network)
+    assert (await region.gates.try_mine(region.context.hosts.me)).state is Credentials.WORKING
     await region.gates.look()
-    assert region.rooms.gates().bind_in_conductor
+    assert region.context.gates().bind_in_conductor
     await clients.close()
 
 
@@ -183,7 +183,7 @@ async def test_an_account_without_the_role_service_is_found_out_and_no_host_is_b
         assert "[service_user] lacks the role service" in server["fault"]["details"]
         told = await region.databases.region.read(lambda tx: region_operations.of_server(tx, server["id"]))
         assert [line for each in told for line in decode_lines(each.journal) if isinstance(line, Failed)] == []
-        tried = await region.gates.try_mine(region.rooms.hosts.me)
+        tried = await region.gates.try_mine(region.context.hosts.me)
         assert tried.state is Credentials.REFUSED
         assert "lacks the role service" in tried.why
         await admin.gone(server["id"])

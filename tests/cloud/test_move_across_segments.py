@@ -5,18 +5,18 @@ Each of its moves in turn, for they are the ways back and forth between the same
 
 from typing import Any
 
-from conftest import Running, Start
-from guaranteed import placement
-from test_dry_run import tried
-from test_evacuate import cleaned, evacuated, killed
-from test_fixed_ips import act as act_early
-from test_guaranteed_ports import explained
-from test_last_address import ADDRESS, routed_with
-from test_resize import asked, host_of, migrations, nothing_to_mend
-from test_shelve import act, done, ports
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_dry_run import tried
+from tests.cloud.test_evacuate import cleaned, evacuated, killed
+from tests.cloud.test_fixed_ips import act as act_early
+from tests.cloud.test_guaranteed_ports import explained
+from tests.cloud.test_last_address import ADDRESS, routed_with
+from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend
+from tests.cloud.test_shelve import act, done, ports
+from tests.helpers.guaranteed_ports import placement
 
 from moorage.main.config import Cell, Compute, Hosts
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 WIRES = (("physnet1",), ("physnet1",), ("physnet2",), ("physnet2",))
 

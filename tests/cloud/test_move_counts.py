@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_evacuate import force
-from test_shelve import act
-from test_volume_counts import counted
-from test_volumes import attach, becomes, volume
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_evacuate import force
+from tests.cloud.test_shelve import act
+from tests.cloud.test_volume_counts import counted
+from tests.cloud.test_volumes import attach, becomes, volume
 
 from moorage.main.config import Hosts
 from moorage.testing.waiting import until

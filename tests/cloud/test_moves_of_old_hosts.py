@@ -7,12 +7,24 @@ move is refused before anything is touched.
 from typing import Any, Literal
 
 import pytest
-from conftest import Running, Start
-from guaranteed import EGR, IGR, KBPS, KPPS, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_evacuate import force
-from test_resize import host_of, migrations, nothing_to_mend
-from test_rolling_upgrade import Upgrading
-from test_shelve import act, failure, guests, until
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_evacuate import force
+from tests.cloud.test_resize import host_of, migrations, nothing_to_mend
+from tests.cloud.test_rolling_upgrade import Upgrading
+from tests.cloud.test_shelve import act, failure, guests, until
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    IGR,
+    KBPS,
+    KPPS,
+    network_on,
+    placement,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
 from moorage.main.config import Cell, Compute, Hosts, UpgradeLevels
 from moorage.testing.waiting import until as soon
@@ -144,7 +156,7 @@ class Guaranteed:
     async def dies(self, host: str) -> None:
         """Its agent ends, and an operator says that it is off."""
         await self.running.cloud.fleet.agents[host].stop()
-        caller = self.running.cloud.region.rooms.hosts
+        caller = self.running.cloud.region.context.hosts
         await soon(lambda: caller.is_silent(host))
         await force(self.running, host, True)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from behind_proxy import CALL_S, Behind, cloud_behind_proxy
+from tests.helpers.cloud_behind_proxy import CALL_S, Behind, cloud_behind_proxy
 
 from moorage.cli import status
-from moorage.clients.breaker import FAILURES_MAX
-from moorage.operations import boot
+from moorage.clients.circuit_breaker import FAILURES_MAX
+from moorage.operations.boot import boot
 from moorage.operations.gate_watch import GateWatch
-from moorage.testing.flaky import KINDS, Trouble
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
+from moorage.testing.fault_proxy import KINDS, Trouble
 from moorage.testing.waiting import until
 
 LATE_S = 1.2 * CALL_S
@@ -237,13 +237,13 @@ async def test_what_a_conductor_leaves_alone_is_seen_at_other_front_desks(behind
     behind.proxy.upset(Trouble("status", "PUT", "/ports/", times=FOR_EVER))
     server = await behind.admin.boot("waits")
     await until(lambda: bool(region.clients.open_circuits()))
-    await region.gates._tell_mine(region.rooms.hosts.me)
-    elsewhere = GateWatch(region.rooms, region.clock)
+    await region.gates._tell_mine(region.context.hosts.me)
+    elsewhere = GateWatch(region.context, region.clock)
     await elsewhere.look()
     (seen,) = elsewhere.neighbours()
-    assert (seen.process, seen.circuit.calls) == (str(region.rooms.hosts.me), "PUT ports")
+    assert (seen.process, seen.circuit.calls) == (str(region.context.hosts.me), "PUT ports")
     behind.proxy.calm()
     assert (await behind.admin.settled(server))["status"] == "ACTIVE"
-    await region.gates._tell_mine(region.rooms.hosts.me)
+    await region.gates._tell_mine(region.context.hosts.me)
     await elsewhere.look()
     assert not elsewhere.neighbours()

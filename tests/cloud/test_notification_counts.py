@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
 from moorage.main.config import Hosts
 from moorage.main.config_notifications import Notifications

@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_notifications import Notifications
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.listener import Listener, id_of, listening
+from moorage.testing.notification_listener import Listener, id_of, listening
 from moorage.testing.waiting import until
 
 PATIENCE_S = 180.0

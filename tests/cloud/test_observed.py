@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import httpx
 import pytest
 import pytest_asyncio
-from collector import Collector, collecting
-from conftest import Running, Shared
 from prometheus_client.parser import text_string_to_metric_families
+from tests.cloud.conftest import Running, Shared
+from tests.helpers.trace_collector import Collector, collecting
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_watching import Metrics, Tracing
-from moorage.main.observe.families import FAMILIES, LIBRARY_FAMILIES, samples
-from moorage.main.observe.looks import PATIENCE_S
+from moorage.main.observability.database_reads import PATIENCE_S
+from moorage.main.observability.metric_families import FAMILIES, LIBRARY_FAMILIES, samples
 from moorage.model.errors import Unavailable
 from moorage.testing.ports import free_ports
 from moorage.testing.waiting import until

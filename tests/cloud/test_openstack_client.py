@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
-import network_script
-import openstack_script as script
-import placement_script as placement
 import pytest
-import volume_script
+from tests.cloud import network_script, volume_script
+from tests.cloud import openstack_script as script
+from tests.cloud import placement_script as placement
 
 from moorage.testing.certificates import Authority
 from moorage.testing.ports import free_ports

@@ -4,13 +4,13 @@ import asyncio
 import dataclasses
 
 import pytest
-from conftest import Running
+from tests.cloud.conftest import Running
 
-from moorage.operations.steps import plugging
+from moorage.operations.steps import vif_plugging
 
 
 async def test_the_event_of_the_plug_ends_the_wait(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 3600.0)  # it is the event that wakes, or nothing in this test
+    monkeypatch.setattr(vif_plugging, "LOOK_FIRST_S", 3600.0)  # it is the event that wakes, or nothing in this test
     admin, network = running.admin, running.cloud.embedded.network
     assert network is not None
     runner = network._runner  # pyright: ignore[reportPrivateUsage]
@@ -21,7 +21,7 @@ async def test_the_event_of_the_plug_ends_the_wait(running: Running, monkeypatch
         while not (ports and ports[0]["binding:host_id"] and running.told):
             ports = (await admin.network("GET", "/ports", device_id=server)).json()["ports"]
             await asyncio.sleep(0.05)
-        while not running.cloud.region.rooms.arrivals._waiting:  # noqa: ASYNC110  # pyright: ignore[reportPrivateUsage]
+        while not running.cloud.region.context.arrivals._waiting:  # noqa: ASYNC110  # pyright: ignore[reportPrivateUsage]
             await asyncio.sleep(0.05)
     shown = await admin.server(server)
     assert shown is not None

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Running
+from tests.cloud.conftest import Running
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.testing.census import guests_on_disk
+from moorage.testing.leak_audit import guests_on_disk
 from moorage.testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -176,7 +176,7 @@ async def test_cards_that_the_network_service_does_not_show_are_not_lost(running
     """An account that lost its role is shown empty lists: the rebuild waits, and makes no guest without cards."""
     admin = running.admin
     server = await admin.active("has-cards")
-    network = running.cloud.region.rooms.network
+    network = running.cloud.region.context.network
     shown, hidden, asked_of = network.ports_of, True, 0
 
     async def ports_of(*asked: Any) -> Any:

@@ -1,6 +1,6 @@
 """A network service that binds ports on no host: the owner is told that, and of no host; the operator is told each."""
 
-from conftest import Start
+from tests.cloud.conftest import Start
 
 from moorage.main.config import Cell, Hosts
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from conftest import Start
+from tests.cloud.conftest import Start
 
-from moorage.clients.inside import Base, EmbeddedTransport
+from moorage.clients.asgi_transport import Base, EmbeddedTransport
 
 CALLERS = "req-11111111-2222-4333-8444-555555555555"
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
-from test_config_drive import files_on, latest
-from test_rebuild import guest, second_image
+from tests.cloud.conftest import Running, Shared, Start
+from tests.cloud.test_config_drive import files_on, latest
+from tests.cloud.test_rebuild import guest, second_image
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId

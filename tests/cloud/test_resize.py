@@ -7,22 +7,32 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_guaranteed_ports import explained
-from test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
-from test_volume_backed import backed
-from test_volumes import attach, attached, disks, volume
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_guaranteed_ports import explained
+from tests.cloud.test_shelve import act, actions, failure, guests, held, neighbours_of, ports, until
+from tests.cloud.test_volume_backed import backed
+from tests.cloud.test_volumes import attach, attached, disks, volume
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    KBPS,
+    network_on,
+    placement,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
 from moorage.cli.move import said
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.seed import ROUTED
+from moorage.main.seed_data import ROUTED
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 
@@ -70,15 +80,15 @@ async def quota(running: Running) -> tuple[int, int]:
 
 async def nothing_to_mend(running: Running) -> None:
     """No round of the reconcilers finds anything."""
-    rooms = running.cloud.region.rooms
-    claims = await StrayClaims(rooms).run()
+    context = running.cloud.region.context
+    claims = await StrayClaims(context).run()
     assert (claims.released, claims.drifted) == ((), 0)
-    assert (await QuotaUsage(rooms).run()).mended == ()
-    drift = await PortDrift(rooms).run()
+    assert (await QuotaUsage(context).run()).mended == ()
+    drift = await PortDrift(context).run()
     assert (drift.mended, drift.amiss) == ((), ())
-    attachments = await StrayAttachments(rooms).run()
+    attachments = await StrayAttachments(context).run()
     assert (attachments.dropped, attachments.amiss, attachments.mended) == ((), (), 0)
-    await StrayPorts(rooms).run()
+    await StrayPorts(context).run()
 
 
 def letter(running: Running, server: dict[str, Any], text: str = "a letter\n") -> None:

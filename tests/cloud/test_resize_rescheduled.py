@@ -5,11 +5,21 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from guaranteed import EGR, KBPS, network_on, placement, policy_of, port_on, providers, show_port, used
-from test_guaranteed_ports import explained
-from test_resize import asked, host_of, migrations, nothing_to_mend, resized
-from test_shelve import held
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_guaranteed_ports import explained
+from tests.cloud.test_resize import asked, host_of, migrations, nothing_to_mend, resized
+from tests.cloud.test_shelve import held
+from tests.helpers.guaranteed_ports import (
+    EGR,
+    KBPS,
+    network_on,
+    placement,
+    policy_of,
+    port_on,
+    providers,
+    show_port,
+    used,
+)
 
 from moorage.main.config import Hosts
 from moorage.model.errors import HostFailed
@@ -27,8 +37,8 @@ async def running(shared: Shared) -> AsyncIterator[Running]:
 
 def refuse_once(running: Running, monkeypatch: pytest.MonkeyPatch, what: str, source: str) -> list[str]:
     """The first host that is tried refuses, before its work or after it; answers its name, once it has."""
-    rooms, refused = running.cloud.region.rooms, list[str]()
-    ask, bind = rooms.hosts.ask, rooms.network.bind_inactive
+    context, refused = running.cloud.region.context, list[str]()
+    ask, bind = context.hosts.ask, context.network.bind_inactive
 
     async def asked_of(to: Any, *rest: Any, **more: Any) -> Any:
         if to.host != source and not refused:
@@ -44,9 +54,9 @@ def refuse_once(running: Running, monkeypatch: pytest.MonkeyPatch, what: str, so
         return answer
 
     if what == "move_target":
-        monkeypatch.setattr(rooms.hosts, "ask", asked_of)
+        monkeypatch.setattr(context.hosts, "ask", asked_of)
     else:
-        monkeypatch.setattr(rooms.network, "bind_inactive", bound)
+        monkeypatch.setattr(context.network, "bind_inactive", bound)
     return refused
 
 

@@ -1,11 +1,11 @@
 """Resizes where an operator allows more: on the server's own host, and confirmed by themselves."""
 
 import pytest
-from conftest import Start
-from test_resize import asked, disk, held, letter, migrations, nothing_to_mend, power, quota, resized
-from test_shelve import AheadClock, until
+from tests.cloud.conftest import Start
+from tests.cloud.test_resize import asked, disk, held, letter, migrations, nothing_to_mend, power, quota, resized
+from tests.cloud.test_shelve import AheadClock, until
 
-from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
+from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.main.config import Compute, Hosts
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
@@ -42,10 +42,10 @@ async def test_a_resize_that_nobody_confirms_is_confirmed_when_its_time_is_over(
         before = await quota(running)
         server = await running.admin.active("a", flavor="m1.micro")
         await resized(running, server["id"], "m1.tiny")
-        rooms, clock = running.cloud.region.rooms, AheadClock()
-        assert (await ConfirmResizes(rooms).run()).begun == ()
-        assert (await ConfirmResizes(rooms, clock).run()).begun == (server["id"],)
+        context, clock = running.cloud.region.context, AheadClock()
+        assert (await ConfirmResizes(context).run()).begun == ()
+        assert (await ConfirmResizes(context, clock).run()).begun == (server["id"],)
         await until(lambda: running.admin.settled(server["id"]), lambda seen: seen["status"] == "ACTIVE")
         await until(lambda: migrations(running, server["id"]), lambda seen: seen[0]["status"] == "confirmed")
-        assert (await ConfirmResizes(rooms, clock).run()).looked_at == 0
+        assert (await ConfirmResizes(context, clock).run()).looked_at == 0
         assert await quota(running) == (before[0] + 1, before[1] + 512)

@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from conftest import SERVICES
+from tests.cloud.conftest import SERVICES
 
-from moorage.main import placement_alone, roles
-from moorage.main.config import OPTIONAL_PORTS, Agent, Api, Config, Listen, Region
+from moorage.main import placement_role, roles
+from moorage.main.config import OPTIONAL_PORTS, Agent, Api, Config, Listen, RegionSettings
 from moorage.main.config_watching import Metrics
 from moorage.model.errors import Invalid
 from moorage.testing.ports import free_ports
@@ -32,7 +32,7 @@ def a_role(data: Path) -> Config:
     listens = {name: Listen(port=port) for name, port in zip(names, free_ports(len(names)), strict=True)}
     return Config(
         data_dir=str(data),
-        region=Region(durability="process"),
+        region=RegionSettings(durability="process"),
         api=Api(**listens),  # type: ignore[arg-type]
         agent=Agent(host="host1"),
         metrics=Metrics(port=free_ports(1)[0]),
@@ -87,9 +87,9 @@ def test_a_port_that_is_none_is_refused(port: int) -> None:
 
 
 def test_what_an_option_says_wins() -> None:
-    arguments = placement_alone.parser().parse_args(["--metrics-port", "9999"])
-    assert placement_alone.configured(arguments).metrics.port == 9999
-    assert placement_alone.configured(placement_alone.parser().parse_args([])).metrics.port == 0
+    arguments = placement_role.parser().parse_args(["--metrics-port", "9999"])
+    assert placement_role.configured(arguments).metrics.port == 9999
+    assert placement_role.configured(placement_role.parser().parse_args([])).metrics.port == 0
 
 
 def test_a_sample_is_a_part() -> None:

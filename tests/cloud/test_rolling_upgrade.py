@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts, UpgradeLevels
 from moorage.main.hosts import HostPlan
-from moorage.main.neighbours import Clients, make_clients
+from moorage.main.service_clients import Clients, make_clients
 from moorage.model.network import minted_macs
 from moorage.testing.waiting import until
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.seed import ROUTED, SEGMENT_ADDRESSES, SEGMENTS
+from moorage.main.seed_data import ROUTED, SEGMENT_ADDRESSES, SEGMENTS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,12 +11,12 @@ from moorage.main.config import Config
 from moorage.main.schedule import main, read_region, replay
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
-from moorage.operations.all import SAGAS
-from moorage.operations.boot import Made, ask_of
-from moorage.saga import Paper, first_lines, tell
-from moorage.saga.log import encode_lines
+from moorage.operations.boot.boot import Made, ask_of
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, execute, first_lines
+from moorage.saga.journal import encode_lines
 from moorage.store.region import operations
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 
@@ -26,8 +26,8 @@ async def boot_one(directory: Path) -> set[str]:
     small = await SmallRegion.open(directory)
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    paper = Paper(first_lines(boot), small.transact)
-    await tell(boot, BOOT, a_boot(BOOT), small.rooms, paper)
+    paper = MemoryJournal(first_lines(boot), small.transact)
+    await execute(boot, BOOT, a_boot(BOOT), small.context, paper)
     asked = msgspec.json.encode(a_boot(BOOT))
     journal = encode_lines(paper.written()).encode()
     row = Accepted(BOOT, "boot/1", SERVER, "p", "u", ConductorId("c"), asked, journal, head=paper.row.head)

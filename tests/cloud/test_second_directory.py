@@ -4,18 +4,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import a_config
+from tests.cloud.conftest import a_config
 
-from moorage.main.config import Cell, Config, Hosts, Region
+from moorage.main.config import Cell, Config, Hosts, RegionSettings
 from moorage.main.databases import open_databases
 from moorage.main.up import start_cloud
 from moorage.model.ids import ConductorId, OperationId
 from moorage.operations.accept import accepted
-from moorage.operations.all import SAGAS
+from moorage.operations.registry import SAGAS
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.store.region import conductors, operations
 from moorage.testing.postgres import Server
-from moorage.testing.small_region import a_boot, a_server
+from moorage.testing.region_fixture import a_boot, a_server
 
 LIVING, DEAD = ConductorId("living"), ConductorId("dead")
 LEASE_S = 600.0
@@ -24,7 +24,10 @@ LEASE_S = 600.0
 def on_postgresql(server: Server, directory: Path) -> Config:
     urls = [server.create_database(f"{directory.name}_{each}".lower()) for each in ("region", "cell1")]
     return a_config(
-        directory / "data", hosts=Hosts(count=1), region=Region(database=urls[0]), cells=(Cell("cell1", urls[1]),)
+        directory / "data",
+        hosts=Hosts(count=1),
+        region=RegionSettings(database=urls[0]),
+        cells=(Cell("cell1", urls[1]),),
     )
 
 

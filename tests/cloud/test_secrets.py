@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_notifications import Notifications
 from moorage.main.embedded import admin_password, demo_password
-from moorage.main.quiet import quiet_libraries
-from moorage.testing.person import Person
+from moorage.main.library_logs import quiet_libraries
+from moorage.testing.api_user import Person
 from moorage.testing.waiting import PATIENCE_S, until
 
 AT = {"OpenStack-API-Version": "compute 2.56"}

@@ -4,7 +4,7 @@ import base64
 from pathlib import Path
 
 import pytest
-from conftest import Running, Start, a_config
+from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main import secrets_command
 from moorage.main.config import Hosts
@@ -13,7 +13,7 @@ from moorage.main.region_key import new_key, open_seals
 from moorage.main.security import Secrets
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
-from moorage.testing.person import VERSION
+from moorage.testing.api_user import VERSION
 
 SCRIPT, NEXT, FILE, PASSWORD = (
     "I2Nsb3VkLWNvbmZpZyBvbmU=",

@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from conftest import Running, Start
+from tests.cloud.conftest import Running, Start
 from typing_extensions import override
 
+from moorage.conductor.reconcilers.offload_shelved import OffloadShelved
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
-from moorage.conductor.reconcilers.shelved import OffloadShelved
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.conductor.reconcilers.stray_images import StrayImages
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.main.seed import ROUTED
+from moorage.main.seed_data import ROUTED
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
@@ -181,11 +181,11 @@ async def test_a_shelved_server_leaves_when_its_time_is_over(start: Start) -> No
     async with start(compute=Compute(shelved_offload_time=3600)) as running:
         server = await running.admin.active("a")
         await done(running, server["id"], {"shelve": None}, "SHELVED")
-        rooms, clock = running.cloud.region.rooms, AheadClock()
-        assert (await OffloadShelved(rooms).run()).begun == ()
-        assert (await OffloadShelved(rooms, clock).run()).begun == (server["id"],)
+        context, clock = running.cloud.region.context, AheadClock()
+        assert (await OffloadShelved(context).run()).begun == ()
+        assert (await OffloadShelved(context, clock).run()).begun == (server["id"],)
         await until(lambda: running.admin.settled(server["id"]), lambda seen: seen["status"] == "SHELVED_OFFLOADED")
-        assert (await OffloadShelved(rooms, clock).run()).looked_at == 0
+        assert (await OffloadShelved(context, clock).run()).looked_at == 0
         await done(running, server["id"], {"unshelve": None}, "ACTIVE")
 
 
@@ -297,10 +297,10 @@ async def test_a_shelved_server_is_deleted_with_its_image_and_ports(running: Run
 async def test_rounds_leave_an_offloaded_server_what_it_has(running: Running) -> None:
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
-    rooms = running.cloud.region.rooms
-    assert (await StrayClaims(rooms).run()).released == ()
-    assert (await StrayPorts(rooms).run()).mended == 0
-    assert (await PortDrift(rooms).run()).mended == ()
-    assert (await StrayImages(rooms, grace_s=0.0).run()).deleted == ()
+    context = running.cloud.region.context
+    assert (await StrayClaims(context).run()).released == ()
+    assert (await StrayPorts(context).run()).mended == 0
+    assert (await PortDrift(context).run()).mended == ()
+    assert (await StrayImages(context, grace_s=0.0).run()).deleted == ()
     assert await held(running, server["id"]) == {IPV4_ADDRESS: 1}
     assert len(await ports(running, server["id"])) == 1

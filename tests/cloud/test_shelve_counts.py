@@ -4,8 +4,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_shelve import act, until
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_shelve import act, until
 
 from moorage.main.config import Hosts
 

@@ -5,13 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_rebuild import guest
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_rebuild import guest
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Quota
 from moorage.model.guest import PowerState
-from moorage.testing.census import guests_on_disk
+from moorage.testing.leak_audit import guests_on_disk
 
 HOUR = Compute(reclaim_instance_interval=3600.0)
 

@@ -5,12 +5,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hosts import CELL, HOST, SERVER, Place, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, Place, errand, guest, place
 
-from moorage.agent import hold
+from moorage.agent import held_guests
+from moorage.agent.agent import Agent
 from moorage.agent.journal import Journal, JournalFile
-from moorage.agent.legacy import MAKES_PORTS, Plumbing
-from moorage.agent.serve import Agent
+from moorage.agent.legacy_ports import MAKES_PORTS, Plumbing
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
@@ -24,25 +24,25 @@ from moorage.bus.messages import (
     encode,
     pack,
 )
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.host_ports import PortOrder
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.model.plumbing import PortOrder
-from moorage.model.turn import UNDO, Turn
 from moorage.testing.waiting import until
 
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
 LONG_S = 20.0
 """More than half of `host_silence_s`."""
 ON, OFF = PowerState.RUNNING, PowerState.SHUTDOWN
-KEY = ResultKey(SERVER, Turn(1), "start_guest")
+KEY = ResultKey(SERVER, FencingToken(1), "start_guest")
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "FIRST_ANSWER_S", 0.05)
-    monkeypatch.setattr(hold, "AGAIN_S", 0.05)
+    monkeypatch.setattr(held_guests, "FIRST_ANSWER_S", 0.05)
+    monkeypatch.setattr(held_guests, "AGAIN_S", 0.05)
 
 
 def is_on(at: Place) -> bool:
@@ -81,7 +81,7 @@ async def test_a_guest_that_belongs_elsewhere_by_then_goes(tmp_path: Path) -> No
         await started(at)
         await silence(at)
         await until(lambda: is_off(at))
-        at.cell.knows = {SERVER: ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)}
+        at.cell.knows = {SERVER: ServerTurn(SERVER, FencingToken(1, 1, UNDO), here=False)}
         at.cell.answers = True
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
         await until(lambda: not at.host.journal.unacknowledged())
@@ -123,7 +123,7 @@ async def test_the_cell_is_asked_of_a_start_that_nobody_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose boot was told by a conductor that died right after it."""
-    monkeypatch.setattr(hold, "OVERDUE_S", 0.2)
+    monkeypatch.setattr(held_guests, "OVERDUE_S", 0.2)
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.cell.heard.clear()
@@ -169,7 +169,7 @@ async def test_who_asks_again_has_it_started_again(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
         await at.host.agent.home.wait()
-        at.host.driver.turn(Dials(verbs={"start_guest": VerbDial(delay_s=1.0)}))
+        at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(delay_s=1.0)}))
         starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
         await until(lambda: at.host.agent.is_doing(SERVER))
         bus.dials.cut = True
@@ -208,7 +208,7 @@ async def test_a_start_that_ends_right_after_a_pause_does_not_count(
 
 
 async def test_a_guest_that_could_not_be_switched_off_is_tried_again(tmp_path: Path) -> None:
-    async with place(MemoryBus(), tmp_path, Dials(verbs={"power_off": VerbDial(fail_times=3)})) as at:
+    async with place(MemoryBus(), tmp_path, FaultSettings(verbs={"power_off": VerbDial(fail_times=3)})) as at:
         await started(at)
         await silence(at)
         await until(lambda: is_off(at))
@@ -217,7 +217,7 @@ async def test_a_guest_that_could_not_be_switched_off_is_tried_again(tmp_path: P
 async def test_a_start_that_failed_after_its_work_does_not_count(tmp_path: Path) -> None:
     """Its boot goes on elsewhere; if this host falls silent before it is told to destroy, the guest must not stay."""
     async with place(
-        MemoryBus(), tmp_path, Dials(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after")})
+        MemoryBus(), tmp_path, FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after")})
     ) as at:
         await at.host.agent.home.wait()
         with pytest.raises(HostFailed):
@@ -248,7 +248,7 @@ async def test_an_agent_that_starts_again_remembers_what_does_not_count(tmp_path
 async def test_an_agent_that_starts_again_beside_its_cell_switches_nothing_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "FIRST_ANSWER_S", 180.0)
+    monkeypatch.setattr(held_guests, "FIRST_ANSWER_S", 180.0)
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.cell.knows = {SERVER: ServerTurn(SERVER)}
@@ -277,7 +277,7 @@ async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_p
     """The agent was brought back to the last release for a while, and forward again."""
     journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
-    await journal.raise_turn(SERVER, Turn(1), starts=True)
+    await journal.raise_turn(SERVER, FencingToken(1), starts=True)
     assert journal.unacknowledged() == {SERVER}
     journal.file.close()
     database = sqlite3.connect(tmp_path / "j.db", isolation_level=None)
@@ -295,7 +295,7 @@ async def test_a_command_of_which_the_cell_does_not_speak_is_let_lie_when_the_ho
         await at.host.agent.home.wait()
         await silence(at)
         once = Command(
-            SERVER, Turn(1), "start_guest", Verb.START_GUEST, OperationId("o"), 0.0, ConductorId("k"), pack(StartGuest(guest())),
+            SERVER, FencingToken(1), "start_guest", Verb.START_GUEST, OperationId("o"), 0.0, ConductorId("k"), pack(StartGuest(guest())),
             left_s=60.0,
         )  # fmt: skip
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(once))

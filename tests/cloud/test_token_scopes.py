@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from conftest import Running
+from tests.cloud.conftest import Running
 
 from moorage.main.embedded import admin_password
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared, Start
+from tests.cloud.conftest import Running, Shared, Start
 
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -97,8 +97,8 @@ async def test_a_token_expires_between_accept_and_port_creation(start: Start, mo
         await asyncio.gather(
             demo.id_of("image", "tiny"), demo.id_of("flavor", "m1.nano"), demo.id_of("network", "private")
         )
-        desk = identity._desk
-        monkeypatch.setattr(desk, "token_life_s", TOKEN_S)
+        context = identity._context
+        monkeypatch.setattr(context, "token_life_s", TOKEN_S)
         await demo.log_in()
         monkeypatch.undo()
         monkeypatch.setattr(network, "ensure_ports", when_expired)

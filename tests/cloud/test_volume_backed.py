@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
-from test_snapshots import act, actions, image, images, until
-from test_volumes import attached, becomes, disks, held, status, volume
+from tests.cloud.conftest import Running, Shared
+from tests.cloud.test_snapshots import act, actions, image, images, until
+from tests.cloud.test_volumes import attached, becomes, disks, held, status, volume
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -251,7 +251,7 @@ async def test_its_guest_is_still_while_its_volumes_are_copied(
     """Tried with an agent, needed with `os_require_quiesce`; whatever fails, no guest stays still and nothing stays behind."""
     server = await backed_by(running, hw_qemu_guest_agent="yes", os_require_quiesce="yes")
     driver = running.cloud.fleet.drivers[server["OS-EXT-SRV-ATTR:host"]]
-    volumes = running.cloud.region.rooms.volumes
+    volumes = running.cloud.region.context.volumes
     assert volumes is not None
     make, still_then = volumes.make_snapshot, list[bool]()
 

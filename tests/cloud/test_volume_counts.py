@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_snapshots import act
-from test_volumes import attach, becomes, detach, snapshot_that_waits, volume
-from test_volumes_swapped import as_service, moves, swap
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_snapshots import act
+from tests.cloud.test_volumes import attach, becomes, detach, snapshot_that_waits, volume
+from tests.cloud.test_volumes_swapped import as_service, moves, swap
 
 from moorage.main.config import Hosts
-from moorage.operations.steps import slot
+from moorage.operations.steps import server_lock
 from moorage.testing.bench.counts import BACKGROUND
 from moorage.testing.waiting import until
 
@@ -105,7 +105,7 @@ async def cost(
 async def test_what_each_costs(start: Start, rounds_are_far_away: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LOOK_FIRST_S", "LOOK_MOST_S"):
         monkeypatch.setattr(
-            slot, name, 2.0
+            server_lock, name, 2.0
         )  # who waits for an attach looks once, however long it takes on a busy machine
     async with start(hosts=Hosts(count=1)) as running:
         admin = running.admin

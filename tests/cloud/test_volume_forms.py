@@ -4,18 +4,18 @@ hosts that a volume cannot be exported to."""
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_shelve import until
-from test_volumes import attached, becomes, disks, held, running, status, volume
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_shelve import until
+from tests.cloud.test_volumes import attached, becomes, disks, held, running, status, volume
 
 from moorage.cli.explain import _said
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.model.errors import UnknownOutcome
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
 from moorage.model.volume import UNREACHABLE
-from moorage.testing.person import VERSION
+from moorage.testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]
@@ -127,7 +127,7 @@ async def test_a_snapshot_becomes_the_root_and_a_blank_volume_of_a_type_the_data
 
 def fails_to_export(running: Running, host: str) -> None:
     """The volume service's back end cannot export anything to this host, and says so by a 500."""
-    volumes = running.cloud.region.rooms.volumes
+    volumes = running.cloud.region.context.volumes
     assert volumes is not None
     plain = volumes._volume.call
 

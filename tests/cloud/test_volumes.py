@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from conftest import Running, Shared
+from tests.cloud.conftest import Running, Shared
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.model.ids import ServerId
 from moorage.testing.waiting import until
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from conftest import Running, Start
-from test_volumes import NO_SUCH, attached, becomes, disks, held, status, volume
+from tests.cloud.conftest import Running, Start
+from tests.cloud.test_volumes import NO_SUCH, attached, becomes, disks, held, status, volume
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.model.ids import ServerId
 

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from conftest import Running
-from test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
+from tests.cloud.conftest import Running
+from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
 
-from moorage.testing.person import VERSION
+from moorage.testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]
@@ -69,7 +69,7 @@ async def test_an_accepted_detach_shows_at_the_volume_service(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who waits for "in-use", the other server's, must not find the one from before."""
-    client = running.cloud.region.rooms.volumes
+    client = running.cloud.region.context.volumes
     assert client is not None
     begin = client.begin_detaching
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from conftest import Running
-from test_volumes import NO_SUCH, attach, attached, becomes, disks, ended, held, running, status, volume
-from test_volumes_of_several import several
+from tests.cloud.conftest import Running
+from tests.cloud.test_volumes import NO_SUCH, attach, attached, becomes, disks, ended, held, running, status, volume
+from tests.cloud.test_volumes_of_several import several
 
-from moorage.drivers.dials import VerbDial
-from moorage.testing.person import VERSION
+from moorage.drivers.fault_injection import VerbDial
+from moorage.testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from grounds import Ground, embedded_ground, real_ground
+from tests.helpers.contract_services import Ground, embedded_ground, real_ground
 
 from moorage.bus import nats
-from moorage.bus.carrier import Bus
 from moorage.bus.memory import MemoryBus
+from moorage.bus.transport import Bus
 from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.peers.fixtures import *  # noqa: F403
+from moorage.testing.real_services.fixtures import *  # noqa: F403
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,11 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.clients.network import NetworkClient
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.model.network import NetworkFacts, Port, SegmentFacts, SubnetFacts
-from moorage.testing.small_region import SmallRegion
+from moorage.testing.region_fixture import SmallRegion
 
 ROW: dict[str, Any] = {"alive": True, "admin_state_up": True, "topic": "n/a", "description": "", "start_flag": True}
 
@@ -39,7 +39,7 @@ AGENTS = [
 
 def network() -> NetworkClient:
     way = httpx.MockTransport(lambda request: httpx.Response(200, json={"agents": AGENTS}))
-    return NetworkClient(Neighbour("network", "http://network", transport=way))
+    return NetworkClient(ServiceClient("network", "http://network", transport=way))
 
 
 async def test_each_kind_of_agent_says_what_its_host_is_wired_to() -> None:
@@ -73,7 +73,7 @@ async def test_ports_are_bound_nowhere_where_all_who_could_are_dead(
     rows = [each | {"alive": each["id"] not in dead} for each in AGENTS]
     rows.append(ROW | {"id": "dhcp", "host": "host4", "agent_type": "DHCP agent", "configurations": {"networks": 1}})
     way = httpx.MockTransport(lambda request: httpx.Response(200, json={"agents": rows}))
-    client = NetworkClient(Neighbour("network", "http://network", transport=way))
+    client = NetworkClient(ServiceClient("network", "http://network", transport=way))
     port = Port(id="port1", network="network1", mac="fa:16:3e:00:00:01", vnic_type=vnic_type)
     assert await client.binds_nothing("host4", [port]) is nothing
     assert not await client.binds_nothing("host4", [])

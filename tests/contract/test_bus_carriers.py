@@ -8,10 +8,10 @@ import uuid
 import pytest
 
 from moorage.bus import nats
-from moorage.bus.carrier import MAX_MESSAGE_BYTES, Bus, broken
-from moorage.bus.memory import Dials, MemoryBus
+from moorage.bus.log_limiter import unreadable
+from moorage.bus.memory import MemoryBus, TransportFaults
 from moorage.bus.messages import Heartbeat, encode, read
-from moorage.bus.seldom import unreadable
+from moorage.bus.transport import MAX_MESSAGE_BYTES, Bus, broken
 from moorage.model.ids import CellId
 from moorage.testing.nats import NatsServer
 from moorage.testing.waiting import until
@@ -117,7 +117,7 @@ async def test_the_nats_carrier_comes_back_by_itself(nats_server: NatsServer) ->
 
 
 async def test_dials_of_the_memory_carrier_all_turn() -> None:
-    async def run(dials: Dials, seed: int = 1) -> list[bytes]:
+    async def run(dials: TransportFaults, seed: int = 1) -> list[bytes]:
         bus, ear = MemoryBus(dials, seed=seed), Ear()
         await bus.subscribe("a", ear)
         for each in range(200):
@@ -127,15 +127,15 @@ async def test_dials_of_the_memory_carrier_all_turn() -> None:
         return [payload for _, payload in ear.heard]
 
     straight = [b"%d" % each for each in range(200)]
-    assert await run(Dials()) == straight
-    assert 0 < len(await run(Dials(drop=0.5))) < 200
-    assert 200 < len(await run(Dials(duplicate=0.5))) < 400
-    shuffled = await run(Dials(reorder=0.3))
+    assert await run(TransportFaults()) == straight
+    assert 0 < len(await run(TransportFaults(drop=0.5))) < 200
+    assert 200 < len(await run(TransportFaults(duplicate=0.5))) < 400
+    shuffled = await run(TransportFaults(reorder=0.3))
     assert shuffled != straight
     assert sorted(shuffled) == sorted(straight)
-    assert await run(Dials(cut=True)) == []
-    assert await run(Dials(drop=0.5), seed=7) == await run(Dials(drop=0.5), seed=7)
-    cut = MemoryBus(Dials(cut=True))
+    assert await run(TransportFaults(cut=True)) == []
+    assert await run(TransportFaults(drop=0.5), seed=7) == await run(TransportFaults(drop=0.5), seed=7)
+    cut = MemoryBus(TransportFaults(cut=True))
     assert not cut.healthy
     assert cut.outages == 0
     cut.dials.cut = False

@@ -15,7 +15,7 @@ from typing import Any
 import nkeys
 import pytest
 
-from moorage.bus import earlier_subjects, nats, subjects
+from moorage.bus import legacy_subjects, nats, subjects
 from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
 from moorage.bus.nats import NatsBus
 from moorage.bus.permissions import of_agent
@@ -87,10 +87,10 @@ def catalogue(cell: CellId, host: str) -> dict[str, str]:
         "notification": subjects.notification("notifications", "info"),
         "EVENTS": subjects.EVENTS,
         "PICTURE": subjects.PICTURE,
-        "earlier result": earlier_subjects.result_for(cell, ASKER),
-        "earlier heartbeat": earlier_subjects.of_cell(cell, subjects.HEARTBEAT),
-        "earlier report": earlier_subjects.of_cell(cell, subjects.REPORT),
-        "earlier returned": earlier_subjects.of_cell(cell, subjects.RETURNED),
+        "earlier result": legacy_subjects.result_for(cell, ASKER),
+        "earlier heartbeat": legacy_subjects.of_cell(cell, subjects.HEARTBEAT),
+        "earlier report": legacy_subjects.of_cell(cell, subjects.REPORT),
+        "earlier returned": legacy_subjects.of_cell(cell, subjects.RETURNED),
         "somebody's inbox": "_INBOX.abc.1",
         "the server's own": "$SYS.REQ.SERVER.PING",
         "unknown": "moorage.something",

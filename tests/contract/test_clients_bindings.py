@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from grounds import Ground, asks, embedded_ground, server_id
+from tests.helpers.contract_services import Ground, asks, embedded_ground, server_id
 
 from moorage.clients.network.bindings import ALREADY_ACTIVE, ALREADY_EXISTS, BINDING_IS_ACTIVE
-from moorage.clients.network.wire import BINDING_FAILED_KIND
+from moorage.clients.network.decoding import BINDING_FAILED_KIND
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal, Stale, UnknownOutcome
 from moorage.model.network import Binding, BindRefused, NicAsk, Port
 

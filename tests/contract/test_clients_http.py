@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from moorage.clients import http
-from moorage.clients.breaker import FAILURES_MAX, Breaker
+from moorage.clients.circuit_breaker import FAILURES_MAX, Breaker
+from moorage.clients.connection_pools import CONNECTIONS_MAX
 from moorage.clients.deadline import LEASE_MARGIN_S, Deadline, lease_left
-from moorage.clients.http import Neighbour, ServiceTokens, embedded_transport, reason_of, request_id
-from moorage.clients.ways import CONNECTIONS_MAX
+from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport, reason_of, request_id
 from moorage.model.errors import (
     CircuitOpen,
     Conflict,
@@ -41,8 +41,8 @@ def app_of(handler: Handler) -> Any:
     return app
 
 
-def neighbour(handler: Handler, **more: Any) -> Neighbour:
-    return Neighbour("network", "http://network", transport=embedded_transport(app_of(handler)), **more)
+def neighbour(handler: Handler, **more: Any) -> ServiceClient:
+    return ServiceClient("network", "http://network", transport=embedded_transport(app_of(handler)), **more)
 
 
 def answering(status: int, body: object = None) -> Handler:
@@ -52,11 +52,11 @@ def answering(status: int, body: object = None) -> Handler:
     return handler
 
 
-def failing(failure: Exception) -> Neighbour:
+def failing(failure: Exception) -> ServiceClient:
     def fail(_: httpx.Request) -> httpx.Response:
         raise failure
 
-    return Neighbour("network", "http://network", transport=httpx.MockTransport(fail))
+    return ServiceClient("network", "http://network", transport=httpx.MockTransport(fail))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ async def test_calls_that_were_given_up_cost_no_connection_for_ever() -> None:
         serving.append(asyncio.create_task(answer(reader, writer)))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    network = Neighbour("network", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", call_deadline_s=60.0)
+    network = ServiceClient("network", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", call_deadline_s=60.0)
 
     async def given_up(steps: int) -> None:
         call = asyncio.create_task(network.call("GET", "/v2.0/ports", token="t"))
@@ -246,7 +246,7 @@ async def test_what_was_given_up_for_our_own_reasons_is_no_failure_of_theirs() -
 
 
 async def test_an_identity_service_that_is_out_does_not_open_the_others_circuit() -> None:
-    identity = Neighbour("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
+    identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(answering(503))))
     handler, asked = counting(200)
     network = neighbour(handler, tokens=ServiceTokens(identity, user="moorage", password="secret"))
     for _ in range(2 * FAILURES_MAX):
@@ -374,7 +374,7 @@ class Keystone:
 
 
 def tokens_of(keystone: Handler) -> ServiceTokens:
-    identity = Neighbour("identity", "http://identity/v3", transport=embedded_transport(app_of(keystone)))
+    identity = ServiceClient("identity", "http://identity/v3", transport=embedded_transport(app_of(keystone)))
     return ServiceTokens(identity, user="moorage", password="secret")
 
 
@@ -439,7 +439,7 @@ async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monk
         raise AssertionError
 
     transport, left_alone = embedded_transport(app_of(hang)), Breaker("identity", rest_s=600.0)
-    identity = Neighbour(
+    identity = ServiceClient(
         "identity", "http://identity/v3", transport=transport, call_deadline_s=180.0, breaker=left_alone
     )
     handler, sent = counting(200)
@@ -487,9 +487,9 @@ async def test_an_identity_service_that_is_back_is_found_by_calls_to_itself() ->
         return httpx.Response(201, headers={"X-Subject-Token": "ours"}, json={})
 
     breaker, transport = Breaker("identity", rest_s=0.0), httpx.MockTransport(answer)
-    asking = Neighbour("identity", "http://identity/v3", transport=transport, breaker=breaker)
+    asking = ServiceClient("identity", "http://identity/v3", transport=transport, breaker=breaker)
     tokens = ServiceTokens(asking, user="moorage", password="secret")
-    identity = Neighbour("identity", "http://identity/v3", tokens=tokens, transport=transport, breaker=breaker)
+    identity = ServiceClient("identity", "http://identity/v3", tokens=tokens, transport=transport, breaker=breaker)
     for _ in range(2 * FAILURES_MAX):
         with pytest.raises(Unavailable):
             await identity.call("GET", "/auth/tokens")

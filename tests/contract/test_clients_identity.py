@@ -3,19 +3,23 @@
 import uuid
 
 import pytest
-from grounds import Ground
+from tests.helpers.contract_services import Ground
 
 from moorage.model.errors import NotFound, Unauthenticated
 
 
 async def test_a_token_says_who_asks(ground: Ground) -> None:
     tenant = await ground.tenant()
-    asker = await ground.identity.validate(tenant.token)
-    assert (asker.project, asker.user_name, asker.project_name) == (tenant.project, tenant.user, tenant.user)
-    assert "member" in asker.roles
-    assert "reader" in asker.roles  # implied by member
-    assert asker.expires_at
-    assert asker.service_roles == ()
+    principal = await ground.identity.validate(tenant.token)
+    assert (principal.project, principal.user_name, principal.project_name) == (
+        tenant.project,
+        tenant.user,
+        tenant.user,
+    )
+    assert "member" in principal.roles
+    assert "reader" in principal.roles  # implied by member
+    assert principal.expires_at
+    assert principal.service_roles == ()
     admin = await ground.identity.validate(ground.admin)
     assert "admin" in admin.roles
 
@@ -46,9 +50,9 @@ async def test_a_service_token_beside_the_users(ground: Ground) -> None:
     tenant = await ground.tenant()
     assert ground.raw_network.tokens is not None
     service = await ground.raw_network.tokens.get()
-    asker = await ground.identity.validate(tenant.token, service)
-    assert asker.project == tenant.project
-    assert "service" in asker.service_roles
+    principal = await ground.identity.validate(tenant.token, service)
+    assert principal.project == tenant.project
+    assert "service" in principal.service_roles
     unproved = await ground.identity.validate(tenant.token, "nonsense")
     assert unproved.service_roles == ()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grounds import Ground, Tenant
+from tests.helpers.contract_services import Ground, Tenant
 
 from moorage.clients import image as image_client
 from moorage.clients.image_data import ImageData

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from grounds import Ground, asks, server_id, with_macs
+from tests.helpers.contract_services import Ground, asks, server_id, with_macs
 
 from moorage.clients.network import BindRefused
 from moorage.model.errors import (

@@ -1,10 +1,10 @@
 """What is not shown is not gone (RULES §22), and what was seen is let go only as it was seen: on the embedded and the real service."""
 
 import pytest
-from grounds import Ground, asks, server_id
+from tests.helpers.contract_services import Ground, asks, server_id
 
-from moorage.clients.breaker import FAILURES_MAX
-from moorage.clients.http import CREDENTIALS, Neighbour, ServiceTokens
+from moorage.clients.circuit_breaker import FAILURES_MAX
+from moorage.clients.http import CREDENTIALS, ServiceClient, ServiceTokens
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import NotFound, Unavailable
 
@@ -65,7 +65,7 @@ async def test_who_lost_the_role_is_not_believed_that_a_port_is_gone(ground: Gro
     project = (await ground.network.port(port)).project
     somebody = await ground.tenant()
     tokens = ServiceTokens(ground.raw_identity, user=somebody.user, password=somebody.password, project=somebody.user)
-    blind = NetworkClient(Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
+    blind = NetworkClient(ServiceClient("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
     assert await blind.ports_of(server) == ()
     with pytest.raises(NotFound):
         await blind.port(port)
@@ -88,7 +88,7 @@ async def test_our_account_is_tried_for_what_binding_a_port_takes(
     for role in roles[1:]:
         await ground.give_role(tenant, role)
     tokens = ServiceTokens(ground.raw_identity, user=tenant.user, password=tenant.password, project=tenant.user)
-    neighbour = Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way())
+    neighbour = ServiceClient("network", ground.raw_network.url, tokens=tokens, transport=ground.way())
     network = NetworkClient(neighbour)
     if lacks is None:
         for _ in range(FAILURES_MAX + 1):  # Neutron 29 fails at it, and no port is bound later for that
@@ -106,7 +106,7 @@ async def test_a_bind_that_our_account_may_not_do_is_our_fault_and_no_hosts(grou
     server, _ = await a_stray(ground)
     admin = await ground.tenant("admin")
     tokens = ServiceTokens(ground.raw_identity, user=admin.user, password=admin.password, project=admin.user)
-    network = NetworkClient(Neighbour("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
+    network = NetworkClient(ServiceClient("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
     with pytest.raises(Unavailable) as refused:
         await network.bind_ports(
             server, "cmp1", "nova", await ground.network.ports_of(server), profiles={0: {"card_serial_number": "x"}}

@@ -1,7 +1,7 @@
 """Addresses added to and dropped from ports that a server has, and shared groups: embedded network service and a real Neutron."""
 
 import pytest
-from grounds import Ground, asks, server_id
+from tests.helpers.contract_services import Ground, asks, server_id
 
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.network import NicAsk

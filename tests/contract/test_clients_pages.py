@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import Unavailable
@@ -54,7 +54,7 @@ def glance(request: httpx.Request) -> httpx.Response:
 
 
 async def test_all_ports_are_seen() -> None:
-    network = NetworkClient(Neighbour("network", "http://network", transport=httpx.MockTransport(neutron)))
+    network = NetworkClient(ServiceClient("network", "http://network", transport=httpx.MockTransport(neutron)))
     assert {key: set(ports) for key, ports in (await network.devices()).items()} == {
         f"of-{each}": {each} for each in ROWS
     }
@@ -62,7 +62,7 @@ async def test_all_ports_are_seen() -> None:
 
 
 async def test_all_images_are_seen_and_no_more_than_were_wanted() -> None:
-    neighbour = Neighbour("image", "http://image", transport=httpx.MockTransport(glance))
+    neighbour = ServiceClient("image", "http://image", transport=httpx.MockTransport(glance))
     images = ImageClient(neighbour)
     for limit, wanted in ((100, ROWS), (3, ROWS[:3])):
         rows = await images.list_as("token", {}, limit=limit, marker=None)
@@ -89,7 +89,9 @@ def with_a_short_list(request: httpx.Request) -> httpx.Response:
 
 
 async def test_a_network_is_not_known_by_a_list_that_lacks_a_subnet_of_it() -> None:
-    network = NetworkClient(Neighbour("network", "http://network", transport=httpx.MockTransport(with_a_short_list)))
+    network = NetworkClient(
+        ServiceClient("network", "http://network", transport=httpx.MockTransport(with_a_short_list))
+    )
     assert [each.id for each in await network.networks()] == ["whole"]
     assert [each.id for each in (await network.network("whole")).subnets] == ["of-whole"]
     with pytest.raises(Unavailable) as refused:

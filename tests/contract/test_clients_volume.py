@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from volume_ground import Person, VolumeGround, embedded_volume_ground, real_volume_ground
+from tests.helpers.contract_volume_service import Person, VolumeGround, embedded_volume_ground, real_volume_ground
 
 from moorage.clients import volume as volume_client
 from moorage.clients.volume import VolumeClient
@@ -46,7 +46,7 @@ class Desk:
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
-async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
+async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Desk]:
     made = embedded_volume_ground(tmp_path)
     if request.param == "real":
         made = real_volume_ground(request.getfixturevalue("real_stack"))
@@ -54,16 +54,16 @@ async def desk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield Desk(ground, VolumeClient(ground.neighbour), await ground.person())
 
 
-async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(desk: Desk) -> None:
-    client, who, server = desk.client, desk.who, new_id()
+async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(context: Desk) -> None:
+    client, who, server = context.client, context.who, new_id()
     wanted = NewVolume(size_gib=1, name="made", metadata={KEY: server})
     made = await client.create(wanted, who.project, who.token)
-    await desk.ground.until(who, made.id, "available")
+    await context.ground.until(who, made.id, "available")
     (found,) = await client.created_for(server)
     assert (found.id, found.size_gib, found.project) == (made.id, 1, who.project)
     assert made.id in {each.id for each in await client.with_status("available")}
     assert (await client.show(made.id, who.project, who.token)).name == "made"
-    stranger = await desk.ground.person()
+    stranger = await context.ground.person()
     for absent, project, token in (
         (made.id, stranger.project, stranger.token),
         (new_id(), "", None),
@@ -72,36 +72,36 @@ async def test_volumes_are_made_with_the_users_token_and_found_by_their_server(d
         with pytest.raises(NotFound) as missing:
             await client.show(absent, project, token)
         assert missing.value.public == f"Volume {absent} could not be found."
-    await desk.quota(volumes=1)
+    await context.quota(volumes=1)
     with pytest.raises(OverQuota):
         await client.create(wanted, who.project, who.token)
     await client.delete(made.id)
-    await desk.ground.gone(who, made.id)
+    await context.ground.gone(who, made.id)
     await client.delete(made.id)
     assert await client.created_for(server) == ()
 
 
 async def test_where_a_volume_is_and_whether_the_service_is_new_enough(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    context: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    volume = await desk.volume()
-    assert await desk.client.zone(volume) == (await desk.client.show(volume)).availability_zone
+    volume = await context.volume()
+    assert await context.client.zone(volume) == (await context.client.show(volume)).availability_zone
     with pytest.raises(NotFound):
-        await desk.client.zone(new_id())
+        await context.client.zone(new_id())
     monkeypatch.setattr(volume_client, "ATTACHMENTS", "3.999")  # as an old service sees 3.44
     with pytest.raises(NotAcceptable):
-        await desk.client.zone(volume)
+        await context.client.zone(volume)
 
 
-async def test_types_are_known_by_both_names(desk: Desk) -> None:
-    found = await desk.client.types(desk.who.project, desk.who.token)
+async def test_types_are_known_by_both_names(context: Desk) -> None:
+    found = await context.client.types(context.who.project, context.who.token)
     (id,) = [key for key in found if found[key] == "__DEFAULT__" and key != "__DEFAULT__"]
     assert found == {**found, "__DEFAULT__": "__DEFAULT__", id: "__DEFAULT__"}
 
 
-async def test_held_exported_in_use_and_let_go(desk: Desk) -> None:
-    client, server, other = desk.client, new_id(), new_id()
-    volume = await desk.volume()
+async def test_held_exported_in_use_and_let_go(context: Desk) -> None:
+    client, server, other = context.client, new_id(), new_id()
+    volume = await context.volume()
     held = await client.reserve(volume, server)
     assert (held.volume, held.server, held.status, held.connection) == (volume, server, "reserved", {})
     with pytest.raises(Invalid):
@@ -111,11 +111,11 @@ async def test_held_exported_in_use_and_let_go(desk: Desk) -> None:
     exported = await client.connect(held.id, volume, CONNECTOR, "h1")
     assert exported.connection["driver_volume_type"] == "local"
     assert "device_path" not in repr(exported)
-    assert (await desk.status(volume), (await client.show(volume)).attachments) == ("attaching", ())
+    assert (await context.status(volume), (await client.show(volume)).attachments) == ("attaching", ())
     for _ in range(2):
         await client.complete(held.id)
     assert (await client.connected(held.id)).connection == exported.connection
-    again = await VolumeClient(desk.ground.neighbour).connected(held.id)
+    again = await VolumeClient(context.ground.neighbour).connected(held.id)
     assert (again.status, again.connection["device_path"]) == ("attached", exported.connection["device_path"])
     shown = await client.show(volume)
     assert (shown.status, shown.attachments, shown.hosts) == ("in-use", ((held.id, server),), {held.id: "h1"})
@@ -126,24 +126,24 @@ async def test_held_exported_in_use_and_let_go(desk: Desk) -> None:
         await client.delete(volume)
     for _ in range(2):
         await client.drop_attachment(held.id)
-    assert (await desk.status(volume), await client.attachments_of(server)) == ("available", ())
+    assert (await context.status(volume), await client.attachments_of(server)) == ("available", ())
     for asked in (client.attachment(held.id), client.complete(held.id)):
         with pytest.raises(NotFound):
             await asked
 
 
-async def test_a_server_holds_its_volume_while_it_moves(desk: Desk) -> None:
+async def test_a_server_holds_its_volume_while_it_moves(context: Desk) -> None:
     """A fresh reservation beside the export, then the export goes: nobody else gets the volume meanwhile."""
-    client, server = desk.client, new_id()
-    volume = await desk.volume()
-    first = await desk.exported(volume, server)
+    client, server = context.client, new_id()
+    volume = await context.volume()
+    first = await context.exported(volume, server)
     second = await client.reserve(volume, server)
     with pytest.raises(Invalid):
         await client.reserve(volume, new_id())
     with pytest.raises((Conflict, Invalid)):
         await client.connect(second.id, volume, {**CONNECTOR, "host": "h2"}, "h2")
     await client.drop_attachment(first)
-    assert await desk.status(volume) == "reserved"
+    assert await context.status(volume) == "reserved"
     with pytest.raises(Invalid):
         await client.reserve(volume, new_id())
     await client.connect(second.id, volume, {**CONNECTOR, "host": "h2"}, "h2")
@@ -152,32 +152,32 @@ async def test_a_server_holds_its_volume_while_it_moves(desk: Desk) -> None:
     await client.drop_attachment(second.id)
 
 
-async def test_a_volume_is_said_to_be_going(desk: Desk) -> None:
-    client, volume = desk.client, await desk.volume()
+async def test_a_volume_is_said_to_be_going(context: Desk) -> None:
+    client, volume = context.client, await context.volume()
     with pytest.raises(Invalid):
         await client.begin_detaching(volume)
-    attachment = await desk.exported(volume, new_id())
+    attachment = await context.exported(volume, new_id())
     await client.begin_detaching(volume)
-    assert await desk.status(volume) == "detaching"
+    assert await context.status(volume) == "detaching"
     assert volume in {each.id for each in await client.with_status("detaching")}
     with pytest.raises(Invalid):
         await client.begin_detaching(volume)
     for _ in range(2):
         await client.roll_detaching(volume)
-        assert await desk.status(volume) == "in-use"
+        assert await context.status(volume) == "in-use"
     await client.begin_detaching(volume)
     await client.drop_attachment(attachment)
-    assert await desk.status(volume) == "available"
+    assert await context.status(volume) == "available"
     await client.roll_detaching(volume)
     await client.roll_detaching(new_id())
 
 
-async def test_snapshots_for_an_image(desk: Desk) -> None:
-    client, who, image = desk.client, desk.who, new_id()
-    volume = await desk.volume()
-    attachment = await desk.exported(volume, new_id())
+async def test_snapshots_for_an_image(context: Desk) -> None:
+    client, who, image = context.client, context.who, new_id()
+    volume = await context.volume()
+    attachment = await context.exported(volume, new_id())
     made = await client.make_snapshot(volume, "for an image", image, who.project, who.token)
-    await desk.ground.until(who, made.id, "available", "snapshot")
+    await context.ground.until(who, made.id, "available", "snapshot")
     assert [(each.id, each.volume, each.size_gib) for each in await client.snapshots_for(image)] == [
         (made.id, volume, 1)
     ]
@@ -185,7 +185,7 @@ async def test_snapshots_for_an_image(desk: Desk) -> None:
     assert (await client.snapshot(made.id, who.project, who.token)).status == "available"
     with pytest.raises(NotFound):
         await client.snapshot(new_id())
-    await desk.quota(snapshots=1)
+    await context.quota(snapshots=1)
     with pytest.raises(OverQuota):
         await client.make_snapshot(volume, "one more", image, who.project, who.token)
     await client.snapshot_is(made.id, "error")  # nobody waits for that
@@ -194,29 +194,29 @@ async def test_snapshots_for_an_image(desk: Desk) -> None:
     with pytest.raises(Problem):
         await client.delete(volume)
     await client.delete_snapshot(made.id)
-    await desk.ground.gone(who, made.id, "snapshot")
+    await context.ground.gone(who, made.id, "snapshot")
     await client.delete_snapshot(made.id)
 
 
-async def test_an_image_is_written_over_a_held_volume(desk: Desk) -> None:
-    client, volume, server = desk.client, await desk.volume(), new_id()
-    image = await desk.ground.image(desk.who, b"anew", visibility="shared")
-    attachment = await desk.exported(volume, server)
+async def test_an_image_is_written_over_a_held_volume(context: Desk) -> None:
+    client, volume, server = context.client, await context.volume(), new_id()
+    image = await context.ground.image(context.who, b"anew", visibility="shared")
+    attachment = await context.exported(volume, server)
     with pytest.raises(Invalid):
         await client.reimage(volume, image)
     held = await client.reserve(volume, server)
     await client.drop_attachment(attachment)
     await client.reimage(volume, image)
-    await desk.ground.until(desk.who, volume, "reserved")
+    await context.ground.until(context.who, volume, "reserved")
     assert (await client.show(volume)).image_metadata["image_id"] == image
     await client.drop_attachment(held.id)
 
 
-async def test_what_nobody_waits_for(desk: Desk) -> None:
-    client, volume, other = desk.client, await desk.volume(), await desk.volume()
+async def test_what_nobody_waits_for(context: Desk) -> None:
+    client, volume, other = context.client, await context.volume(), await context.volume()
     for failed in (False, True):
         await client.complete_extend(volume, failed=failed)
-        assert await desk.status(volume) == "available"
+        assert await context.status(volume) == "available"
     assert await client.complete_migration(volume, other, failed=False) == other
     with pytest.raises((Invalid, Conflict, NotFound)):
         await client.complete_migration(new_id(), other, failed=False)

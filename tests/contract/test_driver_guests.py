@@ -47,7 +47,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     if request.param == "simulated":
         made = simulated(tmp_path)
     else:
-        from real_guests import libvirt_ground
+        from tests.helpers.libvirt_host import libvirt_ground
 
         made = Ground(*libvirt_ground(tmp_path, ONE))
     await made.driver.start()

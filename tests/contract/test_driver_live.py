@@ -10,34 +10,34 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.agent import settle
+from moorage.agent import guest_reconciliation
+from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.journal import Journal, JournalFile
-from moorage.agent.lanes import Lanes
-from moorage.agent.move_verbs import land_live
-from moorage.agent.settle import Settler
+from moorage.agent.move_commands import land_live
+from moorage.agent.server_queues import ServerQueues
 from moorage.bus.messages import Command, GuestNow, ResultKey, ServerTurn, TakeGuest, Verb
-from moorage.drivers.dials import Dials
+from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.model.live import LiveNow, LiveState
-from moorage.model.turn import Turn
+from moorage.model.live_migration import LiveNow, LiveState
 
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
 SPEC = GuestSpec(ONE, "web", 1, 512, 1)
-SLOW = Dials(live_mib_per_s=1.0)
+SLOW = FaultSettings(live_mib_per_s=1.0)
 PATIENCE_S = 180.0
 
 
-async def host(directory: Path, dials: Dials | None = None) -> SimulatedDriver:
+async def host(directory: Path, dials: FaultSettings | None = None) -> SimulatedDriver:
     driver = SimulatedDriver(directory, SystemClock(), dials)
     await driver.start()
     return driver
 
 
-async def pair(tmp_path: Path, dials: Dials | None = None) -> tuple[SimulatedDriver, SimulatedDriver]:
+async def pair(tmp_path: Path, dials: FaultSettings | None = None) -> tuple[SimulatedDriver, SimulatedDriver]:
     """The first runs the guest, and sends it; a place waits at the second."""
     first, second = await host(tmp_path / "first", dials), await host(tmp_path / "second")
     await first.start_guest(SPEC)
@@ -99,7 +99,7 @@ async def test_a_host_that_loses_its_power_before_the_guest_has_landed(
     assert await second.guests() == {ONE: PowerState.SHUTDOWN}
     order = TakeGuest(msgspec.structs.replace(SPEC, power_on=was), "move")
     command = Command(
-        ONE, Turn(1), "land_guest", Verb.LAND_LIVE, OperationId("op"), 0.0, ConductorId("c"),
+        ONE, FencingToken(1), "land_guest", Verb.LAND_LIVE, OperationId("op"), 0.0, ConductorId("c"),
         msgspec.Raw(msgspec.json.encode(order)),
     )  # fmt: skip
     for _ in range(2):
@@ -167,13 +167,13 @@ async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Pat
     assert (await returned.guests(), await returned.arrivals()) == ({}, {ONE})
     journal = Journal(JournalFile(tmp_path / "journal"), "first")
     await journal.open()
-    settler = Settler("first", returned, journal, SystemClock(), Lanes(1))
-    turn = Turn(2, 1)
+    settler = Settler("first", returned, journal, SystemClock(), ServerQueues(1))
+    turn = FencingToken(2, 1)
     await journal.raise_turn(ONE, turn)
     await journal.keep(ResultKey(ONE, turn, "start"), b"", True)
     assert await settler.settle([ServerTurn(ONE, turn, here=True, running=True)]) == ()
     assert disk.exists(), "its move is not over"
-    await settler.settle([ServerTurn(ONE, Turn(2, 9), here=False)])
+    await settler.settle([ServerTurn(ONE, FencingToken(2, 9), here=False)])
     assert not disk.exists()
     assert await returned.arrivals() == set()
     assert await second.guests() == {ONE: PowerState.RUNNING}
@@ -184,13 +184,13 @@ async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Pat
 async def test_what_a_host_keeps_of_servers_that_came_and_went_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settle, "OVER_KEPT_MAX", 2)
+    monkeypatch.setattr(guest_reconciliation, "OVER_KEPT_MAX", 2)
     driver, journal = await host(tmp_path / "first"), Journal(JournalFile(tmp_path / "journal"), "first")
     await journal.open()
-    settler = Settler("first", driver, journal, SystemClock(), Lanes(1))
+    settler = Settler("first", driver, journal, SystemClock(), ServerQueues(1))
     for server in ("a", "b", "a", "c"):
         await settler.settle([ServerTurn(ServerId(server), None, here=True, over=7)])
-    assert [settler.is_over(ServerId(each), Turn(7)) for each in "abc"] == [True, False, True]
+    assert [settler.is_over(ServerId(each), FencingToken(7)) for each in "abc"] == [True, False, True]
     await settler.stop()
     await driver.close()
     journal.file.close()
@@ -255,7 +255,7 @@ async def test_a_place_waits_over_a_restart(tmp_path: Path) -> None:
 async def test_an_agent_that_is_killed_within_the_switch_leaves_the_guest_as_it_was(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    first, _ = await pair(tmp_path, Dials(live_mib_per_s=0.0, live_switch_s=3600.0))
+    first, _ = await pair(tmp_path, FaultSettings(live_mib_per_s=0.0, live_switch_s=3600.0))
     deadline = time.monotonic() + PATIENCE_S
     while (await first.guests())[ONE] is not PowerState.PAUSED:
         assert time.monotonic() < deadline

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage.drivers.dials import Capacity, Dials, VerbDial
+from moorage.drivers.fault_injection import Capacity, FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
@@ -26,7 +26,7 @@ def spec(server: ServerId = ONE, vcpus: int = 1) -> GuestSpec:
     return GuestSpec(server, "web", vcpus, 512, 1)
 
 
-async def host(directory: Path, dials: Dials | None = None) -> SimulatedDriver:
+async def host(directory: Path, dials: FaultSettings | None = None) -> SimulatedDriver:
     driver = SimulatedDriver(directory, SystemClock(), dials)
     await driver.start()
     return driver
@@ -99,11 +99,11 @@ async def test_plugged_things_are_kept(tmp_path: Path) -> None:
 
 
 async def test_failing_before_and_after_the_effect(tmp_path: Path) -> None:
-    driver = await host(tmp_path, Dials(verbs={"start_guest": VerbDial(fail_times=1)}))
+    driver = await host(tmp_path, FaultSettings(verbs={"start_guest": VerbDial(fail_times=1)}))
     with pytest.raises(HostFailed, match="told to fail"):
         await driver.start_guest(spec())
     assert await driver.guests() == {}
-    driver.turn(Dials(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after", code="odd")}))
+    driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, fail_when="after", code="odd")}))
     with pytest.raises(HostFailed) as after:
         await driver.start_guest(spec())
     assert after.value.code == "odd"
@@ -115,7 +115,7 @@ async def test_hanging_before_and_after_the_effect(tmp_path: Path) -> None:
     for hang, left in (("before", {}), ("after", {ONE: PowerState.RUNNING})):
         driver = await host(tmp_path / hang)
         dial: Any = {"fail_times": 1, "hang": hang}
-        driver.turn(Dials(verbs={"*": VerbDial(**dial)}))
+        driver.turn(FaultSettings(verbs={"*": VerbDial(**dial)}))
         starting = asyncio.create_task(driver.start_guest(spec()))
         await until(lambda driver=driver: driver.hanging("start_guest") == 1)  # type: ignore[misc]
         starting.cancel()
@@ -126,7 +126,7 @@ async def test_hanging_before_and_after_the_effect(tmp_path: Path) -> None:
 
 async def test_chances_come_from_the_seed(tmp_path: Path) -> None:
     async def run(name: str, seed: int) -> list[bool]:
-        driver = await host(tmp_path / name, Dials(seed=seed, verbs={"power_on": VerbDial(fail_chance=0.5)}))
+        driver = await host(tmp_path / name, FaultSettings(seed=seed, verbs={"power_on": VerbDial(fail_chance=0.5)}))
         await driver.start_guest(spec())
         went = []
         for _ in range(30):
@@ -149,14 +149,14 @@ async def test_delays_are_asked_of_the_clock(tmp_path: Path) -> None:
         async def sleep(self, seconds: float) -> None:
             slept.append(seconds)
 
-    driver = SimulatedDriver(tmp_path, Clock(), Dials(verbs={"start_guest": VerbDial(delay_s=3, jitter_s=1)}))
+    driver = SimulatedDriver(tmp_path, Clock(), FaultSettings(verbs={"start_guest": VerbDial(delay_s=3, jitter_s=1)}))
     await driver.start()
     await driver.start_guest(spec())
     assert 3 <= slept[0] <= 4
 
 
 async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
-    driver = await host(tmp_path, Dials(vcpus=16, really=Capacity(vcpus=2)))
+    driver = await host(tmp_path, FaultSettings(vcpus=16, really=Capacity(vcpus=2)))
     assert (await driver.describe()).inventory["VCPU"].total == 16
     await driver.start_guest(spec(ONE, 2))
     with pytest.raises(HostFailed) as full:
@@ -165,7 +165,7 @@ async def test_a_host_that_lies_about_its_size(tmp_path: Path) -> None:
 
 
 async def test_dials_are_turned_by_a_file_while_it_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    driver, file = await host(tmp_path, Dials(vcpus=8)), tmp_path / "dials.json"
+    driver, file = await host(tmp_path, FaultSettings(vcpus=8)), tmp_path / "dials.json"
     await driver.start_guest(spec())
 
     def turn(text: str) -> None:

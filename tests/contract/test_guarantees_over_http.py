@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.embedded.network.guarantees import Amount, GuaranteeChange
 from moorage.main import guarantees
 from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.model.errors import Unavailable
-from moorage.placement.codes import CONCURRENT_UPDATE, UNDEFINED
+from moorage.placement.service.error_codes import CONCURRENT_UPDATE, UNDEFINED
 
 CHANGES = [
     GuaranteeChange("s1", "p1", (Amount("bridge", "BW", 10, 25),)),
@@ -56,7 +56,7 @@ class Placement:
 
     @property
     def door(self) -> GuaranteesOverHttp:
-        return GuaranteesOverHttp(Neighbour("placement", "http://placement", transport=httpx.MockTransport(self)))
+        return GuaranteesOverHttp(ServiceClient("placement", "http://placement", transport=httpx.MockTransport(self)))
 
 
 def refused(code: str, status: int = 409) -> httpx.Response:

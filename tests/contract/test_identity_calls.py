@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 
 import pytest
-from grounds import Ground
+from tests.helpers.contract_services import Ground
 
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 

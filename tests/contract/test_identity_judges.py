@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.clients.identity import IdentityClient
 from moorage.model.errors import Unauthenticated, Unavailable
 
@@ -29,7 +29,7 @@ class Keystone:
         return httpx.Response(self.status, json=body, headers=headers)
 
     def client(self) -> IdentityClient:
-        return IdentityClient(Neighbour("identity", "http://k/v3", transport=httpx.MockTransport(self.answer)))
+        return IdentityClient(ServiceClient("identity", "http://k/v3", transport=httpx.MockTransport(self.answer)))
 
 
 @pytest.mark.parametrize("status", [403, 401, 409])

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from moorage.clients import image_data
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.clients.image_data import DATA_DEADLINE_S, LOCK, USED_LATELY_S, ImageData
 from moorage.model.ids import ImageId
 
@@ -50,7 +50,7 @@ async def test_two_agents_read_the_same_image_at_the_same_time(tmp_path: Path) -
     first, second = Served(), Served()
     reads = []
     for served in (first, second):
-        reads.append(asyncio.create_task(ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)))
+        reads.append(asyncio.create_task(ImageData(cast("ServiceClient", served), tmp_path).fetch(IMAGE)))
         await served.begun.wait()
     for served, read in zip((first, second), reads, strict=True):
         served.go_on.set()
@@ -65,14 +65,14 @@ async def test_what_an_agent_that_ended_had_read_is_dropped_and_what_is_being_re
         os.utime(each, (time.time() - age_s, time.time() - age_s))
     served = Served()
     served.go_on.set()
-    await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
+    await ImageData(cast("ServiceClient", served), tmp_path).fetch(IMAGE)
     assert kept(tmp_path) == {IMAGE, young.name}
 
 
 async def test_who_comes_after_one_that_was_given_up_waits_for_the_next(tmp_path: Path) -> None:
     """Else each command whose time is over would let one more read the whole image beside the others."""
     served = Served()
-    data = ImageData(cast("Neighbour", served), tmp_path)
+    data = ImageData(cast("ServiceClient", served), tmp_path)
     first, second = (asyncio.create_task(data.fetch(IMAGE)) for _ in range(2))
     await served.begun.wait()
     served.begun.clear()
@@ -96,7 +96,7 @@ async def test_images_that_were_used_longest_ago_go_whoever_read_them(
     monkeypatch.setattr(image_data, "KEPT_MAX", 3)
     served = Served()
     served.go_on.set()
-    mine, other = (ImageData(cast("Neighbour", served), tmp_path) for _ in range(2))
+    mine, other = (ImageData(cast("ServiceClient", served), tmp_path) for _ in range(2))
     for at, name in enumerate(("before-1", "before-2", "before-3")):  # by the life before
         (tmp_path / name).write_bytes(b"old")
         was_used(name, USED_LATELY_S * (20 - at))
@@ -112,7 +112,7 @@ async def test_images_that_were_used_longest_ago_go_whoever_read_them(
     assert kept(tmp_path) == lately, "somebody may be about to link them"
     for at, name in enumerate(sorted(lately)):
         was_used(name, USED_LATELY_S * (10 - at))
-    again = ImageData(cast("Neighbour", served), tmp_path)
+    again = ImageData(cast("ServiceClient", served), tmp_path)
     assert (await again.fetch(ImageId("four"))).path.read_bytes() == b"".join(DATA)
     assert kept(tmp_path) == {"four", *sorted(lately)[-2:]}
 
@@ -129,6 +129,6 @@ async def test_a_host_goes_on_beating_while_it_takes_the_digest_of_a_large_image
     monkeypatch.setattr(hashlib, "file_digest", noted)
     served = Served()
     served.go_on.set()
-    await ImageData(cast("Neighbour", served), tmp_path).fetch(IMAGE)
+    await ImageData(cast("ServiceClient", served), tmp_path).fetch(IMAGE)
     assert threads
     assert threading.current_thread() not in threads

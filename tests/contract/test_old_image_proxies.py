@@ -5,28 +5,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grounds import Ground, server_id
-from oldnet import OldNet, old_net
+from tests.helpers.contract_services import Ground, server_id
+from tests.helpers.proxy_compute_app import OldNet, old_net
 
 
 @pytest.fixture
-async def desk(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
+async def context(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
     (tmp_path / "desk").mkdir()
     async with old_net(ground, tmp_path / "desk") as made:
         yield made
 
 
-async def image(desk: OldNet, **fields: Any) -> str:
+async def image(context: OldNet, **fields: Any) -> str:
     """A new image of the tenant's."""
     said = {"name": "old", "disk_format": "raw", "container_format": "bare", **fields}
-    made = await desk.ground.raw_image.call("POST", "/v2/images", token=desk.tenant.token, body=said)
+    made = await context.ground.raw_image.call("POST", "/v2/images", token=context.tenant.token, body=said)
     return str(made.body["id"])
 
 
-async def test_images_are_shown_as_they_once_were(desk: OldNet) -> None:
+async def test_images_are_shown_as_they_once_were(context: OldNet) -> None:
     server = server_id()
-    one = await image(desk, min_ram=64, min_disk=1, instance_uuid=server, auto_disk_config="True", colour="blue")
-    shown = (await desk.ok("GET", f"/images/{one}"))["image"]
+    one = await image(context, min_ram=64, min_disk=1, instance_uuid=server, auto_disk_config="True", colour="blue")
+    shown = (await context.ok("GET", f"/images/{one}"))["image"]
     written = {shown.pop("created"), shown.pop("updated")}
     assert all(moment.endswith("Z") for moment in written)
     links = [
@@ -43,17 +43,17 @@ async def test_images_are_shown_as_they_once_were(desk: OldNet) -> None:
             {"rel": "bookmark", "href": f"http://cloud/servers/{server}"},
         ]},
     }  # fmt: skip
-    assert await desk.refused("GET", f"/images/{server}") == (404, "Image not found.")
-    assert (await desk.ask("GET", f"/images/{one}", at="2.36")).status_code == 404
+    assert await context.refused("GET", f"/images/{server}") == (404, "Image not found.")
+    assert (await context.ask("GET", f"/images/{one}", at="2.36")).status_code == 404
 
 
-async def test_lists_of_images(desk: OldNet) -> None:
+async def test_lists_of_images(context: OldNet) -> None:
     server = server_id()
-    made = [await image(desk, name=f"i{n}", min_ram=n, instance_uuid=server, colour="blue") for n in range(3)]
-    other = await image(desk, name="other")
+    made = [await image(context, name=f"i{n}", min_ram=n, instance_uuid=server, colour="blue") for n in range(3)]
+    other = await image(context, name="other")
 
     async def ids(query: str, path: str = "/images") -> list[str]:
-        return [row["id"] for row in (await desk.ok("GET", f"{path}?{query}"))["images"]]
+        return [row["id"] for row in (await context.ok("GET", f"{path}?{query}"))["images"]]
 
     assert set(await ids("")) >= {*made, other}
     assert await ids("name=i1") == [made[1]]
@@ -64,46 +64,46 @@ async def test_lists_of_images(desk: OldNet) -> None:
     assert set(await ids("status=QUEUED")) >= set(made)
     assert set(await ids("changes-since=2020-01-01T00:00:00Z")) >= set(made)
     assert await ids("changes-since=2999-01-01T00:00:00Z") == []
-    first = await desk.ok("GET", f"/images?limit=2&server={server}")
+    first = await context.ok("GET", f"/images?limit=2&server={server}")
     (link,) = first["images_links"]
     assert link["rel"] == "next"
     rest = await ids(link["href"].split("?")[1])
     assert {row["id"] for row in first["images"]} | set(rest) == set(made)
-    assert set((await desk.ok("GET", "/images?limit=1"))["images"][0]) == {"id", "name", "links"}
+    assert set((await context.ok("GET", "/images?limit=1"))["images"][0]) == {"id", "name", "links"}
     for query in ("limit=-1", "limit=x"):
-        assert (await desk.ask("GET", f"/images?{query}")).status_code == 400
+        assert (await context.ask("GET", f"/images?{query}")).status_code == 400
 
 
-async def test_metadata_of_images(desk: OldNet) -> None:
-    one = await image(desk, colour="blue", kept="yes")
+async def test_metadata_of_images(context: OldNet) -> None:
+    one = await image(context, colour="blue", kept="yes")
     path = f"/images/{one}/metadata"
-    assert (await desk.ok("GET", path, at="2.38"))["metadata"] == {"colour": "blue", "kept": "yes"}
-    assert (await desk.ok("GET", f"{path}/colour"))["meta"] == {"colour": "blue"}
-    added = (await desk.ok("POST", path, {"metadata": {"colour": "red", "cut": "XL"}}))["metadata"]
+    assert (await context.ok("GET", path, at="2.38"))["metadata"] == {"colour": "blue", "kept": "yes"}
+    assert (await context.ok("GET", f"{path}/colour"))["meta"] == {"colour": "blue"}
+    added = (await context.ok("POST", path, {"metadata": {"colour": "red", "cut": "XL"}}))["metadata"]
     assert added == {"colour": "red", "kept": "yes", "cut": "XL"}
-    assert (await desk.ok("PUT", f"{path}/cut", {"meta": {"cut": "S"}}))["meta"] == {"cut": "S"}
-    assert (await desk.ok("PUT", path, {"metadata": {"only": "this"}}))["metadata"] == {"only": "this"}
-    assert (await desk.ok("GET", path))["metadata"] == {"only": "this"}
-    await desk.ok("DELETE", f"{path}/only", status=204)
-    assert (await desk.ok("GET", path))["metadata"] == {}
-    assert await desk.refused("DELETE", f"{path}/only") == (404, "Invalid metadata key")
-    assert (await desk.refused("GET", f"{path}/only"))[0] == 404
-    mismatch = await desk.refused("PUT", f"{path}/a", {"meta": {"b": "c"}})
+    assert (await context.ok("PUT", f"{path}/cut", {"meta": {"cut": "S"}}))["meta"] == {"cut": "S"}
+    assert (await context.ok("PUT", path, {"metadata": {"only": "this"}}))["metadata"] == {"only": "this"}
+    assert (await context.ok("GET", path))["metadata"] == {"only": "this"}
+    await context.ok("DELETE", f"{path}/only", status=204)
+    assert (await context.ok("GET", path))["metadata"] == {}
+    assert await context.refused("DELETE", f"{path}/only") == (404, "Invalid metadata key")
+    assert (await context.refused("GET", f"{path}/only"))[0] == 404
+    mismatch = await context.refused("PUT", f"{path}/a", {"meta": {"b": "c"}})
     assert mismatch == (400, "Request body and URI mismatch")
     for body in ({"meta": {}}, {"meta": {"a": "1", "b": "2"}}, {"meta": {"a": 1}}):
-        assert (await desk.refused("PUT", f"{path}/a", body))[0] == 400
+        assert (await context.refused("PUT", f"{path}/a", body))[0] == 400
     too_much = {"metadata": {f"k{n}": "v" for n in range(129)}}
-    assert await desk.refused("POST", path, too_much) == (403, "Image metadata limit exceeded")
-    assert (await desk.ask("GET", path, at="2.39")).status_code == 404
-    assert await desk.refused("GET", f"/images/{server_id()}/metadata") == (404, "Image not found.")
+    assert await context.refused("POST", path, too_much) == (403, "Image metadata limit exceeded")
+    assert (await context.ask("GET", path, at="2.39")).status_code == 404
+    assert await context.refused("GET", f"/images/{server_id()}/metadata") == (404, "Image not found.")
 
 
-async def test_images_are_deleted_by_their_owners(desk: OldNet) -> None:
-    one, kept = await image(desk), await image(desk, protected=True)
-    refused = await desk.refused("DELETE", f"/images/{kept}")
+async def test_images_are_deleted_by_their_owners(context: OldNet) -> None:
+    one, kept = await image(context), await image(context, protected=True)
+    refused = await context.refused("DELETE", f"/images/{kept}")
     assert refused == (403, "You are not allowed to delete the image.")
-    await desk.ok("DELETE", f"/images/{one}", status=204)
-    assert await desk.refused("DELETE", f"/images/{one}") == (404, "Image not found.")
-    stranger = await desk.ground.tenant()
-    assert (await desk.ask("GET", f"/images/{kept}", by=stranger.token)).status_code == 404
-    assert (await desk.ask("DELETE", f"/images/{kept}/metadata/x", by=stranger.token)).status_code == 404
+    await context.ok("DELETE", f"/images/{one}", status=204)
+    assert await context.refused("DELETE", f"/images/{one}") == (404, "Image not found.")
+    stranger = await context.ground.tenant()
+    assert (await context.ask("GET", f"/images/{kept}", by=stranger.token)).status_code == 404
+    assert (await context.ask("DELETE", f"/images/{kept}/metadata/x", by=stranger.token)).status_code == 404

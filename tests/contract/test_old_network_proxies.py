@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grounds import Ground, server_id
-from oldnet import OldNet, old_net
+from tests.helpers.contract_services import Ground, server_id
+from tests.helpers.proxy_compute_app import OldNet, old_net
 
 GROUP = {"security_group": {"name": "web", "description": "the web's"}}
 
 
 @pytest.fixture
-async def desk(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
+async def context(ground: Ground, tmp_path: Path) -> AsyncIterator[OldNet]:
     (tmp_path / "desk").mkdir()
     async with old_net(ground, tmp_path / "desk") as made:
         yield made
@@ -23,30 +23,30 @@ def rule(group: str, **more: Any) -> Any:
     return {"security_group_rule": {**plain, **more}}
 
 
-async def test_security_groups_live(desk: OldNet) -> None:
-    made = (await desk.ok("POST", "/os-security-groups", GROUP))["security_group"]
+async def test_security_groups_live(context: OldNet) -> None:
+    made = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]
     assert (made["name"], made["description"], made["rules"]) == ("web", "the web's", [])
     assert set(made) == {"id", "name", "description", "rules", "tenant_id"}
     path = f"/os-security-groups/{made['id']}"
-    assert (await desk.ok("GET", path))["security_group"] == made
-    listed = (await desk.ok("GET", "/os-security-groups"))["security_groups"]
+    assert (await context.ok("GET", path))["security_group"] == made
+    listed = (await context.ok("GET", "/os-security-groups"))["security_groups"]
     assert [group["name"] for group in listed] == ["default", "web"]
-    assert (await desk.ok("GET", "/os-security-groups?limit=1&offset=1"))["security_groups"][0] in listed
+    assert (await context.ok("GET", "/os-security-groups?limit=1&offset=1"))["security_groups"][0] in listed
     changed = {"security_group": {"name": "web2", "description": "x", "colour": "unknown fields are taken"}}
-    assert (await desk.ok("PUT", path, changed))["security_group"]["name"] == "web2"
-    await desk.ok("DELETE", path, status=202)
-    status, sentence = await desk.refused("DELETE", path)
+    assert (await context.ok("PUT", path, changed))["security_group"]["name"] == "web2"
+    await context.ok("DELETE", path, status=202)
+    status, sentence = await context.refused("DELETE", path)
     assert (status, made["id"] in sentence) == (404, True)
-    assert (await desk.refused("GET", path))[0] == 404
-    assert (await desk.refused("PUT", path, changed))[0] == 404
-    assert await desk.refused("GET", "/os-security-groups/17") == (400, "Security group id should be uuid")
-    assert (await desk.refused("POST", "/os-security-groups", {"security_group": {"name": "x"}}))[0] == 400
-    assert (await desk.ask("GET", "/os-security-groups", at="2.36")).status_code == 404
+    assert (await context.refused("GET", path))[0] == 404
+    assert (await context.refused("PUT", path, changed))[0] == 404
+    assert await context.refused("GET", "/os-security-groups/17") == (400, "Security group id should be uuid")
+    assert (await context.refused("POST", "/os-security-groups", {"security_group": {"name": "x"}}))[0] == 400
+    assert (await context.ask("GET", "/os-security-groups", at="2.36")).status_code == 404
 
 
-async def test_the_default_group_is_shown_in_the_old_networks_words(desk: OldNet) -> None:
-    (group,) = (await desk.ok("GET", "/os-security-groups"))["security_groups"]
-    itself = {"name": "default", "tenant_id": desk.tenant.project}
+async def test_the_default_group_is_shown_in_the_old_networks_words(context: OldNet) -> None:
+    (group,) = (await context.ok("GET", "/os-security-groups"))["security_groups"]
+    itself = {"name": "default", "tenant_id": context.tenant.project}
     assert len(group["rules"]) == 2  # of four: only what comes in is shown
     for each in group["rules"]:
         assert each.pop("id")
@@ -56,28 +56,30 @@ async def test_the_default_group_is_shown_in_the_old_networks_words(desk: OldNet
         }  # fmt: skip
 
 
-async def test_rules(desk: OldNet) -> None:
-    group = (await desk.ok("POST", "/os-security-groups", GROUP))["security_group"]["id"]
-    made = (await desk.ok("POST", "/os-security-group-rules", rule(group)))["security_group_rule"]
+async def test_rules(context: OldNet) -> None:
+    group = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]["id"]
+    made = (await context.ok("POST", "/os-security-group-rules", rule(group)))["security_group_rule"]
     one = made.pop("id")
     assert made == {
         "parent_group_id": group, "ip_protocol": "tcp", "from_port": 22, "to_port": 22, "group": {},
         "ip_range": {"cidr": "10.0.0.0/8"},
     }  # fmt: skip
-    again = await desk.refused("POST", "/os-security-group-rules", rule(group))
+    again = await context.refused("POST", "/os-security-group-rules", rule(group))
     assert again == (400, f"This rule already exists in group {group}")
     ping = rule(group, ip_protocol="icmp", from_port=-1, to_port=-1, cidr=None)
-    pinged = (await desk.ok("POST", "/os-security-group-rules", ping))["security_group_rule"]
+    pinged = (await context.ok("POST", "/os-security-group-rules", ping))["security_group_rule"]
     assert (pinged["from_port"], pinged["to_port"], pinged["ip_range"]) == (-1, -1, {"cidr": "0.0.0.0/0"})
     by_group = rule(group, group_id=group, from_port=None, to_port=None, cidr=None)
-    named = (await desk.ok("POST", "/os-security-group-rules", by_group))["security_group_rule"]
-    assert named["group"] == {"name": "web", "tenant_id": desk.tenant.project}
+    named = (await context.ok("POST", "/os-security-group-rules", by_group))["security_group_rule"]
+    assert named["group"] == {"name": "web", "tenant_id": context.tenant.project}
     assert (named["from_port"], named["to_port"], named["ip_range"]) == (1, 65535, {})
-    assert (await desk.refused("POST", "/os-security-group-rules", by_group))[0] == 403  # the service says it is there
-    shown = (await desk.ok("GET", f"/os-security-groups/{group}"))["security_group"]
+    assert (await context.refused("POST", "/os-security-group-rules", by_group))[
+        0
+    ] == 403  # the service says it is there
+    shown = (await context.ok("GET", f"/os-security-groups/{group}"))["security_group"]
     assert len(shown["rules"]) == 3
-    await desk.ok("DELETE", f"/os-security-group-rules/{one}", status=202)
-    assert (await desk.refused("DELETE", f"/os-security-group-rules/{one}"))[0] == 404
+    await context.ok("DELETE", f"/os-security-group-rules/{one}", status=202)
+    assert (await context.refused("DELETE", f"/os-security-group-rules/{one}"))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -95,168 +97,174 @@ async def test_rules(desk: OldNet) -> None:
         ({"parent_group_id": "17"}, 400, "Invalid input for field/attribute parent_group_id. Value: 17. '17' is not a 'uuid'"),
     ],
 )  # fmt: skip
-async def test_rules_that_cannot_be(desk: OldNet, more: Any, status: int, sentence: str) -> None:
-    group = (await desk.ok("POST", "/os-security-groups", GROUP))["security_group"]["id"]
-    assert await desk.refused("POST", "/os-security-group-rules", rule(group, **more)) == (status, sentence)
-    nowhere = await desk.refused("POST", "/os-security-group-rules", rule(server_id()))
+async def test_rules_that_cannot_be(context: OldNet, more: Any, status: int, sentence: str) -> None:
+    group = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]["id"]
+    assert await context.refused("POST", "/os-security-group-rules", rule(group, **more)) == (status, sentence)
+    nowhere = await context.refused("POST", "/os-security-group-rules", rule(server_id()))
     assert nowhere[0] == 404
 
 
-async def test_groups_of_a_server(desk: OldNet) -> None:
-    network = (await desk.ground.flat(desk.tenant))["id"]
-    server = await desk.server(network, network)
-    made = (await desk.ok("POST", "/os-security-groups", GROUP))["security_group"]
+async def test_groups_of_a_server(context: OldNet) -> None:
+    network = (await context.ground.flat(context.tenant))["id"]
+    server = await context.server(network, network)
+    made = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]
     for _ in range(2):  # what is there already is no harm
-        assert (await desk.act(server.id, {"addSecurityGroup": {"name": "web"}}, "2.104")).status_code == 202
-    ports = await desk.ground.network.ports_of(server.id)
+        assert (await context.act(server.id, {"addSecurityGroup": {"name": "web"}}, "2.104")).status_code == 202
+    ports = await context.ground.network.ports_of(server.id)
     assert all(made["id"] in port.security_groups and len(port.security_groups) == 2 for port in ports)
-    shown = (await desk.ok("GET", f"/servers/{server.id}", at="2.104"))["server"]
+    shown = (await context.ok("GET", f"/servers/{server.id}", at="2.104"))["server"]
     assert sorted(each["name"] for each in shown["security_groups"]) == ["default", "web"]
-    listed = (await desk.ok("GET", f"/servers/{server.id}/os-security-groups", at="2.104"))["security_groups"]
+    listed = (await context.ok("GET", f"/servers/{server.id}/os-security-groups", at="2.104"))["security_groups"]
     assert [group["name"] for group in listed] == ["default", "web"]
-    in_use = await desk.refused("DELETE", f"/os-security-groups/{made['id']}")
+    in_use = await context.refused("DELETE", f"/os-security-groups/{made['id']}")
     assert (in_use[0], "in use" in in_use[1]) == (400, True)
-    assert (await desk.act(server.id, {"removeSecurityGroup": {"name": made["id"]}})).status_code == 202
-    shown = (await desk.ok("GET", f"/servers/{server.id}", at="2.104"))["server"]
+    assert (await context.act(server.id, {"removeSecurityGroup": {"name": made["id"]}})).status_code == 202
+    shown = (await context.ok("GET", f"/servers/{server.id}", at="2.104"))["server"]
     assert [each["name"] for each in shown["security_groups"]] == ["default"]
     path = f"/servers/{server.id}/action"
-    gone = await desk.refused("POST", path, {"removeSecurityGroup": {"name": "web"}})
+    gone = await context.refused("POST", path, {"removeSecurityGroup": {"name": "web"}})
     assert gone == (404, f"Security group web not associated with the instance {server.id}")
-    nobody = await desk.refused("POST", path, {"addSecurityGroup": {"name": "nobody"}})
-    assert nobody == (404, f"Security group nobody is not found for project {desk.tenant.project}")
-    await desk.ok("POST", "/os-security-groups", GROUP)
-    assert (await desk.refused("POST", path, {"addSecurityGroup": {"name": "web"}}))[0] == 409  # two of that name
-    blank = await desk.refused("POST", path, {"addSecurityGroup": {"name": " "}})
+    nobody = await context.refused("POST", path, {"addSecurityGroup": {"name": "nobody"}})
+    assert nobody == (404, f"Security group nobody is not found for project {context.tenant.project}")
+    await context.ok("POST", "/os-security-groups", GROUP)
+    assert (await context.refused("POST", path, {"addSecurityGroup": {"name": "web"}}))[0] == 409  # two of that name
+    blank = await context.refused("POST", path, {"addSecurityGroup": {"name": " "}})
     assert blank == (400, "Security group name cannot be empty")
 
 
-async def test_groups_need_ports_that_can_have_them(desk: OldNet) -> None:
-    bare = await desk.server()
+async def test_groups_need_ports_that_can_have_them(context: OldNet) -> None:
+    bare = await context.server()
     body = {"addSecurityGroup": {"name": "default"}}
-    status, sentence = await desk.refused("POST", f"/servers/{bare.id}/action", body)
+    status, sentence = await context.refused("POST", f"/servers/{bare.id}/action", body)
     assert (status, sentence) == (404, f"instance_id {bare.id} could not be found as device id on any ports")
-    open_net = (await desk.ground.flat(desk.tenant, port_security_enabled=False))["id"]
-    closed = (await desk.ground.flat(desk.tenant, "10.8.0.0/24"))["id"]
-    server = await desk.server(closed, open_net)
-    await desk.ok("POST", "/os-security-groups", GROUP)
-    status, sentence = await desk.refused("POST", f"/servers/{server.id}/action", {"addSecurityGroup": {"name": "web"}})
+    open_net = (await context.ground.flat(context.tenant, port_security_enabled=False))["id"]
+    closed = (await context.ground.flat(context.tenant, "10.8.0.0/24"))["id"]
+    server = await context.server(closed, open_net)
+    await context.ok("POST", "/os-security-groups", GROUP)
+    status, sentence = await context.refused(
+        "POST", f"/servers/{server.id}/action", {"addSecurityGroup": {"name": "web"}}
+    )
     assert (status, "port_security_enabled" in sentence) == (400, True)
-    ports = await desk.ground.network.ports_of(server.id)
+    ports = await context.ground.network.ports_of(server.id)
     assert sorted(len(port.security_groups) for port in ports) == [0, 1]  # neither was touched
 
 
-async def test_networks(desk: OldNet) -> None:
-    network = (await desk.ground.flat(desk.tenant))["id"]
-    listed = (await desk.ok("GET", "/os-networks"))["networks"]
+async def test_networks(context: OldNet) -> None:
+    network = (await context.ground.flat(context.tenant))["id"]
+    listed = (await context.ok("GET", "/os-networks"))["networks"]
     (mine,) = (each for each in listed if each["id"] == network)
     assert mine.pop("label") == "flat"
     assert mine.pop("id") == network
     assert len(mine) == 9
     assert set(mine.values()) == {None}
-    assert (await desk.ok("GET", f"/os-networks/{network}"))["network"]["label"] == "flat"
-    tenants = (await desk.ok("GET", "/os-tenant-networks"))["networks"]
+    assert (await context.ok("GET", f"/os-networks/{network}"))["network"]["label"] == "flat"
+    tenants = (await context.ok("GET", "/os-tenant-networks"))["networks"]
     assert {"id": network, "cidr": "None", "label": "flat"} in tenants
-    shown = (await desk.ok("GET", f"/os-tenant-networks/{network}"))["network"]
+    shown = (await context.ok("GET", f"/os-tenant-networks/{network}"))["network"]
     assert shown == {"id": network, "cidr": "None", "label": "flat"}
     for noun in ("os-networks", "os-tenant-networks"):
-        assert await desk.refused("GET", f"/{noun}/{server_id()}") == (404, "Network not found")
-        assert (await desk.ask("POST", f"/{noun}", {}, at="2.1")).status_code == 410
-        assert (await desk.ask("GET", f"/{noun}", at="2.36")).status_code == 404
-    administrators = await desk.ask("GET", f"/os-networks/{network}", by=desk.ground.admin)
+        assert await context.refused("GET", f"/{noun}/{server_id()}") == (404, "Network not found")
+        assert (await context.ask("POST", f"/{noun}", {}, at="2.1")).status_code == 410
+        assert (await context.ask("GET", f"/{noun}", at="2.36")).status_code == 404
+    administrators = await context.ask("GET", f"/os-networks/{network}", by=context.ground.admin)
     assert len(administrators.json()["network"]) == 32
 
 
-async def outside(desk: OldNet, inside: str, cidr: str = "172.31.7.0/29") -> str:
+async def outside(context: OldNet, inside: str, cidr: str = "172.31.7.0/29") -> str:
     """An external network behind a router, named as the pool without a name is."""
-    found = await desk.ground.make("network", name="nova", **{"router:external": True})
-    await desk.ground.make("subnet", network_id=found["id"], ip_version=4, cidr=cidr, enable_dhcp=False)
+    found = await context.ground.make("network", name="nova", **{"router:external": True})
+    await context.ground.make("subnet", network_id=found["id"], ip_version=4, cidr=cidr, enable_dhcp=False)
     gateway = {"network_id": found["id"]}
-    router = await desk.ground.make("router", project_id=desk.tenant.project, external_gateway_info=gateway)
-    subnet = (await desk.ground.net("GET", f"/subnets?network_id={inside}"))["subnets"][0]["id"]
-    await desk.ground.net("PUT", f"/routers/{router['id']}/add_router_interface", {"subnet_id": subnet})
-    desk.routers.append((router["id"], subnet, found["id"]))
+    router = await context.ground.make("router", project_id=context.tenant.project, external_gateway_info=gateway)
+    subnet = (await context.ground.net("GET", f"/subnets?network_id={inside}"))["subnets"][0]["id"]
+    await context.ground.net("PUT", f"/routers/{router['id']}/add_router_interface", {"subnet_id": subnet})
+    context.routers.append((router["id"], subnet, found["id"]))
     return str(found["id"])
 
 
-async def put_away(desk: OldNet) -> None:
+async def put_away(context: OldNet) -> None:
     """The pool's name is free for the next test."""
-    for router, subnet, network in desk.routers:
-        for floating in (await desk.ground.net("GET", f"/floatingips?floating_network_id={network}"))["floatingips"]:
-            await desk.ground.net("DELETE", f"/floatingips/{floating['id']}")
-        await desk.ground.net("PUT", f"/routers/{router}/remove_router_interface", {"subnet_id": subnet})
-        await desk.ground.net("DELETE", f"/routers/{router}")
-        await desk.ground.net("DELETE", f"/networks/{network}")
+    for router, subnet, network in context.routers:
+        for floating in (await context.ground.net("GET", f"/floatingips?floating_network_id={network}"))["floatingips"]:
+            await context.ground.net("DELETE", f"/floatingips/{floating['id']}")
+        await context.ground.net("PUT", f"/routers/{router}/remove_router_interface", {"subnet_id": subnet})
+        await context.ground.net("DELETE", f"/routers/{router}")
+        await context.ground.net("DELETE", f"/networks/{network}")
 
 
-async def kinds_of(desk: OldNet, server: str) -> dict[str, str]:
+async def kinds_of(context: OldNet, server: str) -> dict[str, str]:
     """Address → fixed or floating, as the server is shown."""
-    shown = (await desk.ok("GET", f"/servers/{server}", at="2.104"))["server"]["addresses"]
+    shown = (await context.ok("GET", f"/servers/{server}", at="2.104"))["server"]["addresses"]
     return {each["addr"]: each["OS-EXT-IPS:type"] for rows in shown.values() for each in rows}
 
 
-async def test_floating_addresses(desk: OldNet) -> None:
-    network = (await desk.ground.flat(desk.tenant))["id"]
-    pool = await outside(desk, network)
+async def test_floating_addresses(context: OldNet) -> None:
+    network = (await context.ground.flat(context.tenant))["id"]
+    pool = await outside(context, network)
     try:
-        assert {"name": "nova"} in (await desk.ok("GET", "/os-floating-ip-pools"))["floating_ip_pools"]
-        made = (await desk.ok("POST", "/os-floating-ips"))["floating_ip"]
+        assert {"name": "nova"} in (await context.ok("GET", "/os-floating-ip-pools"))["floating_ip_pools"]
+        made = (await context.ok("POST", "/os-floating-ips"))["floating_ip"]
         assert (made["pool"], made["fixed_ip"], made["instance_id"]) == ("nova", None, None)
-        other = (await desk.ok("POST", "/os-floating-ips", {"pool": pool}))["floating_ip"]
-        listed = (await desk.ok("GET", "/os-floating-ips"))["floating_ips"]
+        other = (await context.ok("POST", "/os-floating-ips", {"pool": pool}))["floating_ip"]
+        listed = (await context.ok("GET", "/os-floating-ips"))["floating_ips"]
         assert sorted(row["id"] for row in listed) == sorted([made["id"], other["id"]])
-        server = await desk.server(network)
+        server = await context.server(network)
         fixed, act = server.nics[0].addresses[0].address, f"/servers/{server.id}/action"
-        await desk.ok("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
-        shown = (await desk.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]
+        await context.ok("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
+        shown = (await context.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]
         assert (shown["fixed_ip"], shown["instance_id"]) == (fixed, server.id)
-        assert await kinds_of(desk, server.id) == {fixed: "fixed", made["ip"]: "floating"}
-        taken = await desk.refused("POST", act, {"addFloatingIp": {"address": other["ip"], "fixed_address": fixed}})
+        assert await kinds_of(context, server.id) == {fixed: "fixed", made["ip"]: "floating"}
+        taken = await context.refused("POST", act, {"addFloatingIp": {"address": other["ip"], "fixed_address": fixed}})
         assert taken[0] == 400
         for wrong in ({"address": other["ip"], "fixed_address": "10.9.0.250"}, {"address": "x"}, {"adress": "x"}):
-            assert (await desk.refused("POST", act, {"addFloatingIp": wrong}))[0] == 400
-        nobodys = await desk.refused("POST", act, {"addFloatingIp": {"address": "192.0.2.9"}})
+            assert (await context.refused("POST", act, {"addFloatingIp": wrong}))[0] == 400
+        nobodys = await context.refused("POST", act, {"addFloatingIp": {"address": "192.0.2.9"}})
         assert nobodys == (404, "floating IP not found")
-        loose = await desk.refused("POST", act, {"removeFloatingIp": {"address": other["ip"]}})
+        loose = await context.refused("POST", act, {"removeFloatingIp": {"address": other["ip"]}})
         assert loose == (409, f"Floating IP {other['ip']} is not associated with instance {server.id}.")
-        unknown = await desk.refused("POST", act, {"removeFloatingIp": {"address": "192.0.2.9"}})
+        unknown = await context.refused("POST", act, {"removeFloatingIp": {"address": "192.0.2.9"}})
         assert unknown == (404, "Floating IP not found for address 192.0.2.9.")
-        await desk.ok("POST", act, {"removeFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
-        assert (await desk.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]["instance_id"] is None
-        assert await kinds_of(desk, server.id) == {fixed: "fixed"}
-        assert (await desk.ask("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.44")).status_code == 404
-        await desk.ok("DELETE", f"/os-floating-ips/{made['id']}", status=202)
-        gone = await desk.refused("GET", f"/os-floating-ips/{made['id']}")
+        await context.ok("POST", act, {"removeFloatingIp": {"address": made["ip"]}}, at="2.43", status=202)
+        assert (await context.ok("GET", f"/os-floating-ips/{made['id']}"))["floating_ip"]["instance_id"] is None
+        assert await kinds_of(context, server.id) == {fixed: "fixed"}
+        assert (
+            await context.ask("POST", act, {"addFloatingIp": {"address": made["ip"]}}, at="2.44")
+        ).status_code == 404
+        await context.ok("DELETE", f"/os-floating-ips/{made['id']}", status=202)
+        gone = await context.refused("GET", f"/os-floating-ips/{made['id']}")
         assert gone == (404, f"Floating IP not found for ID {made['id']}")
-        bare = await desk.server()
-        unready = await desk.refused("POST", f"/servers/{bare.id}/action", {"addFloatingIp": {"address": other["ip"]}})
+        bare = await context.server()
+        unready = await context.refused(
+            "POST", f"/servers/{bare.id}/action", {"addFloatingIp": {"address": other["ip"]}}
+        )
         assert unready == (400, "Instance network is not ready yet")
     finally:
-        await put_away(desk)
+        await put_away(context)
 
 
-async def test_a_pool_that_is_unknown_and_one_that_is_empty(desk: OldNet) -> None:
-    unknown = await desk.refused("POST", "/os-floating-ips", {"pool": "wings"})
+async def test_a_pool_that_is_unknown_and_one_that_is_empty(context: OldNet) -> None:
+    unknown = await context.refused("POST", "/os-floating-ips", {"pool": "wings"})
     assert unknown == (404, "Floating IP pool not found.")
-    network = (await desk.ground.flat(desk.tenant))["id"]
-    pool = await outside(desk, network, "172.31.8.0/30")  # its gateway and the router have both addresses
+    network = (await context.ground.flat(context.tenant))["id"]
+    pool = await outside(context, network, "172.31.8.0/30")  # its gateway and the router have both addresses
     try:
-        empty = await desk.refused("POST", "/os-floating-ips", {"pool": pool})
+        empty = await context.refused("POST", "/os-floating-ips", {"pool": pool})
         assert empty == (404, f"No more floating IPs in pool {pool}.")
-        assert await desk.refused("POST", "/os-floating-ips") == (404, "No more floating IPs available.")
+        assert await context.refused("POST", "/os-floating-ips") == (404, "No more floating IPs available.")
         full = {"quota": {"floatingip": 0}}
-        await desk.ground.net("PUT", f"/quotas/{desk.tenant.project}", full)
-        over = await desk.refused("POST", "/os-floating-ips", {"pool": pool})
+        await context.ground.net("PUT", f"/quotas/{context.tenant.project}", full)
+        over = await context.refused("POST", "/os-floating-ips", {"pool": pool})
         assert over == (403, f"IP allocation over quota in pool {pool}.")
     finally:
-        await put_away(desk)
+        await put_away(context)
 
 
-async def test_another_projects_are_not_seen(desk: OldNet) -> None:
-    stranger = await desk.ground.tenant()
-    made = (await desk.ok("POST", "/os-security-groups", GROUP))["security_group"]
-    assert (await desk.ask("GET", f"/os-security-groups/{made['id']}", by=stranger.token)).status_code == 404
-    network = (await desk.ground.flat(desk.tenant))["id"]
-    assert (await desk.ask("GET", f"/os-networks/{network}", by=stranger.token)).status_code == 404
-    reader = await desk.ground.tenant("reader")
-    assert (await desk.ask("POST", "/os-security-groups", GROUP, by=reader.token)).status_code == 403
-    assert (await desk.ask("GET", "/os-security-groups", by=reader.token)).status_code == 200
+async def test_another_projects_are_not_seen(context: OldNet) -> None:
+    stranger = await context.ground.tenant()
+    made = (await context.ok("POST", "/os-security-groups", GROUP))["security_group"]
+    assert (await context.ask("GET", f"/os-security-groups/{made['id']}", by=stranger.token)).status_code == 404
+    network = (await context.ground.flat(context.tenant))["id"]
+    assert (await context.ask("GET", f"/os-networks/{network}", by=stranger.token)).status_code == 404
+    reader = await context.ground.tenant("reader")
+    assert (await context.ask("POST", "/os-security-groups", GROUP, by=reader.token)).status_code == 403
+    assert (await context.ask("GET", "/os-security-groups", by=reader.token)).status_code == 200

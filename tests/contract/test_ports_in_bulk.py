@@ -8,9 +8,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from moorage.clients.http import Neighbour, embedded_transport, request_id
+from moorage.clients.http import ServiceClient, embedded_transport, request_id
 from moorage.clients.network import NetworkClient
-from moorage.clients.network.maker import AT_ONCE, PORTS_AT_FIRST, PORTS_MAX
+from moorage.clients.network.port_batcher import AT_ONCE, PORTS_AT_FIRST, PORTS_MAX
 from moorage.model.errors import OverQuota, Unavailable, UnknownOutcome
 from moorage.model.network import NicAsk
 from moorage.testing.waiting import until
@@ -62,7 +62,7 @@ async def service() -> Service:
 
 @pytest.fixture
 async def client(service: Service) -> AsyncIterator[NetworkClient]:
-    found = NetworkClient(Neighbour("network", "http://network", transport=embedded_transport(service)))
+    found = NetworkClient(ServiceClient("network", "http://network", transport=embedded_transport(service)))
     yield found
     await found.close()
 
@@ -157,13 +157,15 @@ async def test_whoever_is_gone_hears_of_no_port_later(client: NetworkClient, ser
 async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
     client: NetworkClient, service: Service, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("moorage.clients.network.maker.CALL_TARGET_S", 600.0)  # fast, however busy the machine is
+    monkeypatch.setattr(
+        "moorage.clients.network.port_batcher.CALL_TARGET_S", 600.0
+    )  # fast, however busy the machine is
     await asyncio.gather(*(make(client, f"r{number}", NET) for number in range(PORTS_AT_FIRST)))
     await asyncio.gather(*(make(client, f"s{number}", NET) for number in range(2 * PORTS_MAX)))
     assert len(service.posts[0]) == PORTS_AT_FIRST
     assert max(len(post) for post in service.posts) > PORTS_AT_FIRST
     assert all(len(post) <= PORTS_MAX for post in service.posts)
-    monkeypatch.setattr("moorage.clients.network.maker.CALL_TARGET_S", 0.004)
+    monkeypatch.setattr("moorage.clients.network.port_batcher.CALL_TARGET_S", 0.004)
 
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.02)

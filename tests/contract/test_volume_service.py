@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from volume_ground import VolumeGround, embedded_volume_ground, real_volume_ground
+from tests.helpers.contract_volume_service import VolumeGround, embedded_volume_ground, real_volume_ground
 
 from moorage.testing.waiting import until
 
@@ -167,13 +167,13 @@ async def test_only_a_service_ends_what_a_server_uses(ground: VolumeGround) -> N
     id = (await ground.volume(who))["id"]
     attachment = await ground.attached(who, id, server)
     connector = {"connector": {"host": "h1"}}
-    for asker, method, path, body in (
+    for principal, method, path, body in (
         (who, "DELETE", f"/attachments/{attachment}", None),
         (who, "POST", f"/volumes/{id}/action", {"os-detach": {"attachment_id": attachment}}),
         (who, "POST", f"/volumes/{id}/action", {"os-terminate_connection": connector}),
         (ground.admin, "POST", f"/volumes/{id}/action", {"os-force_detach": connector}),
     ):
-        answer = await ground.ask(asker, method, path, body)
+        answer = await ground.ask(principal, method, path, body)
         assert answer.status_code == 409, (path, body, answer.text)
     assert (await ground.shown(who, id))["status"] == "in-use"
     assert (await ground.ask(who, "DELETE", f"/volumes/{id}")).status_code == 400

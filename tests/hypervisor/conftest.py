@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from real_guests import ImageFiles, a_driver, guest_files
+from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.testing.hypervisor.leftovers import leftovers

@@ -12,7 +12,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from real_guests import DISK, PATIENCE_S, RAM_MIB, ImageFiles, a_driver, a_spec, a_volume, guest_files, says
+from tests.helpers.libvirt_host import (
+    DISK,
+    PATIENCE_S,
+    RAM_MIB,
+    ImageFiles,
+    a_driver,
+    a_spec,
+    a_volume,
+    guest_files,
+    says,
+)
 
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.driver import LibvirtDriver

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from real_guests import DISK, guest_files
-from test_driver_real import answers, call, qemu_of
+from tests.helpers.libvirt_host import DISK, guest_files
+from tests.hypervisor.test_driver_real import answers, call, qemu_of
 
 from moorage.model.ids import ServerId
+from moorage.testing.api_user import PATIENCE_S, Person
 from moorage.testing.hypervisor.leftovers import leftovers
-from moorage.testing.person import PATIENCE_S, Person
-from moorage.testing.upped import Upped
+from moorage.testing.up_process import Upped
 
 pytestmark = pytest.mark.hypervisor
 

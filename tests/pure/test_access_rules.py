@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.model.access_rules import AccessRule, permits
-from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated
+from moorage.model.principal import Principal
 
 PATHS = [
     ("/v2.1/servers", "/v2.1/servers", True),
@@ -64,10 +64,10 @@ def test_no_rule_keeps_the_service_busy() -> None:
 
 def test_who_is_asked() -> None:
     rules = (AccessRule("compute", "GET", "/v2.1/servers"),)
-    Asker("u").require_call("compute", "DELETE", "/v2.1/servers/1")
-    bound = Asker("u", access_rules=rules)
+    Principal("u").require_call("compute", "DELETE", "/v2.1/servers/1")
+    bound = Principal("u", access_rules=rules)
     bound.require_call("compute", "GET", "/v2.1/servers")
-    for each in (bound, Asker("u", access_rules=())):
+    for each in (bound, Principal("u", access_rules=())):
         with pytest.raises(Unauthenticated):
             each.require_call("compute", "GET", "/v2.1/flavors")
-    Asker("u", access_rules=(), service_roles=("service",)).require_call("compute", "GET", "/v2.1/flavors")
+    Principal("u", access_rules=(), service_roles=("service",)).require_call("compute", "GET", "/v2.1/flavors")

@@ -9,10 +9,10 @@ from moorage.main.adopt_operations import contradicted, is_behind
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import VmState
-from moorage.saga.log import Result, encode_lines
+from moorage.saga.journal import Result, encode_lines
 from moorage.store.cell.identity import Seen
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
-from moorage.testing.small_region import a_server
+from moorage.testing.region_fixture import a_server
 
 DONE, UNDONE = OperationStatus.DONE, OperationStatus.UNDONE
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from moorage.main.composition import callers_part
 from moorage.main.config import Config, read_config
 from moorage.main.hosts import HostPlan
-from moorage.main.region import callers_part
 from moorage.main.roles import not_a_hosts
 from moorage.model.ids import CellId
-from moorage.testing.set_files import agents_file, tables, write
+from moorage.testing.local_cluster_files import agents_file, tables, write
 
 DATABASE = "postgresql://moorage:secret@db.example/region"
 

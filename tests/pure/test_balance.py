@@ -4,7 +4,7 @@ import random
 from functools import partial
 
 import pytest
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.world import Ask, NicAsk

@@ -6,27 +6,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.model.boot import BootRequest, NicWish
+from moorage.model.boot_request import BootRequest, NicWish
 from moorage.model.errors import Conflict, Forbidden, Invalid
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
-from moorage.operations import boot_devices, rescue
-from moorage.operations.boot_devices import check_form
-from moorage.operations.boot_request import BootRights, begin, refuse_devices
+from moorage.operations.boot import boot_devices
+from moorage.operations.boot.accept_boot import BootRights, begin, refuse_devices
+from moorage.operations.boot.boot_devices import check_form
+from moorage.operations.guest import rescue
 from moorage.operations.image_mappings import merged
 from moorage.operations.steps.guests import guest_of
-from moorage.testing.frontdesk import MEMBER
-from moorage.testing.servers import IMAGE, a_server
+from moorage.testing.compute_app import MEMBER
+from moorage.testing.fake_server_service import IMAGE, a_server
 
 VOLUME = "0a1b2c3d-0000-4000-8000-000000000001"
 FLAVOR = Flavor(number=1, id=FlavorId("1"), name="m1.tiny", vcpus=1, ram_mib=512, disk_gib=1)
 ROOT = BlockDevice("volume", "volume", 0, VOLUME)
 
 
-def rooms(status: str = "available", **properties: str) -> Any:
+def context(status: str = "available", **properties: str) -> Any:
     async def volume(*_: str) -> Volume:
         return Volume(id=VOLUME, status=status, size_gib=1, bootable=True, availability_zone="west")
 
@@ -42,7 +43,7 @@ def rooms(status: str = "available", **properties: str) -> Any:
 
 async def understood(request: dict[str, Any], properties: dict[str, str]) -> boot_devices.BootDevices:
     asked = BootRequest("web", "1", **request)
-    return await boot_devices.understood(rooms(**properties), MEMBER, "token", asked, FLAVOR, may_zero_disk=False)
+    return await boot_devices.understood(context(**properties), MEMBER, "token", asked, FLAVOR, may_zero_disk=False)
 
 
 async def test_what_is_taken() -> None:
@@ -141,4 +142,4 @@ async def test_a_rescue_waits_for_the_servers_volumes() -> None:
     disk = msgspec.structs.replace(ROOT, boot_index=1, volume=VOLUME)
     server = msgspec.structs.replace(a_server(), block_devices=(disk,))
     with pytest.raises(Conflict, match="must be 'in-use'"):
-        await rescue.begin(rooms("detaching"), MEMBER, "token", server, None, check=lambda _: None)
+        await rescue.begin(context("detaching"), MEMBER, "token", server, None, check=lambda _: None)

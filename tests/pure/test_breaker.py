@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.clients.breaker import REST_MOST_S, Breaker, Passage
+from moorage.clients.circuit_breaker import REST_MOST_S, Breaker, Permit
 from moorage.model.errors import CircuitOpen
 
 MAKE, BIND, LIST = "POST ports", "PUT ports", "GET ports"
@@ -117,7 +117,7 @@ def test_a_probe_that_is_given_up_decides_nothing_and_frees_its_place(breaker: B
 
 
 def test_calls_from_before_say_nothing(breaker: Breaker, hours: Hours) -> None:
-    early: list[Passage] = [breaker.enter(MAKE) for _ in range(4)]
+    early: list[Permit] = [breaker.enter(MAKE) for _ in range(4)]
     fail(breaker, MAKE, MAKE, MAKE)
     early[0].failed("late")
     early[1].answered()

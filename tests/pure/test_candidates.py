@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.model.ids import ProviderId
-from moorage.placement import candidates
-from moorage.placement.candidates import SHARES, find, find_alone
-from moorage.placement.known import Provider
-from moorage.placement.trees import Group, Wide, Work
-from moorage.placement.world import Picture
-from moorage.store.region.placement.changes import Changes
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.provider import Provider
+from moorage.placement.service import candidates
+from moorage.placement.service.candidates import SHARES, find, find_alone
+from moorage.placement.service.tree_search import Group, Wide, Work
+from moorage.store.region.placement.change_feed import Changes
 
 CLASSES = ("VCPU", "DISK_GB")
 
@@ -44,7 +44,7 @@ _group = st.tuples(
 )
 
 
-def draw(specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]]) -> Picture:
+def draw(specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]]) -> ProviderCache:
     rows: dict[str, list[SimpleNamespace]] = {kind: [] for kind in ("providers", "whole", "traits", "aggregates")}
     roots: list[str] = []
     for index, (parent, stocks, traits, aggregates) in enumerate(specs):
@@ -58,7 +58,7 @@ def draw(specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str],
             rows["whole"].append(row)
         rows["traits"] += [SimpleNamespace(provider=uuid, trait=trait) for trait in traits]
         rows["aggregates"] += [SimpleNamespace(provider=uuid, aggregate=aggregate) for aggregate in aggregates]
-    picture = Picture()
+    picture = ProviderCache()
     picture.apply(Changes(1, everything=True, **rows))  # type: ignore[arg-type]
     return picture
 
@@ -86,7 +86,7 @@ def fits(provider: Provider, name: str, amount: int) -> bool:
     )
 
 
-def at_or_above(picture: Picture, upper: Provider, lower: Provider) -> bool:
+def at_or_above(picture: ProviderCache, upper: Provider, lower: Provider) -> bool:
     at: Provider | None = lower
     while at is not None and at is not upper:
         at = None if at.parent is None else picture.providers[at.parent]
@@ -94,7 +94,7 @@ def at_or_above(picture: Picture, upper: Provider, lower: Provider) -> bool:
 
 
 def oracle(
-    picture: Picture, groups: list[Group], policy: str, together: frozenset[str] = frozenset()
+    picture: ProviderCache, groups: list[Group], policy: str, together: frozenset[str] = frozenset()
 ) -> Iterator[object]:
     """Every anchor, every assignment of providers to demands, judged by the letter."""
     for anchor, tree in picture.trees.items():
@@ -172,7 +172,7 @@ def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy, tog
     assert {one.key() for one in limited} <= expected
 
 
-def equals(children: int, hosts: int, portion: int = 4) -> Picture:
+def equals(children: int, hosts: int, portion: int = 4) -> ProviderCache:
     """Hosts with so many identical children, each with room for eight, in portions up to `portion`."""
     specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]] = []
     for host in range(hosts):

@@ -3,55 +3,55 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.converge import Plan, converge
+from moorage.agent.convergence import Plan, converge
 from moorage.agent.report import changes, host_id
 from moorage.bus.messages import ServerTurn
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState, digest
 from moorage.model.ids import ServerId
-from moorage.model.turn import Turn
 
 A, B = ServerId("a"), ServerId("b")
 ON, OFF = PowerState.RUNNING, PowerState.SHUTDOWN
 
 
 def test_a_guest_that_moved_away_is_destroyed() -> None:
-    plan = converge({A: ON}, {A: Turn(1)}, {A}, [ServerTurn(A, Turn(2), here=False)])
-    assert plan == Plan(know=((A, Turn(2)),), destroy=(A,))
+    plan = converge({A: ON}, {A: FencingToken(1)}, {A}, [ServerTurn(A, FencingToken(2), here=False)])
+    assert plan == Plan(know=((A, FencingToken(2)),), destroy=(A,))
 
 
 def test_killed_between_destroying_and_learning_it_is_safe_to_do_again() -> None:
-    told = [ServerTurn(A, Turn(2), here=False)]
-    assert converge({}, {A: Turn(1)}, {A}, told) == Plan(know=((A, Turn(2)),))
-    assert converge({}, {A: Turn(2)}, {A}, told) == Plan()
+    told = [ServerTurn(A, FencingToken(2), here=False)]
+    assert converge({}, {A: FencingToken(1)}, {A}, told) == Plan(know=((A, FencingToken(2)),))
+    assert converge({}, {A: FencingToken(2)}, {A}, told) == Plan()
 
 
 def test_a_guest_that_a_driver_made_too_late_is_destroyed() -> None:
-    told = [ServerTurn(A, Turn(1).undo(), here=False)]
-    assert converge({A: ON}, {A: Turn(1).undo()}, set(), told) == Plan(destroy=(A,))
-    assert converge({A: ON}, {A: Turn(1)}, set(), [ServerTurn(A, Turn(1), here=False)]) == Plan()
+    told = [ServerTurn(A, FencingToken(1).undo(), here=False)]
+    assert converge({A: ON}, {A: FencingToken(1).undo()}, set(), told) == Plan(destroy=(A,))
+    assert converge({A: ON}, {A: FencingToken(1)}, set(), [ServerTurn(A, FencingToken(1), here=False)]) == Plan()
 
 
 def test_a_deleted_server_needs_no_turn_and_is_forgotten() -> None:
-    assert converge({A: ON}, {A: Turn(5)}, {A}, [ServerTurn(A, gone=True)]) == Plan(destroy=(A,), forget=(A,))
-    assert converge({}, {A: Turn(5)}, set(), [ServerTurn(A, gone=True)]) == Plan(forget=(A,))
+    assert converge({A: ON}, {A: FencingToken(5)}, {A}, [ServerTurn(A, gone=True)]) == Plan(destroy=(A,), forget=(A,))
+    assert converge({}, {A: FencingToken(5)}, set(), [ServerTurn(A, gone=True)]) == Plan(forget=(A,))
 
 
 def test_what_the_cell_did_not_speak_of_is_left_alone() -> None:
-    assert converge({A: ON, B: ON}, {A: Turn(1)}, {A}, []) == Plan()
+    assert converge({A: ON, B: ON}, {A: FencingToken(1)}, {A}, []) == Plan()
 
 
 def test_a_cell_that_knows_less_than_the_host_destroys_nothing() -> None:
-    assert converge({A: ON}, {A: Turn(3)}, {A}, [ServerTurn(A, Turn(2), here=False)]) == Plan()
-    assert converge({A: ON}, {A: Turn(3)}, {A}, [ServerTurn(A, None, here=False)]) == Plan()
+    assert converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, FencingToken(2), here=False)]) == Plan()
+    assert converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, None, here=False)]) == Plan()
 
 
 def test_a_guest_without_a_journal_that_belongs_elsewhere_is_destroyed() -> None:
-    assert converge({A: ON}, {}, set(), [ServerTurn(A, Turn(1), here=False)]).destroy == (A,)
+    assert converge({A: ON}, {}, set(), [ServerTurn(A, FencingToken(1), here=False)]).destroy == (A,)
 
 
 def test_only_what_was_on_and_should_be_is_started() -> None:
-    told = [ServerTurn(A, Turn(1)), ServerTurn(B, Turn(1), running=False)]
-    states, turns = {A: OFF, B: OFF}, {A: Turn(1), B: Turn(1)}
+    told = [ServerTurn(A, FencingToken(1)), ServerTurn(B, FencingToken(1), running=False)]
+    states, turns = {A: OFF, B: OFF}, {A: FencingToken(1), B: FencingToken(1)}
     assert converge(states, turns, {A, B}, told).start == (A,)
     assert converge(states, turns, set(), told).start == ()
     assert converge({A: ON, B: OFF}, turns, {A, B}, told).start == ()
@@ -59,7 +59,7 @@ def test_only_what_was_on_and_should_be_is_started() -> None:
     assert converge({}, turns, {A}, told).start == ()
 
 
-_turns = st.one_of(st.none(), st.builds(Turn, st.integers(1, 3), st.integers(0, 1), st.integers(0, 1)))
+_turns = st.one_of(st.none(), st.builds(FencingToken, st.integers(1, 3), st.integers(0, 1), st.integers(0, 1)))
 _servers = st.sampled_from([ServerId(each) for each in "abcd"])
 _told = st.builds(ServerTurn, _servers, _turns, st.booleans(), st.booleans(), st.booleans())
 
@@ -71,7 +71,10 @@ _told = st.builds(ServerTurn, _servers, _turns, st.booleans(), st.booleans(), st
     told=st.lists(_told, unique_by=lambda each: each.server),
 )
 def test_never_the_wrong_guest(
-    guests: dict[ServerId, PowerState], turns: dict[ServerId, Turn], running: set[ServerId], told: list[ServerTurn]
+    guests: dict[ServerId, PowerState],
+    turns: dict[ServerId, FencingToken],
+    running: set[ServerId],
+    told: list[ServerTurn],
 ) -> None:
     plan, said = converge(guests, turns, running, told), {each.server: each for each in told}
     for server in plan.destroy:

@@ -9,7 +9,7 @@ import promql_parser
 import pytest
 import yaml
 
-from moorage.main.observe.families import FAMILIES, LIBRARY_FAMILIES, samples
+from moorage.main.observability.metric_families import FAMILIES, LIBRARY_FAMILIES, samples
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "operating"
 DASHBOARD = DOCS / "grafana" / "moorage.json"

@@ -4,8 +4,8 @@ import random
 import re
 
 import pytest
-from oracle import Fleet, Found, Host, a_fleet, an_ask, verdicts
-from pictures import Cloud
+from tests.helpers.scheduler_oracle import Fleet, Found, Host, a_fleet, an_ask, verdicts
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
 from moorage.model.verdict import Verdict

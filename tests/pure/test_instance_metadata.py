@@ -38,8 +38,8 @@ from moorage.model.metadata_tree import (
 from moorage.model.network import FixedIp, NetworkFacts, Port, SubnetFacts
 from moorage.model.network_data import network_data
 from moorage.model.server import BlockDevice
-from moorage.operations.steps.drives import with_drive
-from moorage.testing.servers import a_server
+from moorage.operations.steps.config_drives import with_drive
+from moorage.testing.fake_server_service import a_server
 
 V4 = GuestAddress("10.0.0.5", 4, "10.0.0.0/24", "10.0.0.1", ("10.0.0.2",), (("192.168.0.0/16", "10.0.0.9"),))
 V6 = GuestAddress("2001:db8::5", 6, "2001:db8::/64", "2001:db8::1", ("2001:db8::2",))
@@ -278,11 +278,11 @@ def test_disks_are_those_of_the_record() -> None:
 async def test_what_is_attached_when_the_guest_is_made_is_on_its_drive() -> None:
     server = a_server(block_devices=(BlockDevice("blank", "volume", tag="db"),))
     settings = SimpleNamespace(dhcp_domain="", static_vendor_data={})
-    rooms: Any = SimpleNamespace(settings=settings, seals=None, vendor_data=None)
+    context: Any = SimpleNamespace(settings=settings, seals=None, vendor_data=None)
     spec = GuestSpec(
         server.id, "web", 1, 512, config_drive=True, volumes=(VolumeDisk("volume-1", device="vdb", tag="db"),)
     )
-    made = await with_drive(rooms, server, spec, {}, ())
+    made = await with_drive(context, server, spec, {}, ())
     assert made.drive is not None
     assert made.drive.disks == (Disk("db", "volume-1", "vdb"),)
-    assert (await with_drive(rooms, server, msgspec.structs.replace(spec, config_drive=False), {}, ())).drive is None
+    assert (await with_drive(context, server, msgspec.structs.replace(spec, config_drive=False), {}, ())).drive is None

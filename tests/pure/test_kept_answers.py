@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from moorage.api.metadata.kept import Kept
+from moorage.api.metadata.cache import Kept
 from moorage.model.errors import Unavailable
 
 

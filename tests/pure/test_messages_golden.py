@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from moorage.bus.messages import MESSAGES, PAYLOADS, Command, GuestNow, Heartbeat, Result, Verb, encode, pack, read
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
-from moorage.model.turn import UNDO, Turn
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "messages"
 ALL = [*MESSAGES, *PAYLOADS]
@@ -98,7 +98,7 @@ def test_the_golden_check_finds_what_it_is_for(fields: list[Any], says: str | No
 def test_messages_survive_the_way() -> None:
     command = Command(
         server=ServerId("s"),
-        turn=Turn(3, 1, UNDO),
+        turn=FencingToken(3, 1, UNDO),
         step="start_guest",
         verb=Verb.DESTROY_GUEST,
         operation=OperationId("o"),
@@ -106,7 +106,9 @@ def test_messages_survive_the_way() -> None:
         reply_to=ConductorId("c"),
     )
     assert read(encode(command)) == command
-    result = Result("h", CellId("c1"), ServerId("s"), Turn(3), "x", ok=True, payload=pack(GuestNow(PowerState.RUNNING)))
+    result = Result(
+        "h", CellId("c1"), ServerId("s"), FencingToken(3), "x", ok=True, payload=pack(GuestNow(PowerState.RUNNING))
+    )
     back = read(encode(result))
     assert isinstance(back, Result)
     assert msgspec.json.decode(back.payload, type=GuestNow).power_state is PowerState.RUNNING
@@ -121,5 +123,11 @@ def test_a_newer_peer_may_say_more(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_turns_are_ordered_as_stories_go() -> None:
-    story = [Turn(1, 0), Turn(1, 0).undo(), Turn(1, 1), Turn(1, 1).undo(), Turn(2, 0)]
+    story = [
+        FencingToken(1, 0),
+        FencingToken(1, 0).undo(),
+        FencingToken(1, 1),
+        FencingToken(1, 1).undo(),
+        FencingToken(2, 0),
+    ]
     assert all(earlier < later for earlier, later in pairwise(story))

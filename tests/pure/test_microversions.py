@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.api.microversions import NEWEST, OLDEST, Change, Version, compile_bridge, lifetime, negotiate, rows_at
-from moorage.api.past import CHANGES
+from moorage.api.microversions import (
+    NEWEST,
+    OLDEST,
+    Version,
+    VersionChange,
+    compile_bridge,
+    lifetime,
+    negotiate,
+    rows_at,
+)
+from moorage.api.version_changes import CHANGES
 from moorage.model.errors import Invalid, NotAcceptable
 
 SHOW = "GET /things/{id}"
@@ -29,11 +38,11 @@ def short(body: Any) -> None:
 
 
 PAST = (
-    Change(at=(2, 5), says="Things have a colour.", adds={SHOW: {"thing": ("colour",)}}, refuses={MAKE: {"thing": ("colour",)}}),
-    Change(at=(2, 8), says="Labels may be long.", loosens={MAKE: short}),
-    Change(at=(2, 10), says="A label is a name.", request={MAKE: named}, response={SHOW: renamed}, status={MAKE: 200}),
-    Change(at=(2, 12), says="Weight.", adds={SHOW: {"thing": ("weight",)}}, status={MAKE: 201}, begins=("DELETE /things",)),
-    Change(at=(2, 15), says="No more blood.", retires={SHOW: {"thing": ("blood",)}}, ends=("PATCH /things",)),
+    VersionChange(at=(2, 5), says="Things have a colour.", adds={SHOW: {"thing": ("colour",)}}, refuses={MAKE: {"thing": ("colour",)}}),
+    VersionChange(at=(2, 8), says="Labels may be long.", loosens={MAKE: short}),
+    VersionChange(at=(2, 10), says="A label is a name.", request={MAKE: named}, response={SHOW: renamed}, status={MAKE: 200}),
+    VersionChange(at=(2, 12), says="Weight.", adds={SHOW: {"thing": ("weight",)}}, status={MAKE: 201}, begins=("DELETE /things",)),
+    VersionChange(at=(2, 15), says="No more blood.", retires={SHOW: {"thing": ("blood",)}}, ends=("PATCH /things",)),
 )  # fmt: skip
 TODAY = {"name": "cup", "colour": "red", "weight": 3, "blood": "B"}
 

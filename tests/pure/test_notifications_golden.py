@@ -14,8 +14,8 @@ import pytest
 from moorage.model.ids import FlavorId, ImageId, NetworkId, PortId, ServerId
 from moorage.model.notification import Notification, StateUpdate, Trouble, without_secrets
 from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, TaskState, VmState
+from moorage.operations.notifications.audit_periods import last_completed, moment, running
 from moorage.operations.notifications.messages import Wording, messages_of
-from moorage.operations.notifications.periods import last_completed, moment, running
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "notifications"
 AT = 1_793_268_000_123_456

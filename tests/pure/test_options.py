@@ -6,8 +6,8 @@ import pytest
 
 from moorage.bus.notifications import OsloSender
 from moorage.main.config import Listen
-from moorage.main.lock import DataLock
-from moorage.main.servers import Doorway
+from moorage.main.data_dir_lock import DataLock
+from moorage.main.http_servers import HttpServer
 from moorage.main.up import main
 from moorage.model.errors import Invalid
 from moorage.sql import open_database
@@ -60,7 +60,7 @@ def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_ours_is_not_called_taken() -> None:
     with pytest.raises(Invalid, match=r"cannot listen on 203\.0\.113\.1 port 9"):
-        Doorway("compute", Listen(host="203.0.113.1", port=9))
+        HttpServer("compute", Listen(host="203.0.113.1", port=9))
 
 
 async def test_an_address_that_cannot_be_read_is_refused_without_repeating_it() -> None:

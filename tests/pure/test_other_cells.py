@@ -12,9 +12,8 @@ from moorage.model.ids import CellId, NetworkId
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.model.world import Ask
-from moorage.operations.rooms import Settings
-from moorage.operations.steps.crossing import Tries
-from moorage.operations.steps.guest_again import Cards
+from moorage.operations.context import Settings
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.other_cells import (
     ANEW,
     LIVE,
@@ -25,7 +24,8 @@ from moorage.operations.steps.other_cells import (
     refuse_other_cell,
     refuse_unless_crossing,
 )
-from moorage.testing.servers import a_server
+from moorage.operations.steps.segment_change import Tries
+from moorage.testing.fake_server_service import a_server
 
 HOME, NEAR, FAR = CellId("home"), CellId("near"), CellId("far")
 
@@ -44,7 +44,7 @@ class Volumes:
         return self._zones[volume]
 
 
-def rooms(*, bindings: bool = True, volumes: Any = None, **settings: Any) -> Any:
+def context(*, bindings: bool = True, volumes: Any = None, **settings: Any) -> Any:
     async def has_bindings() -> bool:
         return bindings
 
@@ -76,7 +76,7 @@ async def told(found: Any, of: Server, at: Cards, takes: Any) -> dict[str, str]:
 async def test_each_thing_that_cannot_go_along_names_itself() -> None:
     zones = {NEAR: ("z1", "z2")}
     disks = Volumes({"v1": "z1", "v2": "z3", "v4": None})
-    room = rooms(volumes=disks, volume_zones=zones, cell_links=frozenset({frozenset({HOME, FAR})}))
+    room = context(volumes=disks, volume_zones=zones, cell_links=frozenset({frozenset({HOME, FAR})}))
     assert await told(room, server("v1"), cards(), ANEW) == {}
     assert await told(room, server("v1", "v2"), cards(), RESIZE) == {
         NEAR: "a volume of the server cannot be reached from the host's cell (v2 is in zone z3)"
@@ -93,11 +93,11 @@ async def test_each_thing_that_cannot_go_along_names_itself() -> None:
 
 async def test_old_neighbours_keep_a_server_in_its_cell() -> None:
     one = "the network service has one binding of a port only"
-    assert await told(rooms(bindings=False), server(), cards(), RESIZE) == {NEAR: one, FAR: one}
-    assert await told(rooms(bindings=False), server(), Cards(), RESIZE) == {}
-    assert await told(rooms(bindings=False), server(), cards(), ANEW) == {}, "the port has no other host then"
+    assert await told(context(bindings=False), server(), cards(), RESIZE) == {NEAR: one, FAR: one}
+    assert await told(context(bindings=False), server(), Cards(), RESIZE) == {}
+    assert await told(context(bindings=False), server(), cards(), ANEW) == {}, "the port has no other host then"
     old = "the volume service is too old for moves across cells (it does not know version 3.44 of its API)"
-    room = rooms(volumes=Volumes({}, old=True))
+    room = context(volumes=Volumes({}, old=True))
     assert await told(room, server("v1"), cards(), ANEW) == {NEAR: old, FAR: old}
     assert await told(room, server(), cards(), ANEW) == {}
 
@@ -117,7 +117,7 @@ def test_after_a_failure_its_cell_is_asked_first_and_then_all() -> None:
 
 
 def test_a_host_of_another_cell_is_found_with_the_permission() -> None:
-    room = rooms()
+    room = context()
     refuse_other_cell(room, server(), "h1", allowed=False)
     refuse_other_cell(room, server(), "h2", allowed=True)
     for host, allowed in (("h2", False), ("h9", True)):

@@ -3,18 +3,18 @@
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.main.schedule import replay, told
 from moorage.model.ids import HostId, ProviderId
-from moorage.model.photo import Photo, photo_of, world_of
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
-from moorage.placement.world import Picture
+from moorage.model.world_snapshot import WorldSnapshot, photo_of, world_of
+from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.changes import Changes
+from moorage.store.region.placement.change_feed import Changes
 
 SEGMENTS = ("s1", "s2")
 TRAITS = ("CUSTOM_A", "CUSTOM_B", DISABLED_TRAIT)
@@ -92,7 +92,7 @@ def world_with(hosts: list[dict[str, object]], free: int, home: str | None) -> W
             amounts = {"NET_BW_EGR_KILOBIT_PER_SEC": 3}
             cloud.device(name, f"{name}:{number}", amounts, below=above, traits=traits, used=3 - free_kbps)
             above = f"{name}:{number}" if of_a else None
-    picture: Picture = cloud.picture()
+    picture: ProviderCache = cloud.picture()
     group = picture.groups.setdefault("g", Group())
     group.home = None if home is None else HostId(home)
     for name, facts in zip(NAMES, hosts, strict=False):
@@ -119,7 +119,7 @@ def test_a_replay_is_the_decision(
 ) -> None:
     world = world_with(hosts, free, home)
     photo = photo_of(world)
-    developed = world_of(msgspec.json.decode(msgspec.json.encode(photo), type=Photo))
+    developed = world_of(msgspec.json.decode(msgspec.json.encode(photo), type=WorldSnapshot))
     for ask in asked:
         read = msgspec.json.decode(msgspec.json.encode(ask), type=Ask)
         assert rank(read, developed, Profile()) == rank(ask, world, Profile())

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
-from moorage.placement import rows as rows_module
-from moorage.placement.candidates import find, find_alone
-from moorage.placement.trees import Group, Wide
-from moorage.placement.world import WASTE_MIN, Picture
-from moorage.store.region.placement.changes import Changes
+from moorage.placement.cache import provider_rows as rows_module
+from moorage.placement.cache.cache import WASTE_MIN, ProviderCache
+from moorage.placement.service.candidates import find, find_alone
+from moorage.placement.service.tree_search import Group, Wide
+from moorage.store.region.placement.change_feed import Changes
 
 H1, H2, D = ProviderId("h1"), ProviderId("h2"), ProviderId("d")
 
@@ -26,7 +26,7 @@ def fleet() -> Cloud:
     return cloud.device("h1", "d", {"PGPU": 2})
 
 
-def again(picture: Picture, cloud: Cloud, version: int, uuid: str, change: Callable[[Any], None]) -> None:
+def again(picture: ProviderCache, cloud: Cloud, version: int, uuid: str, change: Callable[[Any], None]) -> None:
     """One provider is read again, after a change of its rows."""
     picked: dict[str, list[Any]] = {}
     for kind, rows in cloud.rows.items():
@@ -36,7 +36,7 @@ def again(picture: Picture, cloud: Cloud, version: int, uuid: str, change: Calla
     picture.apply(Changes(version, **picked))  # type: ignore[arg-type]
 
 
-def said(picture: Picture, uuid: ProviderId) -> object:
+def said(picture: ProviderCache, uuid: ProviderId) -> object:
     one = picture.providers[uuid]
     stocks = {name: (stock.cap, stock.used) for name, stock in one.stocks.items()}
     return one.name, one.parent, one.root, one.generation, one.traits, one.aggregates, stocks
@@ -139,7 +139,7 @@ def test_what_is_about_to_be_claimed_is_still_a_candidate() -> None:
     nested = picture.world().nested
     assert int(nested.free["PGPU"][nested.ids.index(D)]) == 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("moorage.placement.candidates.SEEN_FIRST", 0)
+        patch.setattr("moorage.placement.service.candidates.SEEN_FIRST", 0)
         assert len(find(picture, [Group("", {"PGPU": 2})], Wide())) == 1
 
 

@@ -1,18 +1,18 @@
 """What is worked out once is worked out again when it has to be, and only then."""
 
-from pictures import Cloud  # type: ignore[import-not-found]
+from tests.helpers.world_builder import Cloud  # type: ignore[import-not-found]
 
 from moorage.model.ids import ProviderId
 from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, NicAsk
-from moorage.placement.world import Picture
+from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.region.placement.changes import Changes
+from moorage.store.region.placement.change_feed import Changes
 
 S1, S2 = ProviderId("s1"), ProviderId("s2")
 
 
-def again(picture: Picture, cloud: Cloud, version: int, **facts: object) -> None:
+def again(picture: ProviderCache, cloud: Cloud, version: int, **facts: object) -> None:
     """All rows of the cloud are read once more, as another version."""
     for rows in cloud.rows.values():
         for row in rows:

@@ -11,17 +11,17 @@ import pytest
 from moorage.api.placement.policy import PlacementPolicy
 from moorage.api.policy import Policy
 from moorage.api.policy_defaults import BASE, RULES
-from moorage.main.placement_alone import refuse_strangers
-from moorage.model.asker import Asker
+from moorage.main.placement_role import refuse_strangers
 from moorage.model.errors import Forbidden, Internal, Invalid
+from moorage.model.principal import Principal
 
-ADMIN = Asker("a", project="p0", roles=("admin", "manager", "member", "reader"))
-MEMBER = Asker("m", project="p1", roles=("member", "reader"))
-READER = Asker("r", project="p1", roles=("reader",))
-SERVICE = Asker("s", project="p2", roles=("service",))
-SYSTEM = Asker("y", system=True, roles=("admin", "reader"))
-DOMAIN = Asker("d", domain="default", roles=("admin", "manager", "member", "reader", "service"))
-NOWHERE = Asker("n", roles=("manager", "member", "reader"))
+ADMIN = Principal("a", project="p0", roles=("admin", "manager", "member", "reader"))
+MEMBER = Principal("m", project="p1", roles=("member", "reader"))
+READER = Principal("r", project="p1", roles=("reader",))
+SERVICE = Principal("s", project="p2", roles=("service",))
+SYSTEM = Principal("y", system=True, roles=("admin", "reader"))
+DOMAIN = Principal("d", domain="default", roles=("admin", "manager", "member", "reader", "service"))
+NOWHERE = Principal("n", roles=("manager", "member", "reader"))
 FACTS = Path(__file__).parent.parent / "golden" / "access"
 
 
@@ -52,7 +52,7 @@ def bare(check: str) -> str:
 def test_defaults(rule: str, target: dict[str, str] | None, who: str) -> None:
     policy = Policy()
     askers = {"A": ADMIN, "M": MEMBER, "R": READER, "S": SERVICE}
-    assert "".join(name for name, asker in askers.items() if policy.allows(asker, rule, target)) == who
+    assert "".join(name for name, principal in askers.items() if policy.allows(principal, rule, target)) == who
 
 
 def test_rules_are_novas() -> None:
@@ -69,13 +69,13 @@ def test_rules_are_placements() -> None:
     assert all(scopes == "project" for name, (_, scopes) in known.items() if ":" in name)
 
 
-@pytest.mark.parametrize("asker", [SYSTEM, DOMAIN], ids=["system", "domain"])
-def test_tokens_beyond_projects_are_refused(asker: Asker) -> None:
+@pytest.mark.parametrize("principal", [SYSTEM, DOMAIN], ids=["system", "domain"])
+def test_tokens_beyond_projects_are_refused(principal: Principal) -> None:
     """Whatever they are administrators of, and whatever the target is."""
-    for target in (None, {}, {"project_id": None, "user_id": asker.user}, {"project_id": "p1"}):
-        assert not any(Policy().allows(asker, rule, target) for rule in (*RULES, "context_is_admin"))
+    for target in (None, {}, {"project_id": None, "user_id": principal.user}, {"project_id": "p1"}):
+        assert not any(Policy().allows(principal, rule, target) for rule in (*RULES, "context_is_admin"))
         placement = PlacementPolicy()
-        assert not any(placement.allows(asker, rule, target or {}) for rule in placement.rules)
+        assert not any(placement.allows(principal, rule, target or {}) for rule in placement.rules)
 
 
 def test_no_project_is_nobodys_project() -> None:
@@ -158,7 +158,7 @@ def test_rules_of_an_operators_own(tmp_path: Path, caplog: pytest.LogCaptureFixt
         f'"operators": "role:operator"\n"{delete}": "rule:operators and not role:reader"\n"admin_or_ownr": "@"\n"placement:traits:list": "!"'
     )
     policy = Policy.of_file(str(file))
-    assert policy.allows(Asker("o", project="p1", roles=("operator",)), delete)
+    assert policy.allows(Principal("o", project="p1", roles=("operator",)), delete)
     assert not policy.allows(ADMIN, delete)
     assert "the rule admin_or_ownr is neither one of ours nor named by another" in caplog.text
     for text, who in (('""', True), ('"!"', False), ('"@"', True)):

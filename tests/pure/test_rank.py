@@ -5,12 +5,12 @@ import random
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.photo import photo_of, world_of
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
 from moorage.model.world import Ask, Group, GroupAsk, NicAsk, Unfit, World
+from moorage.model.world_snapshot import photo_of, world_of
 from moorage.scheduler.filters.aggregates import matches
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.profile import Profile

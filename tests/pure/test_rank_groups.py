@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, Choice
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.provider import Provider
 from moorage.placement.claims import amounts_of, portions
-from moorage.placement.known import Provider
-from moorage.placement.world import Picture
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 
@@ -26,7 +26,7 @@ def bw(id: str, kbps: int, *traits: str) -> RequestGroup:
     return RequestGroup(id, {EGR: kbps}, traits or (A, NORMAL), port=id)
 
 
-def one_host(*free: int, traits: tuple[str, ...] = (A, NORMAL)) -> Picture:
+def one_host(*free: int, traits: tuple[str, ...] = (A, NORMAL)) -> ProviderCache:
     cloud = Cloud().host("h").device("h", "h:ovs", {PPS: 100}, traits=(NORMAL,))
     for number, kbps in enumerate(free):
         cloud.device(
@@ -35,7 +35,7 @@ def one_host(*free: int, traits: tuple[str, ...] = (A, NORMAL)) -> Picture:
     return cloud.picture()
 
 
-def why(picture: Picture, *groups: RequestGroup, **more: object) -> str:
+def why(picture: ProviderCache, *groups: RequestGroup, **more: object) -> str:
     verdict = rank(Ask(resources=SMALL, groups=groups, **more), picture.world(), Profile())  # type: ignore[arg-type]
     assert not verdict.best
     return verdict.explain()
@@ -127,7 +127,7 @@ def test_children_follow_their_host_as_rows_come_and_go() -> None:
     picture = one_host(5_000)
     cloud = Cloud().host("h2").device("h", "late", {EGR: 20_000}, traits=(A, NORMAL))
     changes = {**cloud.rows, "gone": ["h:ovs:br0"]}
-    from moorage.store.region.placement.changes import Changes
+    from moorage.store.region.placement.change_feed import Changes
 
     picture.apply(Changes(2, **changes))  # type: ignore[arg-type]
     best = rank(Ask(resources={}, groups=(bw("a", 20_000),)), picture.world(), Profile()).best
@@ -155,7 +155,7 @@ def _upwards(tree: dict[ProviderId, Provider], uuid: ProviderId) -> Iterator[Pro
         here = tree[here].parent
 
 
-def allowed(picture: Picture, ask: Ask, choice: Choice) -> bool:
+def allowed(picture: ProviderCache, ask: Ask, choice: Choice) -> bool:
     """Whether the choice breaks nothing, judged from the definition."""
     tree = picture.trees[ProviderId(choice.host)]
     for (provider, resource), amount in amounts_of(portions(choice, ask)).items():
@@ -174,7 +174,7 @@ def allowed(picture: Picture, ask: Ask, choice: Choice) -> bool:
     return True
 
 
-def oracle(picture: Picture, ask: Ask, host: str) -> set[tuple[ProviderId, ...]]:
+def oracle(picture: ProviderCache, ask: Ask, host: str) -> set[tuple[ProviderId, ...]]:
     """All assignments of providers to groups, in the order of the groups."""
     tree = picture.trees[ProviderId(host)]
     found = set()
@@ -185,7 +185,7 @@ def oracle(picture: Picture, ask: Ask, host: str) -> set[tuple[ProviderId, ...]]
     return found
 
 
-def random_cloud(dice: random.Random) -> tuple[Picture, list[str]]:
+def random_cloud(dice: random.Random) -> tuple[ProviderCache, list[str]]:
     cloud, names = Cloud(), [f"h{n}" for n in range(dice.randint(1, 5))]
     for host in names:
         cloud.host(host, dice.randint(1, 3))

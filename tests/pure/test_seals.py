@@ -12,14 +12,14 @@ from moorage.main.region_key import KEYS_MAX, KeyFile, new_key, region_keys_of
 from moorage.main.security import Secrets
 from moorage.model.errors import Invalid, Unavailable
 from moorage.model.guest import GuestSpec, InjectedFile
-from moorage.operations.seals import BEGINS, Seals, key_id
+from moorage.operations.encryption import BEGINS, Encryption, key_id
 
 SCRIPT = "IyEvYmluL3NoCg=="
 KEY = base64.urlsafe_b64encode(bytes(32)).decode()
 
 
-def of(*keys: str, **more: bool) -> Seals:
-    return Seals(lambda: keys, former="geheim", **more)
+def of(*keys: str, **more: bool) -> Encryption:
+    return Encryption(lambda: keys, former="geheim", **more)
 
 
 def test_any_of_the_keys_decrypts_and_the_first_encrypts() -> None:
@@ -67,7 +67,7 @@ def test_a_host_is_sent_all_in_clear() -> None:
 def test_passwords_of_an_earlier_journal_are_decrypted() -> None:
     key = base64.urlsafe_b64encode(hashlib.sha256(b"moorage sealed secrets/geheim").digest())
     assert of(new_key()).open(Fernet(key).encrypt(b"very secret").decode()) == "very secret"
-    assert Seals(lambda: [new_key()], former="another").open(Fernet(key).encrypt(b"very secret").decode()) is None
+    assert Encryption(lambda: [new_key()], former="another").open(Fernet(key).encrypt(b"very secret").decode()) is None
 
 
 def test_the_file_is_made_once_and_read_again_when_it_changes(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from moorage.main.config import read_config
-from moorage.main.private import keep_private
+from moorage.main.private_data_dir import keep_private
 from moorage.main.secret_settings import secret
 from moorage.model.errors import Invalid
 from moorage.model.private_files import may_be_read_by_others, private_database, private_directory
-from moorage.testing.private import open_to_others
+from moorage.testing.private_files import open_to_others
 
 
 def written(path: Path, text: str, mode: int = 0o600) -> Path:

@@ -1,10 +1,10 @@
 """What a port on a routed network asks of the scheduler (S3.4)."""
 
 from moorage.clients.network.addresses import near
-from moorage.clients.network.fixed import beside
+from moorage.clients.network.fixed_ips import beside
 from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
-from moorage.operations.steps import crossing
-from moorage.operations.steps.guest_again import Cards
+from moorage.operations.steps import segment_change
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import segments_for, subnets_beside
 
 SEGMENTS = (SegmentFacts("a", physical_network="left"), SegmentFacts("b", physical_network="right"))
@@ -78,6 +78,6 @@ def test_a_port_that_was_given_nothing_new_has_no_old_address_to_let_go_of() -> 
     card = port(("a4", "10.0.0.9"))
     cards = Cards((card,), {"net": network(subnet("a4", "a"), subnet("b4", "b"))})
     given = port(("b4", "10.0.1.9"))
-    assert crossing.readdressed(cards, {0: "b4"}, (card,)) == ()
-    (changed,) = crossing.readdressed(cards, {0: "b4"}, (given,))
+    assert segment_change.readdressed(cards, {0: "b4"}, (card,)) == ()
+    (changed,) = segment_change.readdressed(cards, {0: "b4"}, (given,))
     assert (changed.old_segment, changed.new_segment) == ("a", "b")

@@ -5,8 +5,8 @@ import logging
 import pytest
 from msgspec.structs import replace
 
-from moorage.agent.outgoing import Outgoing
-from moorage.bus import earlier_subjects, subjects
+from moorage.agent.report_subjects import Outgoing
+from moorage.bus import legacy_subjects, subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
     EMPTY,
@@ -19,18 +19,18 @@ from moorage.bus.messages import (
     Verb,
     encode,
 )
-from moorage.bus.senders import KEPT_MAX, FromHost, Senders
+from moorage.bus.sender_checks import KEPT_MAX, FromHost, Senders
 from moorage.model.clock import SystemClock
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PhysicalFunction, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
-from moorage.model.turn import Turn
 
 CELL, HOST, ASKER = CellId("c1"), "n1.example.org", ConductorId("k")
 SERVER = ServerId("7f4b2c1e-0000-4000-8000-000000000001")
 BEAT = Heartbeat(HOST, CELL, "life1")
 REPORT = HostReport(HOST, CELL, "id", "life1")
 RETURNED = AgentReturned(HOST, CELL, "question", agent="life1")
-RESULT = Result(HOST, CELL, SERVER, Turn(1), "start_guest", ok=True)
+RESULT = Result(HOST, CELL, SERVER, FencingToken(1), "start_guest", ok=True)
 SAID: list[tuple[str, FromHost]] = [
     (subjects.HEARTBEAT, BEAT),
     (subjects.REPORT, REPORT),
@@ -56,7 +56,7 @@ def test_a_host_is_believed_of_itself_alone(senders: Senders, kind: str, message
 def test_what_hosts_do_not_say_is_left_lying(senders: Senders, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     subject = subjects.from_host(CELL, HOST, subjects.REPORT)
-    command = Command(SERVER, Turn(9), "s", Verb.DESTROY_GUEST, OperationId("o"), 1e12, ASKER)
+    command = Command(SERVER, FencingToken(9), "s", Verb.DESTROY_GUEST, OperationId("o"), 1e12, ASKER)
     for payload in (encode(ReportWanted(HOST)), encode(command)):
         assert senders.read(subject, payload) is None
     assert senders.read(subject, b"{") is None  # that of which nothing can be read is no forgery
@@ -67,7 +67,7 @@ def test_what_hosts_do_not_say_is_left_lying(senders: Senders, caplog: pytest.Lo
 def test_what_is_said_twice_is_taken_once(senders: Senders) -> None:
     named, unnamed = (
         subjects.from_host(CELL, HOST, subjects.HEARTBEAT),
-        earlier_subjects.of_cell(CELL, subjects.HEARTBEAT),
+        legacy_subjects.of_cell(CELL, subjects.HEARTBEAT),
     )
     assert senders.read(unnamed, encode(BEAT)) == BEAT  # of release 0.1.0, as far as anybody knows
     assert senders.read(named, encode(BEAT)) == BEAT
@@ -91,7 +91,7 @@ async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
         {kind: subject(kind) for kind in (subjects.HEARTBEAT, subjects.RETURNED)}
         for subject in (
             lambda kind: subjects.from_host(CELL, HOST, kind),
-            lambda kind: earlier_subjects.of_cell(CELL, kind),
+            lambda kind: legacy_subjects.of_cell(CELL, kind),
         )
     )
     outgoing = Outgoing(bus, CELL, HOST)
@@ -112,10 +112,10 @@ async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
 async def test_an_answer_goes_where_who_asked_hears_it(knows_senders: bool) -> None:
     bus = MemoryBus()
     command = Command(
-        SERVER, Turn(1), "s", Verb.POWER_ON, OperationId("o"), 1.0, ASKER, EMPTY, knows_senders=knows_senders
+        SERVER, FencingToken(1), "s", Verb.POWER_ON, OperationId("o"), 1.0, ASKER, EMPTY, knows_senders=knows_senders
     )
     await Outgoing(bus, CELL, HOST).answer(command, RESULT)
-    patterns = [subjects.results_for(ASKER), earlier_subjects.results_for(ASKER)]
+    patterns = [subjects.results_for(ASKER), legacy_subjects.results_for(ASKER)]
     heard = [[subjects.matches(pattern, subject) for pattern in patterns] for subject in bus.published]
     assert heard == [[knows_senders, not knows_senders]]
 
@@ -142,7 +142,7 @@ BEYOND = [
     replace(REPORT, up_since=2**63),
     replace(BEAT, beat=2**63),
     replace(RETURNED, agent="a" * 256),
-    replace(RESULT, turn=Turn(2**63)),
+    replace(RESULT, turn=FencingToken(2**63)),
 ]
 
 

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from moorage.clients.http import Neighbour
-from moorage.main.observe.requests import Requests, traceparent_of
-from moorage.main.observe.timings import OTHER, Timings
-from moorage.main.observe.tracing import Tracing
-from moorage.model.spans import UNSEEN, Kind, Span, answering, request, span, traceparent, watch, watched
+from moorage.clients.http import ServiceClient
+from moorage.main.observability.requests import Requests, traceparent_of
+from moorage.main.observability.timings import OTHER, Timings
+from moorage.main.observability.tracing import Tracing
+from moorage.model.tracing import UNSEEN, Kind, Span, answering, request, span, traceparent, watch, watched
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -157,7 +157,7 @@ def test_two_traceparents_are_none() -> None:
 
 
 def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.main.observe.timings.SERIES_MAX", 3)
+    monkeypatch.setattr("moorage.main.observability.timings.SERIES_MAX", 3)
     registry = CollectorRegistry()
     leave = watch(Timings(registry))
     try:
@@ -201,7 +201,7 @@ async def test_neighbours_are_told_the_trace(tracing: Tracing) -> None:
         told.append(asked.headers.get("traceparent"))
         return httpx.Response(200, json={})
 
-    neighbour = Neighbour("network", "http://network/v2.0", transport=httpx.MockTransport(answer))
+    neighbour = ServiceClient("network", "http://network/v2.0", transport=httpx.MockTransport(answer))
     await neighbour.call("GET", "/ports", token="t")
     with span(Kind.OPERATION, "boot/1", parent=f"00-{TRACE}-{PARENT}-00"):
         await neighbour.call("GET", "/ports", token="t")
@@ -227,7 +227,7 @@ async def test_what_has_no_trace_around_it_makes_none(tracing: Tracing) -> None:
 @pytest.mark.slow
 def test_nothing_of_it_is_imported_where_it_is_off() -> None:
     asks = (
-        "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_alone;"
+        "import sys, moorage.main.up, moorage.main.roles, moorage.main.placement_role;"
         "print([each for each in sys.modules if each.split('.')[0] in ('prometheus_client', 'opentelemetry')])"
     )
     said = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)

@@ -12,19 +12,19 @@ from typing import Any, get_type_hints
 
 import msgspec
 import pytest
-from grown import broken, described
+from tests.helpers.format_growth import broken, described
 
 from moorage.model.action import Event
 from moorage.model.cell_drain import CellDrainAsked, HostPart, RecordRow
 from moorage.model.drain import DrainAsked, DrainServer
 from moorage.model.host import Host, HostTroubles
+from moorage.model.host_ports import Plumbed
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.notification import Notification
-from moorage.model.plumbing import Plumbed
 from moorage.model.record_copy import ServerCopy
 from moorage.model.server import Server
-from moorage.model.verdict import Ledger
-from moorage.operations.all import SAGAS
+from moorage.model.verdict import DecisionRecord
+from moorage.operations.registry import SAGAS
 from moorage.saga import Cause, Line
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "stored"
@@ -38,7 +38,7 @@ def stored() -> dict[str, Any]:
         "server": Server,
         "host": Host,
         "host_troubles": HostTroubles,
-        "ledger": Ledger,
+        "ledger": DecisionRecord,
         "notification": Notification,
         "action_event": Event,
         "left_by_a_failed_attempt": Plumbed,
@@ -60,7 +60,7 @@ def stored() -> dict[str, Any]:
     return found
 
 
-APART = (Server, Host, Ledger, NetworkFacts, Port, Cause)
+APART = (Server, Host, DecisionRecord, NetworkFacts, Port, Cause)
 """Described in files of their own, and by name in the others."""
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.bus import earlier_subjects, subjects
+from moorage.bus import legacy_subjects, subjects
 from moorage.model.ids import CellId, ConductorId
 
 
@@ -49,8 +49,8 @@ def test_a_subject_names_its_sender_or_nobody() -> None:
     ):
         assert subjects.sender(subject) == (subjects.word(cell), subjects.word(host))
     for subject in (
-        earlier_subjects.of_cell(cell, subjects.HEARTBEAT),
-        earlier_subjects.result_for(cell, ConductorId("k")),
+        legacy_subjects.of_cell(cell, subjects.HEARTBEAT),
+        legacy_subjects.result_for(cell, ConductorId("k")),
         subjects.to_host(cell, host),
         "moorage.cell.c1.from.n1",
         "other.cell.c1.from.n1.report",

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
 from moorage.model.request_groups import RequestGroup

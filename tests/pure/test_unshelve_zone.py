@@ -9,14 +9,14 @@ import pytest
 from moorage.model.errors import Conflict
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
-from moorage.operations.unshelve_request import UnshelveWish, check_volumes
-from moorage.testing.servers import a_server
+from moorage.operations.shelve.accept_unshelve import UnshelveWish, check_volumes
+from moorage.testing.fake_server_service import a_server
 
 VOLUME = "0a1b2c3d-0000-4000-8000-000000000001"
 SERVER = msgspec.structs.replace(a_server(), block_devices=(BlockDevice("volume", "volume", volume=VOLUME),))
 
 
-def rooms(cross: bool) -> Any:
+def context(cross: bool) -> Any:
     async def show(volume: str) -> Volume:
         return Volume(id=volume, availability_zone="west")
 
@@ -25,7 +25,7 @@ def rooms(cross: bool) -> Any:
 
 async def test_another_zone_than_the_volumes() -> None:
     with pytest.raises(Conflict, match="Specified availability zone is east") as refused:
-        await check_volumes(rooms(cross=False), SERVER, UnshelveWish(zone="east"))
+        await check_volumes(context(cross=False), SERVER, UnshelveWish(zone="east"))
     assert VOLUME in refused.value.public
 
 
@@ -34,4 +34,4 @@ async def test_another_zone_than_the_volumes() -> None:
     [(True, UnshelveWish(zone="east")), (False, UnshelveWish(zone="west")), (False, UnshelveWish(zone=None)), (False, UnshelveWish())],
 )  # fmt: skip
 async def test_where_it_does_not_matter(cross: bool, wish: UnshelveWish) -> None:
-    await check_volumes(rooms(cross), SERVER, wish)
+    await check_volumes(context(cross), SERVER, wish)

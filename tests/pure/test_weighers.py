@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from pictures import Cloud
+from tests.helpers.world_builder import Cloud
 
 from moorage.main.config_scheduler import Scheduler
 from moorage.model.ids import CellId, ProviderId

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside import Desk, cloud_beside, dies, service_of, until, until_server
+from tests.helpers.real_services_cloud import Desk, cloud_beside, dies, service_of, until, until_server
 
 from moorage.main.config import Hosts
 from moorage.main.up import Cloud
-from moorage.testing.peers.stack import Stack
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.peers import inside
-from moorage.testing.peers.install import REPOSITORY, install
+from moorage.testing.real_services import scripts
+from moorage.testing.real_services.install import REPOSITORY, install
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 HERE = Path(__file__).parent
 GOLDEN = REPOSITORY / "tests" / "golden" / "notifications"
-PROGRAM = Path(inside.__path__[0]) / "ceilometer_reads.py"
+PROGRAM = Path(scripts.__path__[0]) / "ceilometer_reads.py"
 DEADLINE_S = 120
 SERVER = "0d0c0b0a-0000-4000-8000-000000000001"
 TRAITS = {

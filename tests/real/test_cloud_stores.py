@@ -10,22 +10,24 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import test_shelve
-import test_snapshots
-import test_volume_backed
-import test_volume_forms
-import test_volumes
-import test_volumes_boot
-import test_volumes_of_several
-import test_volumes_swapped
-from beside_cinder import RealRunning, SharedBesideCinder
-from test_snapshots import act, until
-from test_volumes import attach, attached, becomes, detach, disks, ended, held, volume
+from tests.cloud import (
+    test_shelve,
+    test_snapshots,
+    test_volume_backed,
+    test_volume_forms,
+    test_volumes,
+    test_volumes_boot,
+    test_volumes_of_several,
+    test_volumes_swapped,
+)
+from tests.cloud.test_snapshots import act, until
+from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, volume
+from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 
-from moorage.conductor.reconcilers.stray_images import StrayImages
-from moorage.drivers.dials import VerbDial
+from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.drivers.fault_injection import VerbDial
 from moorage.model.volume import UNREACHABLE
-from moorage.testing.peers.fixtures import RealService
+from moorage.testing.real_services.fixtures import RealService
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
@@ -231,6 +233,6 @@ async def test_an_image_that_a_request_left_half_made(running: RealRunning) -> N
     said = {"name": "half", "disk_format": "raw", "container_format": "bare"}
     said |= {"instance_uuid": server["id"], "moorage_made_for": "snapshot", "image_type": "snapshot"}
     half = (await running.admin.http.post(url, json=said)).json()["id"]
-    assert (await StrayImages(running.cloud.region.rooms).run()).deleted == ()
-    assert (await StrayImages(running.cloud.region.rooms, grace_s=0.0).run()).deleted == (half,)
+    assert (await StrayImages(running.cloud.region.context).run()).deleted == ()
+    assert (await StrayImages(running.cloud.region.context, grace_s=0.0).run()).deleted == (half,)
     assert {each["id"] for each in await test_snapshots.images(running, instance_uuid=server["id"])} == {whole["id"]}

@@ -9,16 +9,16 @@ from typing import Any
 
 import asyncpg
 import pytest
-from beside import Desk, until
-from guaranteed_site import KBPS, KPPS, Site
-from test_moves import HOSTS, Moved
-from test_reporting import report, state, told
+from tests.helpers.real_neutron_guarantees import KBPS, KPPS, Site
+from tests.helpers.real_services_cloud import Desk, until
+from tests.real.test_moves import HOSTS, Moved
+from tests.real.test_reporting import report, state, told
 
 from moorage.main.hosts import planned_hosts
+from moorage.testing.local_cluster import Beside, TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.peers.stack import Stack
 from moorage.testing.postgres import find_binaries
-from moorage.testing.set import Beside, TrialSet
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = [
     pytest.mark.real,

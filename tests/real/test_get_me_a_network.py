@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from lands import Land, Who, land
+from tests.helpers.clouds_of_both_kinds import Land, Who, land
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 GROUPS = [{"name": "nobody"}]

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from beside import until, until_server
-from guaranteed_site import BRIDGE, EGR, IGR, KBPS, PPS, Site, admin, config, site  # noqa: F401  three of them are fixtures
-from test_reporting import AGENT
+from tests.helpers.real_neutron_guarantees import BRIDGE, EGR, IGR, KBPS, PPS, Site, admin, config, site  # noqa: F401  three of them are fixtures
+from tests.helpers.real_services_cloud import until, until_server
+from tests.real.test_reporting import AGENT
 
 from moorage.main.config import Config
 

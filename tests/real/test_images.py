@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
 
 from moorage.main.config import Hosts
-from moorage.testing.peers.stack import Stack
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

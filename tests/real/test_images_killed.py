@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from cinder_region import Named
+from tests.helpers.real_cinder_region import Named
 from typing_extensions import override
 
-from moorage.clients.http import Neighbour, ServiceTokens
+from moorage.clients.http import ServiceClient, ServiceTokens
 from moorage.clients.image import ImageClient
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.server import Server
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
-from moorage.testing.peers.fixtures import RealService
-from moorage.testing.peers.stack import Stack
-from moorage.testing.sagas import Part, prove
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_shelves import offloading, shelved, shelved_server, shelving, unshelving
-from moorage.testing.small_stories import IMAGE, imaged, snapshotting
+from moorage.operations.delete.delete import Delete
+from moorage.operations.registry import SAGAS
+from moorage.testing.real_services.fixtures import RealService
+from moorage.testing.real_services.stack import Stack
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_shelved import offloading, shelved, shelved_server, shelving, unshelving
+from moorage.testing.region_states import IMAGE, imaged, snapshotting
+from moorage.testing.saga_proof import Part, prove
 
 pytestmark = pytest.mark.real
 
@@ -94,7 +94,7 @@ class GlanceRegion(SmallRegion):
         await super().fresh(server, operation, seq, guarantees=guarantees)
         self.glance.clear()
         self.images.whole = cast("Any", self.glance)
-        self.rooms = replace(self.rooms, images=ImageClient(cast("Any", self.named)))
+        self.context = replace(self.context, images=ImageClient(cast("Any", self.named)))
         return self
 
     @override
@@ -117,9 +117,9 @@ async def small(real_image: RealService) -> AsyncIterator[GlanceRegion]:
     small = await GlanceRegion.open()
     assert isinstance(small, GlanceRegion)
     login = stack.logins["moorage"]
-    identity = Neighbour("identity", stack.identity_url)
+    identity = ServiceClient("identity", stack.identity_url)
     tokens = ServiceTokens(identity, user=login.user, password=login.password, project=login.project)
-    neighbour = Neighbour("image", stack.image_url, tokens=tokens)
+    neighbour = ServiceClient("image", stack.image_url, tokens=tokens)
     small.named = Named(neighbour)
     small.glance = GlanceImages(stack, small.named.ids)
     yield small

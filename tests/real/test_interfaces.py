@@ -6,8 +6,8 @@ Its nova notifier finds us in the catalog; nobody else tells us that a port was 
 from typing import Any
 
 import pytest
-from beside import until, until_server
-from guaranteed_site import BRIDGE, EGR, IGR, Site, admin, config, site  # noqa: F401  three of them are fixtures
+from tests.helpers.real_neutron_guarantees import BRIDGE, EGR, IGR, Site, admin, config, site  # noqa: F401  three of them are fixtures
+from tests.helpers.real_services_cloud import until, until_server
 
 pytestmark = pytest.mark.real
 

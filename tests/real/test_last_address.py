@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lands import DEADLINE_S, LOOK_EVERY_S, Land, Who, land
+from tests.helpers.clouds_of_both_kinds import DEADLINE_S, LOOK_EVERY_S, Land, Who, land
 
-from moorage.testing.census import in_region
+from moorage.testing.leak_audit import in_region
 
 BOOTS, ONE, OTHER = 20, 1, 5
 

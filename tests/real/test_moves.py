@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from beside import cloud_beside, dies, until, until_server
-from guaranteed_site import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
-from test_reporting import report, state, told
+from tests.helpers.real_neutron_guarantees import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
+from tests.helpers.real_services_cloud import cloud_beside, dies, until, until_server
+from tests.real.test_reporting import report, state, told
 
 from moorage.main.config import Cell, Config, Hosts
 from moorage.main.up import Cloud
 from moorage.model.errors import HostFailed
-from moorage.testing.peers.stack import Stack
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lands import LOOK_EVERY_S, land, log_in
+from tests.helpers.clouds_of_both_kinds import LOOK_EVERY_S, land, log_in
 
 from moorage.main.config import Network
-from moorage.testing.census import in_region
-from moorage.testing.flaky import KINDS, FlakyProxy, Trouble
-from moorage.testing.peers.stack import Stack
+from moorage.testing.fault_proxy import KINDS, FlakyProxy, Trouble
+from moorage.testing.leak_audit import in_region
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from lands import Land, Who, land
+from tests.helpers.clouds_of_both_kinds import Land, Who, land
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.model.network import minted_macs
 

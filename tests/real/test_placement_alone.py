@@ -9,16 +9,16 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from beside import Desk, moorage_beside
 from starlette.types import Receive, Scope, Send
-from test_reporting import AGENT, Routed, report, state, told, tree
+from tests.helpers.real_services_cloud import Desk, moorage_beside
+from tests.real.test_reporting import AGENT, Routed, report, state, told, tree
 
 from moorage.main.config import Api, Hosts, Listen
-from moorage.main.servers import Doorway
+from moorage.main.http_servers import HttpServer
 from moorage.model.private_files import private_file
-from moorage.testing.peers.stack import Stack
 from moorage.testing.ports import free_port
 from moorage.testing.process import moorage_process
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 
@@ -64,7 +64,7 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
     with moorage_process("placement", "--config", str(file)) as url:
         below = Below(url)
         listen = Listen(port=site.our_placement_port)
-        door = Doorway("placement", listen)
+        door = HttpServer("placement", listen)
         await door.open(below)
         compute = moorage_beside(
             real_stack, tmp_path / "compute", Hosts(count=len(HOSTS)), compute_port=site.our_compute_port,
@@ -72,9 +72,9 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
         )  # fmt: skip
         async with compute as config:
             api: Api = msgspec.structs.replace(config.api, placement=listen)
-            desk = Desk(real_stack, msgspec.structs.replace(config, api=api), "admin")
-            yield desk
-            await desk.close()
+            context = Desk(real_stack, msgspec.structs.replace(config, api=api), "admin")
+            yield context
+            await context.close()
         await door.close()
         await below.close()
 

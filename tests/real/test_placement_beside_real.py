@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 import pytest
-from malformed import AT, PROVIDER, malformed
+from tests.helpers.malformed_requests import AT, PROVIDER, malformed
 
-from moorage.testing.peers.placement import real_placement_alone
 from moorage.testing.process import moorage_process
+from moorage.testing.real_services.placement import real_placement_alone
 
 pytestmark = pytest.mark.real
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.listener import listening
-from moorage.testing.person import Person
+from moorage.testing.api_user import Person
+from moorage.testing.notification_listener import listening
 from moorage.testing.rabbit import Rabbit, rabbit, rabbit_program
-from moorage.testing.upped import Upped
+from moorage.testing.up_process import Upped
 from moorage.testing.waiting import until
 
 pytestmark = [

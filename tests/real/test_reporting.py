@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from beside import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
 
 from moorage.main.config import Config, Hosts
-from moorage.testing.peers.stack import Stack
+from moorage.testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 
@@ -69,9 +69,9 @@ async def config(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Config]:
 
 @pytest.fixture
 async def admin(real_stack: Stack, config: Config) -> AsyncIterator[Desk]:
-    desk = Desk(real_stack, config, "admin")
-    yield desk
-    await desk.close()
+    context = Desk(real_stack, config, "admin")
+    yield context
+    await context.close()
 
 
 async def report(admin: Desk, said: dict[str, Any]) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import httpx
 import pytest
-from beside import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
 
 from moorage.main.config import Hosts
-from moorage.testing.peers.fixtures import RealService
+from moorage.testing.real_services.fixtures import RealService
 
 pytestmark = pytest.mark.real
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cinder_region import (
+from tests.helpers.real_cinder_region import (
     OTHER_IMAGE,
     CinderRegion,
     cinder_region,
@@ -20,19 +20,18 @@ from cinder_region import (
 
 from moorage.model.resources import needs_of
 from moorage.model.server import Server
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
-from moorage.operations.rebuild import Rebuild
-from moorage.operations.shelve import Shelve, ShelveOffload
-from moorage.operations.unshelve_asked import Unshelve
-from moorage.testing.peers.fixtures import RealService
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_evacuated import evacuable, evacuating
-from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
-from moorage.testing.small_region import a_server
-from moorage.testing.small_shelves import volumes_world
-from moorage.testing.small_shelves import with_volumes as shelved_with_volumes
-from moorage.testing.small_stories import (
+from moorage.operations.delete.delete import Delete
+from moorage.operations.guest.rebuild import Rebuild
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve.shelve import Shelve, ShelveOffload
+from moorage.operations.unshelve_input import Unshelve
+from moorage.testing.real_services.fixtures import RealService
+from moorage.testing.region_evacuated import evacuable, evacuating
+from moorage.testing.region_fixture import a_server
+from moorage.testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
+from moorage.testing.region_shelved import volumes_world
+from moorage.testing.region_shelved import with_volumes as shelved_with_volumes
+from moorage.testing.region_states import (
     attaching_volume,
     booted,
     booting_from_volume,
@@ -43,6 +42,7 @@ from moorage.testing.small_stories import (
     with_swappable_volume,
     with_volume,
 )
+from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
 
 pytestmark = pytest.mark.real
 

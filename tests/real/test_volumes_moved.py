@@ -7,16 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-import test_evacuate
-import test_live_migration
-import test_resize
-from beside_cinder import RealRunning, SharedBesideCinder
-from conftest import Running
+from tests.cloud import test_evacuate, test_live_migration, test_resize
+from tests.cloud.conftest import Running
+from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 
-from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
 from moorage.main.config import Compute, Hosts
-from moorage.testing.peers.fixtures import RealService
+from moorage.testing.real_services.fixtures import RealService
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 CLOUD = {
@@ -48,8 +46,8 @@ async def running(shared: SharedBesideCinder, monkeypatch: pytest.MonkeyPatch) -
 
 async def nothing_to_mend(running: Running) -> None:
     """No round of the reconcilers finds anything; a flat network has no ports that could be amiss."""
-    rooms = running.cloud.region.rooms
-    claims = await StrayClaims(rooms).run()
+    context = running.cloud.region.context
+    claims = await StrayClaims(context).run()
     assert (claims.released, claims.drifted) == ((), 0)
-    attachments = await StrayAttachments(rooms).run()
+    attachments = await StrayAttachments(context).run()
     assert (attachments.dropped, attachments.amiss, attachments.mended) == ((), (), 0)

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside_cinder import RealPerson, as_seen, new_login, tiny_image
-from cinder_world import Cinder
-from test_snapshots import until
+from tests.cloud.test_snapshots import until
+from tests.helpers.real_cinder_audit import Cinder
+from tests.helpers.real_cinder_cloud import RealPerson, as_seen, new_login, tiny_image
 
-from moorage.testing.census import nothing_leaked
-from moorage.testing.peers.fixtures import RealService
-from moorage.testing.peers.stack import Stack
-from moorage.testing.upped import Upped
+from moorage.testing.leak_audit import nothing_leaked
+from moorage.testing.real_services.fixtures import RealService
+from moorage.testing.real_services.stack import Stack
+from moorage.testing.up_process import Upped
 
 pytestmark = pytest.mark.real
 

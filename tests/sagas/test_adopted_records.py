@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from test_cell_conductor import BOOT, AtCell, at
-from test_cells_believe import Crossing, belongs
+from tests.sagas.test_cell_conductor import BOOT, AtCell, at
+from tests.sagas.test_cells_believe import Crossing, belongs
 
 from moorage.main import adopt
 from moorage.main.adopt_claims import Reclaimed, claim_again
@@ -20,18 +20,18 @@ from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.sql import Tx
 from moorage.store.cell import actions as cell_actions
-from moorage.store.cell import copies
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.copies import RecordCopy
+from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
-from moorage.testing.servers import a_migration
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_region import SERVER
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_fixture import SERVER
 
 __all__ = ["at"]
 
@@ -50,7 +50,7 @@ async def settled(move: Crossing, *, behind: bool) -> tuple[int, int]:
 
 
 async def kept(move: Crossing, cell: CellId) -> RecordCopy:
-    found = await move.small.cells[cell].read(partial(copies.read, server=SERVER))
+    found = await move.small.cells[cell].read(partial(record_transfer.read, server=SERVER))
     assert found is not None
     return found
 
@@ -94,7 +94,7 @@ async def test_a_cell_that_was_put_back_to_before_the_move_does_not_show_the_ser
     assert done.made == 0, "its claim is where it is shown"
     assert await settled(move, behind=False) == (0, 0 if last == "over" else 1)
     assert await held(move) == (move.there, [move.left], [])
-    assert await move.small.cells[move.left].read(partial(copies.is_sealed, server=SERVER))
+    assert await move.small.cells[move.left].read(partial(record_transfer.is_sealed, server=SERVER))
 
 
 def waits(row: Server, move: Crossing) -> Server:
@@ -150,9 +150,9 @@ async def test_a_move_that_was_over_after_the_other_cells_backup_is_not_recorded
     await shown_as_waiting(move)
     await move._remove()
     later = Fence(BOOT, 3, 1, 1)
-    await move.small.cells[move.left].write(lambda tx: copies.remove_record(tx, SERVER, later))
+    await move.small.cells[move.left].write(lambda tx: record_transfer.remove_record(tx, SERVER, later))
     assert await record_moves_again(move.small.region, move.small.cells) == []
-    assert not await move.small.cells[move.left].read(partial(copies.has_rows, server=SERVER))
+    assert not await move.small.cells[move.left].read(partial(record_transfer.has_rows, server=SERVER))
 
 
 async def test_what_a_move_holds_on_the_host_that_was_left_is_claimed_again(at: AtCell) -> None:

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from audit_plants import PLANTS, WITH_GUARANTEES
-from test_port_drift import ToldAtOnce
+from tests.helpers.planted_leaks import PLANTS, WITH_GUARANTEES
+from tests.sagas.test_port_drift import ToldAtOnce
 
+from moorage.conductor.audit.audit_loop import BEGUN_AGAIN_S, GIVEN_UP, Audits
 from moorage.conductor.audit.auditor import Auditor
-from moorage.conductor.audit.rounds import BEGUN_AGAIN_S, GIVEN_UP, Audits
-from moorage.conductor.belonging import Belonging
-from moorage.conductor.reconcilers.stray_images import GRACE_S
+from moorage.conductor.guest_reconciliation import Belonging
+from moorage.conductor.reconcilers.orphan_images import GRACE_S
 from moorage.model.audit import KINDS, AuditAsked, AuditReport, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Stale
@@ -21,9 +21,9 @@ from moorage.model.ids import ServerId
 from moorage.model.image import Image
 from moorage.store.region import audits
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import HOSTS, SERVER, SmallRegion
-from moorage.testing.small_stories import attached
+from moorage.testing.region_fixture import HOSTS, SERVER, SmallRegion
+from moorage.testing.region_states import attached
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 ALSO = {
     "mapping_missing": {"quota_usage_wrong"},
@@ -69,13 +69,13 @@ async def small(request: pytest.FixtureRequest) -> AsyncIterator[SmallRegion]:
     else:
         await attached(region, "routed")
     await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    region.rooms = dataclasses.replace(region.rooms, tellers=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()
 
 
 def auditor(small: SmallRegion) -> Auditor:
-    return Auditor(small.rooms, Guests(small), SystemClock(), again_after_s=0)
+    return Auditor(small.context, Guests(small), SystemClock(), again_after_s=0)
 
 
 async def look(small: SmallRegion, **asked: Any) -> AuditReport:
@@ -117,7 +117,7 @@ async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRe
     await region.write(lambda tx: audits.ask(tx, "ever", "somebody", AuditAsked(), old_us))
     await region.write(lambda tx: audits.begin(tx, "ever", old_us))
     await region.write(lambda tx: audits.ask(tx, "newer", "somebody", AuditAsked(), now_us))
-    rounds = Audits(small.rooms, auditor(small), SystemClock(), every_s=0, repairs=False)
+    rounds = Audits(small.context, auditor(small), SystemClock(), every_s=0, repairs=False)
     ran = [(await rounds.run()).ran for _ in range(3)]
     assert ran == [9, 4, 0], "ten at a time; one of them is given up"
     told = {each.id: each for each in await region.read(lambda tx: audits.listed(tx, 20))}

@@ -4,18 +4,18 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from audit_plants import elsewhere, here, record
-from test_audit_finds import look, small
+from tests.helpers.planted_leaks import elsewhere, here, record
+from tests.sagas.test_audit_finds import look, small
 
 from moorage.model.ids import CellId, OperationId
 from moorage.sql import Tx
-from moorage.store.cell import copies
+from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 __all__ = ["small"]
 
@@ -26,7 +26,7 @@ async def second(small: SmallRegion, *, sealed: bool, hidden: bool) -> CellId:
     fence = Fence(OperationId("x"), 1, 0, 1)
     await small.cells[there].write(lambda tx: cell_servers.record(tx, row, fence))
     if sealed:
-        await small.cells[there].write(lambda tx: copies.seal(tx, SERVER, fence))
+        await small.cells[there].write(lambda tx: record_transfer.seal(tx, SERVER, fence))
     if hidden:
         await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, there))
     return there
@@ -60,7 +60,7 @@ async def test_a_sealed_record_without_a_row_is_hidden(small: SmallRegion) -> No
     report = await look(small, kinds=("hidden_record_left",), repair=True)
     assert report.repaired == {"hidden_record_left": 1}
     assert await is_open(small, there)
-    assert await small.cells[there].read(partial(copies.is_sealed, server=SERVER))
+    assert await small.cells[there].read(partial(record_transfer.is_sealed, server=SERVER))
     assert (await look(small)).counts == {}
 
 
@@ -68,10 +68,10 @@ async def test_a_shown_record_that_is_sealed_takes_writes_again(small: SmallRegi
     cell = await here(small)
     row = await record(small)
     fence = Fence(OperationId("x"), row.op_epoch // cell_servers.EPOCHS_PER_OPERATION, 900_000, row.op_line)
-    await small.cells[cell].write(lambda tx: copies.seal(tx, SERVER, fence))
+    await small.cells[cell].write(lambda tx: record_transfer.seal(tx, SERVER, fence))
     report = await look(small, repair=True)
     assert report.repaired == {"hidden_record_left": 1}
-    assert not await small.cells[cell].read(partial(copies.is_sealed, server=SERVER))
+    assert not await small.cells[cell].read(partial(record_transfer.is_sealed, server=SERVER))
     assert (await look(small)).counts == {}
 
 
@@ -93,9 +93,9 @@ async def test_of_two_records_the_one_that_the_region_names_stays_unless_it_is_s
     cell, row = await here(small), await record(small)
     await second(small, sealed=False, hidden=False)
     fence = Fence(OperationId("x"), row.op_epoch // cell_servers.EPOCHS_PER_OPERATION, 900_000, row.op_line)
-    await small.cells[cell].write(lambda tx: copies.seal(tx, SERVER, fence))
+    await small.cells[cell].write(lambda tx: record_transfer.seal(tx, SERVER, fence))
     report = await look(small, kinds=("record_in_two_cells",), repair=True)
     assert (report.repaired, report.left) == ({}, {"record_in_two_cells": 1})
-    await small.cells[cell].write(lambda tx: copies.unseal(tx, SERVER, fence))
+    await small.cells[cell].write(lambda tx: record_transfer.unseal(tx, SERVER, fence))
     report = await look(small, kinds=("record_in_two_cells",), repair=True)
     assert report.repaired == {"record_in_two_cells": 1}

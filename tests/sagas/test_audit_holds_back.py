@@ -6,14 +6,14 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from audit_plants import PLANTS, a_port, change, change_claim, change_port, in_region, record
-from test_audit_finds import Guests
-from test_port_drift import ToldAtOnce
+from tests.helpers.planted_leaks import PLANTS, a_port, change, change_claim, change_port, in_region, record
+from tests.sagas.test_audit_finds import Guests
+from tests.sagas.test_port_drift import ToldAtOnce
 
 from moorage.conductor.audit.auditor import TOO_MANY_LOST, Auditor
-from moorage.conductor.audit.claims import HIDDEN
+from moorage.conductor.audit.claim_checks import HIDDEN
 from moorage.conductor.reconcilers import port_drift
-from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
 from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS, AuditAsked, AuditReport
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
@@ -25,18 +25,18 @@ from moorage.operations.steps.ports import guarantees_of
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_guarantees import BANDWIDTH
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_stories import attached
-from moorage.testing.small_volumes import VOLUME
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_guarantees import BANDWIDTH
+from moorage.testing.region_states import attached
+from moorage.testing.region_volumes import VOLUME
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 
 async def opened(*, guarantees: bool) -> SmallRegion:
     small = await SmallRegion.open()
     await attached(small, "made" if guarantees else "routed", guarantees=guarantees)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    small.rooms = dataclasses.replace(small.rooms, tellers=cast("Any", ToldAtOnce(small)))
+    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
     return small
 
 
@@ -57,7 +57,9 @@ async def guaranteed() -> AsyncIterator[SmallRegion]:
 
 
 async def look(small: SmallRegion, **asked: Any) -> AuditReport:
-    return await Auditor(small.rooms, Guests(small), SystemClock(), again_after_s=0).run(AuditAsked(**asked), "a", "b")
+    return await Auditor(small.context, Guests(small), SystemClock(), again_after_s=0).run(
+        AuditAsked(**asked), "a", "b"
+    )
 
 
 async def held(small: SmallRegion) -> dict[Key, int]:
@@ -225,7 +227,7 @@ async def test_a_volume_that_goes_from_one_of_several_servers_is_nobodys_finding
             id="theirs", volume=VOLUME, server="another", status="attached"
         )
     assert len((await routed.volumes.show(VOLUME)).attachments) == servers
-    done = await StrayAttachments(routed.rooms).run()
+    done = await StrayAttachments(routed.context).run()
     status = (await routed.volumes.show(VOLUME)).status
     assert (done.mended, status) == ((1, "in-use") if servers == 1 else (0, "detaching"))
     await PLANTS["volume_detaching_left"](routed)

@@ -16,7 +16,7 @@ from moorage.sql import Tx
 from moorage.store.region import quotas
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 from moorage.testing.bench.rounds import PagedNetwork, _claimed, _port, _record, _server
-from moorage.testing.small_region import CELLS, PROJECT, SmallRegion, a_server
+from moorage.testing.region_fixture import CELLS, PROJECT, SmallRegion, a_server
 
 SERVERS = 10_000
 STATEMENTS_OF_A_PAGE = 12
@@ -50,7 +50,7 @@ async def _filled(small: SmallRegion) -> None:
         await small.cells[cell].write(partial(_record, servers=[each for each in servers if each.cell == cell]))
     await small.region.write(claim)
     network = PagedNetwork([_port(each) for each in servers])
-    small.rooms = dataclasses.replace(small.rooms, network=cast("Any", network))
+    small.context = dataclasses.replace(small.context, network=cast("Any", network))
 
 
 def _statements(small: SmallRegion) -> int:
@@ -62,7 +62,7 @@ async def test_ten_thousand_healthy_servers_raise_no_alarm() -> None:
     try:
         await small.fresh(a_server(), OperationId("x"))
         await _filled(small)
-        auditor = Auditor(small.rooms, NoGuests(), SystemClock(), again_after_s=0)
+        auditor = Auditor(small.context, NoGuests(), SystemClock(), again_after_s=0)
         before = _statements(small)
         report = await auditor.run(AuditAsked())
         statements = _statements(small) - before
@@ -74,7 +74,7 @@ async def test_ten_thousand_healthy_servers_raise_no_alarm() -> None:
         drop = sa.delete(allocations).where(allocations.c.consumer == gone, allocations.c["class"] == "VCPU")
         await small.region.write(lambda tx: tx.run(drop))
         kinds = ("allocation_amounts_wrong", "usage_drifted")
-        network = small.rooms.network
+        network = small.context.network
         cast("Any", network).ports_of = partial(_ports_of, network)
         found = await auditor.run(AuditAsked(kinds=kinds))
         assert found.counts == dict.fromkeys(kinds, 1), "and one that is wrong among them is found"

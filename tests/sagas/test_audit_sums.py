@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
-from moorage.main.trees import PLACEMENT, REGION
+from moorage.main.schemas import PLACEMENT, REGION
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.resources import Inventory
 from moorage.placement import healing
@@ -15,7 +15,7 @@ from moorage.placement.inventory import HostReport, report_host
 from moorage.sql import Database, Tx, open_database
 from moorage.sql.migrate import bring_forward
 from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Want
+from moorage.store.region.placement.claims import InventoryDelta
 from moorage.store.region.placement.tables import allocations, inventories, stamp
 
 pytestmark = pytest.mark.postgres
@@ -41,7 +41,7 @@ async def test_a_claim_beside_the_sum_is_counted(region: Database) -> None:
     claimed, go = asyncio.Event(), asyncio.Event()
 
     def claim(tx: Tx) -> None:
-        assert claims.take(tx, [Want(provider, "VCPU", 3, 1, 8, 1)], stamp(tx))
+        assert claims.take(tx, [InventoryDelta(provider, "VCPU", 3, 1, 8, 1)], stamp(tx))
         row = {"consumer": "c", "provider": provider, "class": "VCPU", "used": 3}
         tx.run(sa.insert(allocations).values(row))
         claimed.set()

@@ -9,14 +9,14 @@ import pytest
 from moorage.model.errors import Conflict, HostFailed, Invalid, Stale
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, VmState
-from moorage.operations.boot import BOOT
-from moorage.operations.steps import slot
-from moorage.saga import Killed, Paper, first_lines, tell
+from moorage.operations.boot.boot import BOOT
+from moorage.operations.steps import server_lock
+from moorage.saga import Killed, MemoryJournal, execute, first_lines
 from moorage.store.cell import servers
 from moorage.store.cell.servers import Fence
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.stage import HeldClock, StagedLog, Trapdoor, staged
+from moorage.testing.fault_points import HeldClock, StagedLog, Trapdoor, staged
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 
 @pytest.fixture
@@ -27,14 +27,14 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def killed_at(small: SmallRegion, point: str) -> Paper:
+async def killed_at(small: SmallRegion, point: str) -> MemoryJournal:
     """The journal of a teller who died there."""
     for at in range(1000):
         await small.fresh(a_server(), PROVED_OPERATION)
-        lease, door = Paper(first_lines(BOOT), small.transact), Trapdoor(at, "kill")
+        lease, door = MemoryJournal(first_lines(BOOT), small.transact), Trapdoor(at, "kill")
         try:
-            await tell(
-                staged(BOOT, door), PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, StagedLog(lease, door),
+            await execute(
+                staged(BOOT, door), PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, StagedLog(lease, door),
                 clock=HeldClock(),
             )  # fmt: skip
         except Killed:
@@ -60,7 +60,7 @@ async def test_an_announced_server_is_not_moved(small: SmallRegion) -> None:
         raise HostFailed("the host failed since", code="guest_failed")
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
-    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
     after = await row_of(small)
     assert (after.vm_state, after.host, after.launched_at) == (VmState.ACTIVE, before.host, before.launched_at)
     assert [host for host, _ in small.hosts.guests] == [before.host]
@@ -79,7 +79,7 @@ async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
         return await start_guest(to, errand, guest)
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
-    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
     after = await row_of(small)
     assert failed == [before.host]
     assert after.vm_state is VmState.ACTIVE
@@ -93,9 +93,9 @@ async def test_a_start_counts_when_the_server_is_announced_and_not_before(small:
     await killed_at(small, "entering do of announce")
     assert small.hosts.counting == []
     await small.fresh(a_server(), PROVED_OPERATION)
-    await tell(
-        BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms,
-        StagedLog(Paper(first_lines(BOOT), small.transact), Trapdoor(1000, "kill")), clock=HeldClock(),
+    await execute(
+        BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context,
+        StagedLog(MemoryJournal(first_lines(BOOT), small.transact), Trapdoor(1000, "kill")), clock=HeldClock(),
     )  # fmt: skip
     row = await row_of(small)
     assert small.hosts.counting == [(row.host, SERVER, a_boot(PROVED_OPERATION).seq)]
@@ -123,10 +123,10 @@ def its_turn(server: Server, *_: Any) -> Accepted:
 async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -> None:
     """ACTIVE is shown one commit before the boot lets go; an attach or a stop that is asked in between waits for that."""
     lease = await killed_at(small, "leaving do of announce")
-    asking = asyncio.create_task(slot.accept(small.rooms, SERVER, "attach_interface", its_turn))
+    asking = asyncio.create_task(server_lock.accept(small.context, SERVER, "attach_interface", its_turn))
     done, _ = await asyncio.wait([asking], timeout=0.05)
     assert not done, asking.exception()
-    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, lease.adopted(), clock=HeldClock())
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())
     with pytest.raises(Invalid, match="its turn has come: active"):
         await asyncio.wait_for(asking, 60)
 
@@ -134,5 +134,5 @@ async def test_who_saw_it_active_is_not_told_of_a_conflict(small: SmallRegion) -
 async def test_while_it_is_built_it_is_a_conflict(small: SmallRegion) -> None:
     await killed_at(small, "entering do of announce")
     with pytest.raises(Conflict):
-        await slot.accept(small.rooms, SERVER, "attach_interface", its_turn)
-    assert not await slot.let_go(small.rooms, SERVER, PROVED_OPERATION)
+        await server_lock.accept(small.context, SERVER, "attach_interface", its_turn)
+    assert not await server_lock.let_go(small.context, SERVER, PROVED_OPERATION)

@@ -10,11 +10,11 @@ import pytest
 from moorage.model.errors import HostFailed
 from moorage.model.ids import OperationId
 from moorage.model.server import Server
-from moorage.operations.boot import BOOT
-from moorage.operations.nouns import servers as nouns
+from moorage.operations.boot.boot import BOOT
+from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 OPERATION = OperationId("building")
 
@@ -33,13 +33,13 @@ async def renamed(small: SmallRegion, name: str) -> Server:
 
 
 async def boot(small: SmallRegion) -> None:
-    await tell(BOOT, OPERATION, a_boot(OPERATION), small.rooms, Paper(first_lines(BOOT), small.transact))
+    await execute(BOOT, OPERATION, a_boot(OPERATION), small.context, MemoryJournal(first_lines(BOOT), small.transact))
 
 
 async def test_before_the_claim(small: SmallRegion) -> None:
     await renamed(small, "early")
     await boot(small)
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.cell is not None
     assert found.server is not None
     assert found.server.name == "early"
@@ -57,7 +57,7 @@ async def test_between_the_claim_and_the_record_it_waits_for_the_record(small: S
     small.network.bind_ports = slow  # type: ignore[method-assign]
     await boot(small)
     await renaming[0]
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     assert found.server.name == "late"
 
@@ -71,6 +71,6 @@ async def test_a_boot_that_fails_keeps_it_too(small: SmallRegion) -> None:
     small.hosts.start_guest = fail  # type: ignore[method-assign]
     with pytest.raises(Unwound):
         await boot(small)
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     assert (found.server.name, found.server.vm_state) == ("early", "error")

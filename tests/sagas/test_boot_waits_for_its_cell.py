@@ -9,14 +9,14 @@ import pytest
 from moorage.model.errors import HostFailed, Unavailable, UnknownOutcome
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
-from moorage.operations.boot import BOOT
-from moorage.operations.cells import Cells
-from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.operations.boot.boot import BOOT
+from moorage.operations.cell_databases import Cells
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 T = TypeVar("T")
 OUTAGE_S = 4 * 3600.0
@@ -70,9 +70,9 @@ async def test_a_write_of_unknown_outcome_is_waited_for(small: SmallRegion, writ
 
         return begin
 
-    small.rooms = replace(small.rooms, cells=Cells(failing(real, of)))
-    paper = Paper(first_lines(BOOT), small.transact)
-    await tell(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, paper, clock=clock)
+    small.context = replace(small.context, cells=Cells(failing(real, of)))
+    paper = MemoryJournal(first_lines(BOOT), small.transact)
+    await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, paper, clock=clock)
     found = await rows_of(real)
     assert list(found) == first
     assert found[first[0]].vm_state is VmState.ACTIVE
@@ -100,10 +100,10 @@ async def test_the_earlier_attempts_record_is_waited_for(small: SmallRegion) -> 
         return begin
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
-    small.rooms = replace(small.rooms, cells=Cells(failing(real, of)))
+    small.context = replace(small.context, cells=Cells(failing(real, of)))
     try:
-        await tell(
-            BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.rooms, Paper(first_lines(BOOT), small.transact),
+        await execute(
+            BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, MemoryJournal(first_lines(BOOT), small.transact),
             clock=clock,
         )  # fmt: skip
     except Unwound as ended:

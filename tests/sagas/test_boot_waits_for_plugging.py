@@ -10,20 +10,20 @@ import pytest
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import EventHint, encode
 from moorage.clients.http import CALL_DEADLINE_S
-from moorage.conductor.events import Events
+from moorage.conductor.external_events import Events
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import OperationId
-from moorage.operations.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
-from moorage.operations.rooms import Settings
-from moorage.operations.steps import plugging
+from moorage.operations.boot.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
+from moorage.operations.context import Settings
+from moorage.operations.steps import vif_plugging
 from moorage.operations.steps.ports import VIF_PLUGGED
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.saga.log import Failed
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.saga.journal import Failed
 from moorage.store.cell import servers
 from moorage.store.region import inbox
 from moorage.store.region.inbox import ExternalEvent
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.waiting import until
 
 OPERATION = OperationId("waiting")
@@ -37,10 +37,10 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def boot(small: SmallRegion, **settings: object) -> Paper:
-    paper = Paper(first_lines(BOOT), small.transact)
-    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=0.6, **settings))  # type: ignore[arg-type]
-    await tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=2)
+async def boot(small: SmallRegion, **settings: object) -> MemoryJournal:
+    paper = MemoryJournal(first_lines(BOOT), small.transact)
+    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=0.6, **settings))  # type: ignore[arg-type]
+    await execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=2)
     return paper
 
 
@@ -101,12 +101,12 @@ async def test_an_event_counts_only_for_the_host_that_the_port_is_bound_to_now(s
     for status in ("completed", "failed"):
         await small.region.write(lambda tx: inbox.drop(tx, SERVER, VIF_PLUGGED))
         await keep(small, events(small, status))
-        assert await plugging.plugged_ports(small.rooms, SERVER, ports, "elsewhere") == set()
+        assert await vif_plugging.plugged_ports(small.context, SERVER, ports, "elsewhere") == set()
         if status == "completed":
-            assert await plugging.plugged_ports(small.rooms, SERVER, ports, host) == ports
+            assert await vif_plugging.plugged_ports(small.context, SERVER, ports, host) == ports
         else:
             with pytest.raises(HostFailed):
-                await plugging.plugged_ports(small.rooms, SERVER, ports, host)
+                await vif_plugging.plugged_ports(small.context, SERVER, ports, host)
 
 
 async def test_a_network_service_that_is_out_for_a_moment_ends_no_wait(small: SmallRegion) -> None:
@@ -155,25 +155,25 @@ async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRe
         return await ports_of(*args, **named)  # type: ignore[arg-type]
 
     small.network.ports_of = counted  # type: ignore[assignment,method-assign]
-    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=300.0))
-    events_of = Events(rooms, MemoryBus(), SystemClock())
-    paper = Paper(first_lines(BOOT), small.transact)
-    booting = asyncio.create_task(tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=1))
+    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=300.0))
+    events_of = Events(context, MemoryBus(), SystemClock())
+    paper = MemoryJournal(first_lines(BOOT), small.transact)
+    booting = asyncio.create_task(execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=1))
     await until(lambda: looks == 1)
     await keep(small, events(small, "completed"))
     hint = EventHint(SERVER, "network-vif-plugged", None)
     await events_of._hear("", encode(hint))  # pyright: ignore[reportPrivateUsage]
-    async with asyncio.timeout(plugging.LOOK_FIRST_S / 2):
+    async with asyncio.timeout(vif_plugging.LOOK_FIRST_S / 2):
         await booting
     assert looks == 2
     assert await is_active(small)
 
 
 async def test_a_lost_hint_costs_a_pause_and_no_more(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugging, "LOOK_FIRST_S", 0.05)
-    rooms = dataclasses.replace(small.rooms, settings=Settings(vif_plugging_timeout_s=300.0))
-    paper = Paper(first_lines(BOOT), small.transact)
-    booting = asyncio.create_task(tell(BOOT, OPERATION, a_boot(OPERATION), rooms, paper, max_attempts=1))
+    monkeypatch.setattr(vif_plugging, "LOOK_FIRST_S", 0.05)
+    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=300.0))
+    paper = MemoryJournal(first_lines(BOOT), small.transact)
+    booting = asyncio.create_task(execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=1))
     await until(lambda: small.hosts.guests)
     await keep(small, events(small, "completed"))
     async with asyncio.timeout(120):

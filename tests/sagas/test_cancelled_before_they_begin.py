@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 
 from moorage.model.errors import Problem
-from moorage.operations.all import SAGAS
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SmallRegion
-from moorage.testing.small_shelves import shelving
-from moorage.testing.small_stories import (
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.region_fixture import SmallRegion
+from moorage.testing.region_shelved import shelving
+from moorage.testing.region_states import (
     IMAGE,
     MADE,
     SNAPSHOT_OF_VOLUME,
@@ -31,6 +30,7 @@ from moorage.testing.small_stories import (
     with_volume,
     with_volumes_ready,
 )
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 World = tuple[Any, Callable[[], Awaitable[SmallRegion]]]
 
@@ -81,10 +81,10 @@ async def unwound(small: SmallRegion, name: str, asked: Any, *, cancelled: bool)
 
     saga = SAGAS[name]
     saga = saga.but(saga.steps[0].but(do=refused))
-    paper = Paper(first_lines(saga), small.transact)
+    paper = MemoryJournal(first_lines(saga), small.transact)
     paper.cancel = "deleted" if cancelled else None
     with pytest.raises(Unwound):
-        await tell(saga, PROVED_OPERATION, asked, small.rooms, paper)
+        await execute(saga, PROVED_OPERATION, asked, small.context, paper)
     return shown(small)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from moorage.api.desk import Clock as DeskClock
+from moorage.api.context import Clock as DeskClock
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import (
@@ -25,19 +25,19 @@ from moorage.bus.messages import (
     read,
 )
 from moorage.cli import status
-from moorage.conductor.belonging import LAST_ATTEMPT
-from moorage.conductor.cell import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
-from moorage.conductor.who_speaks import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
+from moorage.conductor.agent_identity import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
+from moorage.conductor.cell_conductor import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
+from moorage.conductor.guest_reconciliation import LAST_ATTEMPT
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import PowerState, ResourceInventory, digest
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import VmState
-from moorage.model.turn import UNDO, Turn
-from moorage.operations.all import SAGAS
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
@@ -46,9 +46,9 @@ from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.store.servers import server_values
-from moorage.testing.frontdesk import MEMBER, Cells, front_desk
-from moorage.testing.servers import a_migration
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.compute_app import MEMBER, Cells, front_desk
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage.testing.waiting import until
 
 BOOT = OperationId("boot")
@@ -145,7 +145,7 @@ class AtCell:
         await self.small.region.write(work)
 
     async def power(self) -> int:
-        server = (await records.find(self.small.rooms, SERVER)).server
+        server = (await records.find(self.small.context, SERVER)).server
         assert server is not None
         return server.power_state
 
@@ -159,8 +159,8 @@ async def at(tmp_path: Path) -> AsyncIterator[AtCell]:
     small = await SmallRegion.open(tmp_path)
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    await tell(boot, BOOT, a_boot(BOOT), small.rooms, Paper(first_lines(boot), small.transact))
-    found = await records.find(small.rooms, SERVER)
+    await execute(boot, BOOT, a_boot(BOOT), small.context, MemoryJournal(first_lines(boot), small.transact))
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     assert found.cell is not None
     assert found.server.host is not None
@@ -354,7 +354,7 @@ async def test_an_attempt_that_moved_on_closes_the_door_of_the_earlier_host(at: 
     await at.small.region.write(lambda tx: tx.run(claimed))
     elsewhere = next(name for name in ("host1", "host3") if name != at.host)
     told = {each.server: each for each in await at.conductor.servers_of(elsewhere, (SERVER,))}
-    assert told[SERVER] == ServerTurn(SERVER, Turn(1, 1, UNDO), here=False)
+    assert told[SERVER] == ServerTurn(SERVER, FencingToken(1, 1, UNDO), here=False)
     here = {each.server: each for each in await at.conductor.servers_of(at.host, (SERVER,))}
     assert here[SERVER].here
     assert here[SERVER].over == 0, "the boot may still go on elsewhere"
@@ -367,7 +367,7 @@ async def test_a_server_that_is_elsewhere_is_said_to_be(at: AtCell) -> None:
     elsewhere = next(name for name in ("host1", "host3") if name != at.host)
     (told,) = await at.conductor.servers_of(elsewhere, (SERVER,))
     assert (told.here, told.gone) == (False, False)
-    assert told.turn == Turn(where.op_seq, LAST_ATTEMPT, UNDO)
+    assert told.turn == FencingToken(where.op_seq, LAST_ATTEMPT, UNDO)
     (told,) = await at.conductor.servers_of(at.host, (SERVER,))
     assert (told.here, told.over) == (True, where.op_seq), "it is built, and stays there"
 
@@ -708,11 +708,11 @@ UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
 async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
     """What an administrator reads; from the databases alone, as in a process without a conductor."""
     async with front_desk(directory, cells=Cells({str(cell): each for cell, each in at.small.cells.items()})) as client:
-        own, client.desk.region = client.desk.region, at.small.region
-        client.desk.clock = cast("DeskClock", at.clock)
+        own, client.context.region = client.context.region, at.small.region
+        client.context.clock = cast("DeskClock", at.clock)
         assert (await client.get("/ext/hosts", by=MEMBER)).status_code == 403
         told = (await client.get("/ext/hosts")).json()
-        client.desk.region = own
+        client.context.region = own
     assert told["cells_out"] == []
     return cast("list[dict[str, Any]]", told["hosts"])
 

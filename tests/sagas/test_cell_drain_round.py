@@ -16,18 +16,18 @@ from moorage.model.drain import Drain, DrainStatus, Progress
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId, OperationId
 from moorage.model.operation import Accepted
-from moorage.operations.all import SAGAS
-from moorage.operations.nouns import cells as cell_writes
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.records import cells as cell_writes
+from moorage.operations.registry import SAGAS
 from moorage.placement.inventory import host_id
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region import cell_drains, drains
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import cells
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
-from moorage.testing.small_shelves import shelved
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_shelved import shelved
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 HOME, OTHER = CELLS
 DRAIN = CellDrain(
@@ -70,15 +70,15 @@ class Ground:
     """A small region with an offloaded server in its first cell, of which a drain is asked for."""
 
     def __init__(self, small: SmallRegion) -> None:
-        self.small, self.tellers, self.clock = small, Tellers(), Ahead()
+        self.small, self.dispatcher, self.clock = small, Tellers(), Ahead()
 
     @property
-    def rooms(self) -> Rooms:
-        return dataclasses.replace(self.small.rooms, tellers=cast("Any", self.tellers))
+    def context(self) -> SagaContext:
+        return dataclasses.replace(self.small.context, dispatcher=cast("Any", self.dispatcher))
 
     async def round(self) -> CellDrain:
         """One, and what it wrote."""
-        await CellDrains(self.rooms, self.clock).run()
+        await CellDrains(self.context, self.clock).run()
         found = await self.small.region.read(lambda tx: cell_drains.get(tx, DRAIN.id))
         assert found is not None
         return found
@@ -89,14 +89,14 @@ class Ground:
 
     async def accepted(self) -> list[Accepted]:
         """What was since this was asked last."""
-        began, self.tellers.begun_ = self.tellers.begun_, []
+        began, self.dispatcher.begun_ = self.dispatcher.begun_, []
         return began
 
     async def end(self, new: Accepted) -> None:
         """Its operation comes to its good end."""
         saga = SAGAS[new.saga]
         asked = msgspec.json.decode(new.asked, type=saga.asked)
-        await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
+        await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
 
 @pytest_asyncio.fixture
@@ -125,11 +125,11 @@ async def test_hosts_are_emptied_in_turn_and_records_go(ground: Ground) -> None:
     assert (row.server, row.to, row.progress) == (SERVER, OTHER, Progress.MOVING)
 
     await ground.end(new)
-    await Drains(ground.rooms, ground.clock).run()  # nobody is on it
+    await Drains(ground.context, ground.clock).run()  # nobody is on it
     now = await ground.round()
     assert (now.records, now.records_gone, now.status) == ((), 1, DrainStatus.RUNNING)
     assert {each.host: each.progress for each in now.hosts} == {"host1": Progress.DONE, "host8": Progress.MOVING}
-    await Drains(ground.rooms, ground.clock).run()
+    await Drains(ground.context, ground.clock).run()
     now = await ground.round()
     assert (now.status, now.why, now.counts()["done"]) == (DrainStatus.DONE, "", 1)
     assert await ground.accepted() == []
@@ -183,7 +183,7 @@ async def test_who_has_no_place_stays_after_three_tries(ground: Ground) -> None:
     for progress in (Progress.WAITING, Progress.WAITING, Progress.LEFT):
         now = await ground.round()
         assert [each.progress for each in now.records] == [progress]
-        await Drains(ground.rooms, ground.clock).run()
+        await Drains(ground.context, ground.clock).run()
     assert "the host's cell is disabled" in now.records[0].why
     now = await ground.round()
     assert (now.status, now.why) == (DrainStatus.INCOMPLETE, "1 servers stay")
@@ -197,7 +197,7 @@ async def test_a_cancelled_one_begins_nothing_more(ground: Ground) -> None:
     now = await ground.round()
     assert all(each.cancel for each in (await ground.host_drains()).values())
     assert now.status is DrainStatus.RUNNING, "what is on its way comes to its end"
-    await Drains(ground.rooms, ground.clock).run()
+    await Drains(ground.context, ground.clock).run()
     await ground.end(new)
     now = await ground.round()
     assert (now.status, now.records_gone) == (DrainStatus.CANCELLED, 1)

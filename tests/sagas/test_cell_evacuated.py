@@ -4,20 +4,20 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from test_cell_conductor import BOOT, ON, AtCell, at, known, said_of
+from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at, known, said_of
 
 from moorage.bus.messages import ReportWanted, ServersOfHost
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
-from moorage.model.turn import UNDO, Turn
-from moorage.operations.nouns import hosts as words
+from moorage.operations.records import hosts as words
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.servers import a_migration
-from moorage.testing.small_region import SERVER
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_fixture import SERVER
 
 __all__ = ["at"]
 
@@ -55,7 +55,7 @@ async def test_until_it_is_started_elsewhere_a_guest_stays_and_is_not_started(
     said = await said_of(at, at.host)
     assert said is not None
     if status is MigrationStatus.MIGRATING:
-        assert (said.here, said.gone, said.turn) == (False, False, Turn(0, 1 << 20, UNDO))
+        assert (said.here, said.gone, said.turn) == (False, False, FencingToken(0, 1 << 20, UNDO))
     else:
         assert (said.here, said.running) == (True, False)
 

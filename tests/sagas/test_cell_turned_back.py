@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from test_cell_conductor import BOOT, ON, AtCell, at
+from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at
 
 from moorage.bus.messages import ServersOfHost
 from moorage.model.ids import OperationId
@@ -14,8 +14,8 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.servers import a_migration
-from moorage.testing.small_region import SERVER
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_fixture import SERVER
 
 __all__ = ["at"]
 

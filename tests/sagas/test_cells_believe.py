@@ -6,24 +6,24 @@ from typing import Any
 import msgspec
 import pytest
 import sqlalchemy as sa
-from test_cell_conductor import BOOT, ON, AtCell, Out, at, known
+from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, Out, at, known
 
 from moorage.bus.messages import ServersOfHost, ServerTurn
-from moorage.conductor.belonging import LAST_ATTEMPT, Belonging, Judged
+from moorage.conductor.guest_reconciliation import LAST_ATTEMPT, Belonging, Judged
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.model.errors import Conflict, Unavailable
+from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import VmState
-from moorage.model.turn import UNDO, Turn
-from moorage.operations.nouns import hosts as words
+from moorage.operations.records import hosts as words
 from moorage.sql import Tx
-from moorage.store.cell import copies, server_lists, usage_audits
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import record_transfer, server_lists, usage_audits
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
@@ -31,8 +31,8 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import consumers
 from moorage.store.server_lists import ServerQuery
-from moorage.testing.servers import a_migration
-from moorage.testing.small_region import HOSTS, SERVER
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_fixture import HOSTS, SERVER
 
 __all__ = ["at"]
 
@@ -79,16 +79,16 @@ class Crossing:
         await self.small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, self.there))
 
     async def _seal(self) -> None:
-        await self.small.cells[self.left].write(lambda tx: copies.seal(tx, SERVER, self.fence(3)))
+        await self.small.cells[self.left].write(lambda tx: record_transfer.seal(tx, SERVER, self.fence(3)))
 
     async def _copy(self) -> None:
-        found = await self.small.cells[self.left].read(lambda tx: copies.read(tx, SERVER))
+        found = await self.small.cells[self.left].read(lambda tx: record_transfer.read(tx, SERVER))
         assert found is not None
         there = msgspec.structs.replace(found.server, cell=self.there, host=self.new)
         done = MigrationStatus.DONE if self.type is MigrationType.EVACUATION else MigrationStatus.FINISHED
         moves = [msgspec.structs.replace(each, status=done) for each in found.migrations]
         copy = msgspec.structs.replace(found, server=there, migrations=moves)
-        await self.small.cells[self.there].write(lambda tx: copies.copy(tx, copy, self.fence(3)))
+        await self.small.cells[self.there].write(lambda tx: record_transfer.copy(tx, copy, self.fence(3)))
 
     async def _flip(self) -> None:
         def work(tx: Tx) -> None:
@@ -108,7 +108,7 @@ class Crossing:
         await self.small.region.write(work)
 
     async def _remove(self) -> None:
-        await self.small.cells[self.left].write(lambda tx: copies.remove_record(tx, SERVER, self.fence(9)))
+        await self.small.cells[self.left].write(lambda tx: record_transfer.remove_record(tx, SERVER, self.fence(9)))
 
     async def _end(self) -> None:
         await self.small.region.write(lambda tx: hidden_records.end_row(tx, SERVER, self.left, 1))
@@ -148,7 +148,7 @@ async def test_when_it_is_confirmed_the_old_guest_is_nobodys(at: AtCell) -> None
     for _ in range(2):
         old = await move.of_old()
         assert old is not None
-        assert (old.here, old.gone, old.turn) == (False, False, Turn(2, LAST_ATTEMPT, UNDO))
+        assert (old.here, old.gone, old.turn) == (False, False, FencingToken(2, LAST_ATTEMPT, UNDO))
         assert belongs(await move.of_new(), running=True)
         await move._end()
 
@@ -156,14 +156,14 @@ async def test_when_it_is_confirmed_the_old_guest_is_nobodys(at: AtCell) -> None
 async def test_a_copy_that_was_taken_back_keeps_no_guest(at: AtCell) -> None:
     """Its cell was out, so the record is there still, and is not sealed: the region says where the server is."""
     move = await Crossing(at).to("copy")
-    await move.small.cells[move.left].write(lambda tx: copies.unseal(tx, SERVER, move.fence(5)))
+    await move.small.cells[move.left].write(lambda tx: record_transfer.unseal(tx, SERVER, move.fence(5)))
     await move.status(move.left, MigrationStatus.ERROR)
     await move.claim(move.old, None)
     await move._over()
     assert belongs(await move.of_old(), running=True)
     new = await move.of_new()
     assert new is not None
-    assert (new.here, new.turn) == (False, Turn(2, LAST_ATTEMPT, UNDO))
+    assert (new.here, new.turn) == (False, FencingToken(2, LAST_ATTEMPT, UNDO))
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["restored", "sealed"])
@@ -180,7 +180,7 @@ async def test_a_cell_that_returns_has_the_guests_destroyed_that_were_evacuated_
     await at.say(at.report(ON))
     (told,) = at.heard(ServersOfHost)
     assert [(each.server, each.here, each.turn) for each in told.servers] == [
-        (SERVER, False, Turn(2, LAST_ATTEMPT, UNDO))
+        (SERVER, False, FencingToken(2, LAST_ATTEMPT, UNDO))
     ]
     assert belongs(await move.of_new(), running=True)
 
@@ -239,13 +239,13 @@ async def test_a_recount_of_quota_counts_it_once(at: AtCell, last: str) -> None:
     """Also where a copy that was taken back is left, which is not sealed."""
     move = await Crossing(at).to(last)
     if last == "copy":
-        await move.small.cells[move.left].write(lambda tx: copies.unseal(tx, SERVER, move.fence(5)))
+        await move.small.cells[move.left].write(lambda tx: record_transfer.unseal(tx, SERVER, move.fence(5)))
         await move._over()
-    done = await QuotaUsage(move.small.rooms, mends=False).run()
+    done = await QuotaUsage(move.small.context, mends=False).run()
     assert [each.now["instances"] for each in done.mended] in ([], [1])
     unhidden = sa.delete(hidden_records.hidden_records)
     await move.small.region.write(lambda tx: tx.run(unhidden))
-    done = await QuotaUsage(move.small.rooms, mends=False).run()
+    done = await QuotaUsage(move.small.context, mends=False).run()
     assert [each.now["instances"] for each in done.mended] == [2], "both would be counted"
 
 
@@ -255,12 +255,12 @@ async def test_the_claim_of_a_move_stays_until_neither_cell_says_that_it_goes_on
     held = sa.text("UPDATE allocations SET consumer = :uuid").bindparams(uuid=move.uuid)
     await move.small.region.write(lambda tx: (tx.run(table), tx.run(held)))
     await move.status(move.left, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.rooms).run()).released == ()
+    assert (await StrayClaims(move.small.context).run()).released == ()
     await move.status(move.left, MigrationStatus.FINISHED)
     await move.status(move.there, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.rooms).run()).released == ()
+    assert (await StrayClaims(move.small.context).run()).released == ()
     await move.status(move.left, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.rooms).run()).released == (move.uuid,)
+    assert (await StrayClaims(move.small.context).run()).released == (move.uuid,)
 
 
 async def test_a_deleted_server_is_not_forgotten_while_a_record_of_it_is_hidden(at: AtCell) -> None:
@@ -357,14 +357,14 @@ async def test_what_an_evacuated_server_holds_is_given_back_though_it_was_delete
     await small.region.write(gone)
     later = Fence(BOOT, 3, 1, 1)
     assert not await small.cells[evacuated.left].write(
-        lambda tx: copies.remove_unless_waited_for(tx, SERVER, evacuated.left, later)
+        lambda tx: record_transfer.remove_unless_waited_for(tx, SERVER, evacuated.left, later)
     )
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1)
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1)
     assert await small.region.read(held), "what the leftover guest uses is nobody else's"
     await at.say(at.report({}))
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
     assert not await small.region.read(held)
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
 
 
 async def test_a_host_that_cannot_be_removed_ends_no_evacuation(at: AtCell, evacuated: Crossing) -> None:

@@ -14,11 +14,11 @@ from moorage.conductor.worker import STUCK_AGAIN_S, Conductor
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.accept import accepted
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx, current_label
 from moorage.store.region import operations
-from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.region_fixture import SmallRegion, a_server
 from moorage.testing.waiting import until
 
 ME, OTHER = ConductorId("me"), ConductorId("other")
@@ -53,12 +53,12 @@ class Clock:
         raise AssertionError("nobody sleeps here")
 
 
-def a_saga(told: Told) -> Saga[Ask, Rooms]:
+def a_saga(told: Told) -> Saga[Ask, SagaContext]:
     @step(point_of_no_return=True, no_undo="it goes forward")
-    async def carry(run: Run[Ask, Rooms]) -> None:
+    async def carry(run: Run[Ask, SagaContext]) -> None:
         told.unsure.append(run.unsure)
 
-    def ended(tx: object, run: Run[Ask, Rooms], status: str) -> None:
+    def ended(tx: object, run: Run[Ask, SagaContext], status: str) -> None:
         if told.bad:
             raise ValueError("as nobody foresaw")
 
@@ -75,12 +75,14 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 
 async def a_conductor(small: SmallRegion, clock: Clock) -> Conductor:
     """With a lease, and nobody looking by the clock."""
-    conductor = Conductor(ME, small.rooms, MemoryBus(), clock, lease_s=LONG_S)
+    conductor = Conductor(ME, small.context, MemoryBus(), clock, lease_s=LONG_S)
     await conductor.lease.take()
     return conductor
 
 
-async def write(small: SmallRegion, saga: Saga[Ask, Rooms], ids: Sequence[OperationId], owner: ConductorId) -> None:
+async def write(
+    small: SmallRegion, saga: Saga[Ask, SagaContext], ids: Sequence[OperationId], owner: ConductorId
+) -> None:
     new = [accepted(saga, each, a_server(), Ask(), owner=owner, user="u", seq=1, request_id="req-1") for each in ids]
     await small.region.write(lambda tx: operations.accept(tx, new))
 

@@ -13,20 +13,20 @@ from moorage.bus.memory import MemoryBus
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
 from moorage.conductor.bulkheads import Places
+from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.lease import Lease, LeaseLost
-from moorage.conductor.rounds import Rounds
-from moorage.conductor.tellers import Tellers
+from moorage.conductor.reconcile_loop import Rounds
 from moorage.conductor.worker import AGAIN_MOST_S, Conductor
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable, UnknownOutcome
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.accept import accepted
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
 from moorage.sql import Database, Tx, current_label
 from moorage.store.region import conductors, operations
-from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.region_fixture import SmallRegion, a_server
 from moorage.testing.waiting import until
 
 T = TypeVar("T")
@@ -90,16 +90,16 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-def carry_saga(gate: asyncio.Event, seen: list[bool]) -> Saga[Ask, Rooms]:
+def carry_saga(gate: asyncio.Event, seen: list[bool]) -> Saga[Ask, SagaContext]:
     @step(no_undo="nothing is done")
-    async def carry(run: Run[Ask, Rooms]) -> None:
+    async def carry(run: Run[Ask, SagaContext]) -> None:
         seen.append(run.unsure)
         await gate.wait()
 
     return Saga("toy/1", Ask, carry)
 
 
-async def write(small: SmallRegion, saga: Saga[Ask, Rooms], owner: ConductorId, *ids: str) -> None:
+async def write(small: SmallRegion, saga: Saga[Ask, SagaContext], owner: ConductorId, *ids: str) -> None:
     new = [
         accepted(saga, OperationId(each), a_server(), Ask(), owner=owner, user="u", seq=1, request_id="r")
         for each in ids
@@ -124,8 +124,8 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     slow = Slow(small.region)
-    rooms = dataclasses.replace(small.rooms, region=cast("Database", slow))
-    conductor = Conductor(ME, rooms, MemoryBus(), SystemClock(), lease_s=12.0, beat_s=1.2, look_every_s=0.1)
+    context = dataclasses.replace(small.context, region=cast("Database", slow))
+    conductor = Conductor(ME, context, MemoryBus(), SystemClock(), lease_s=12.0, beat_s=1.2, look_every_s=0.1)
     await conductor.start()
     try:
         await write(small, saga, ME, FIRST)
@@ -154,7 +154,7 @@ async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_ou
     carried, at_once, ended, most = 4, set[str](), set[str](), list[int]()
 
     @step(no_undo="nothing is done")
-    async def heavy(run: Run[Ask, Rooms]) -> None:
+    async def heavy(run: Run[Ask, SagaContext]) -> None:
         at_once.add(run.operation)
         most.append(len(at_once))
         try:
@@ -171,7 +171,7 @@ async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_ou
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     conductor = Conductor(
         ME,
-        small.rooms,
+        small.context,
         MemoryBus(),
         SystemClock(),
         lease_s=30.0,
@@ -259,7 +259,7 @@ async def test_a_clock_of_the_database_that_stepped_back_keeps_no_dead_conductor
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     clock = Hands()
-    conductor = Conductor(ME, small.rooms, MemoryBus(), clock, lease_s=15.0)
+    conductor = Conductor(ME, small.context, MemoryBus(), clock, lease_s=15.0)
     await conductor.lease.take()
     await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"], 3_600.0))
     await write(small, saga, OTHER, FIRST)
@@ -287,7 +287,7 @@ async def test_operations_of_a_saga_that_nobody_knows_are_adopted_once_somebody_
     await write(small, saga, OTHER, FIRST)
     gone = conductors.conductors.delete().where(conductors.conductors.c.id == OTHER)
     await small.region.write(lambda tx: tx.run(gone))  # tidied away long ago
-    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands())
+    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
     await conductor.lease.take()
     assert await conductor.adopt() == 0
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
@@ -330,8 +330,8 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     full, clock = Full(small.region), Hands()
-    rooms = dataclasses.replace(small.rooms, region=cast("Database", full))
-    conductor = Conductor(ME, rooms, MemoryBus(), clock, lease_s=1e6)
+    context = dataclasses.replace(small.context, region=cast("Database", full))
+    conductor = Conductor(ME, context, MemoryBus(), clock, lease_s=1e6)
     await conductor.lease.take()
     await write(small, saga, ME, FIRST)
     await conductor.look()
@@ -356,7 +356,7 @@ async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
     others = [msgspec_renamed(carry_saga(opened, done), name) for name in ("power/99", "delete/99")]
     for saga in (boots, *others):
         monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands(), lease_s=1e6)
+    conductor = Conductor(ME, small.context, MemoryBus(), Hands(), lease_s=1e6)
     await conductor.lease.take()
     await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
     await conductor.look()
@@ -371,32 +371,32 @@ async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
     await until(lambda: conductor.telling == 0)
 
 
-def msgspec_renamed(saga: Saga[Ask, Rooms], name: str) -> Saga[Ask, Rooms]:
+def msgspec_renamed(saga: Saga[Ask, SagaContext], name: str) -> Saga[Ask, SagaContext]:
     return Saga(name, Ask, *saga.steps)
 
 
 async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: SmallRegion) -> None:
-    conductor = Conductor(ME, small.rooms, MemoryBus(), Hands())
+    conductor = Conductor(ME, small.context, MemoryBus(), Hands())
     await conductor.lease.take()
     await conductor.adopt()
-    apart, local = Tellers(small.region, MemoryBus()), Tellers(small.region, MemoryBus(), conductor)
+    apart, local = BusDispatcher(small.region, MemoryBus()), BusDispatcher(small.region, MemoryBus(), conductor)
     assert await apart.choose("boot/1") == ME
     assert await local.choose("boot/1") == ME
     await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "old-host", ["boot/0"]))
     await conductor.adopt()
-    for tellers in (Tellers(small.region, MemoryBus()), local):
+    for dispatcher in (BusDispatcher(small.region, MemoryBus()), local):
         with pytest.raises(Unavailable) as refused:
-            await tellers.choose("boot/1")
+            await dispatcher.choose("boot/1")
         assert "all conductors are of this release" in refused.value.public
         assert "old-host" in refused.value.private
     await small.region.write(lambda tx: conductors.retire(tx, OTHER))
     await conductor.adopt()
     assert await local.choose("boot/1") == ME
-    assert await Tellers(small.region, MemoryBus()).choose("boot/1") == ME
+    assert await BusDispatcher(small.region, MemoryBus()).choose("boot/1") == ME
 
 
 async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegion) -> None:
-    conductors_of = [Conductor(name, small.rooms, MemoryBus(), Hands()) for name in (ME, OTHER)]
+    conductors_of = [Conductor(name, small.context, MemoryBus(), Hands()) for name in (ME, OTHER)]
     for each in conductors_of:
         await each.lease.take()
         await asyncio.sleep(0.005)

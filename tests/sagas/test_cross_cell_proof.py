@@ -7,26 +7,26 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import VmState
-from moorage.operations.all import SAGAS
-from moorage.operations.resize_asked import Resize
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.saga.pace import WALL, Clock
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize.resize_input import Resize
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.saga.retry import WALL, Clock
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.store.cell import copies, migrations
+from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
+from moorage.testing.region_prepared import Kept
+from moorage.testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 SAGA = SAGAS["resize/2"]
 LEFT, THERE = CELLS
@@ -50,8 +50,8 @@ async def test_every_kind_of_server_goes_to_another_cell(small: SmallRegion, kin
 
 
 async def told(small: SmallRegion, asked: Resize, clock: Clock = WALL) -> None:
-    paper = Paper(first_lines(SAGA), small.transact)
-    await tell(SAGA, PROVED_OPERATION, asked, small.rooms, paper, clock=clock, herald=small.heard)
+    paper = MemoryJournal(first_lines(SAGA), small.transact)
+    await execute(SAGA, PROVED_OPERATION, asked, small.context, paper, clock=clock, notification_writer=small.heard)
 
 
 async def held(small: SmallRegion) -> dict[str, Any]:
@@ -87,8 +87,8 @@ async def test_the_record_goes_along_as_it_is_to_be_seen(small: SmallRegion) -> 
     await told(small, asked)
     now = await held(small)
     assert (now["shown in"], now["hidden in"], now["amiss"]) == (THERE, [LEFT], [])
-    there = await small.cells[THERE].read(lambda tx: copies.read(tx, SERVER))
-    left = await small.cells[LEFT].read(lambda tx: copies.read(tx, SERVER))
+    there = await small.cells[THERE].read(lambda tx: record_transfer.read(tx, SERVER))
+    left = await small.cells[LEFT].read(lambda tx: record_transfer.read(tx, SERVER))
     assert there is not None
     assert left is not None
     server, moved = there.server, there.server.moved
@@ -274,4 +274,4 @@ async def test_a_cell_that_goes_out_before_the_copy_keeps_no_guest_off(
     now = await held(small)
     assert (now["shown in"], sorted(now["records"]), now["hidden in"]) == (LEFT, [LEFT], [THERE])
     assert small.hosts.guests == {("host1", SERVER): PowerState.RUNNING}
-    assert not await small.cells[LEFT].read(lambda tx: copies.is_sealed(tx, SERVER))
+    assert not await small.cells[LEFT].read(lambda tx: record_transfer.is_sealed(tx, SERVER))

@@ -8,32 +8,34 @@ import msgspec
 import pytest
 
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
-from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes
-from moorage.model.asker import Asker
+from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Conflict, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
 from moorage.model.server import Server, VmState
-from moorage.operations import confirm_resize, delete_request, move_ends, revert_resize
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.delete import accept_delete
+from moorage.operations.moves import move_ends
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import confirm_resize, revert_resize
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.store.cell import actions, copies, migrations
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.store.cell import actions, migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_crossed import about_crossed, crossed, let_go
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import MOVE, RESIZED, recorded
-from moorage.testing.small_region import CELLS, PROJECT, SERVER, SmallRegion
-from moorage.testing.small_stories import ATTACHED, attaching_volume
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_crossed import about_crossed, crossed, let_go
+from moorage.testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion
+from moorage.testing.region_moved import MOVE, RESIZED, recorded
+from moorage.testing.region_prepared import Kept
+from moorage.testing.region_states import ATTACHED, attaching_volume
+from moorage.testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 LEFT, THERE = CELLS
 KINDS: dict[str, dict[str, Any]] = {
@@ -42,7 +44,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "guarantees": {"guarantees": True},
 }
 OUT = Unavailable("the cell's database does not answer")
-WHO = Asker(user="user-1", project=PROJECT)
+WHO = Principal(user="user-1", project=PROJECT)
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 async def told(small: SmallRegion, name: str, asked: Any, operation: OperationId = PROVED_OPERATION) -> None:
     saga = SAGAS[name]
-    await tell(saga, operation, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    await execute(saga, operation, asked, small.context, MemoryJournal(first_lines(saga), small.transact))
 
 
 async def held(small: SmallRegion) -> dict[str, Any]:
@@ -93,9 +95,9 @@ class Tellers:
         self.told.append(accepted)
 
 
-def with_tellers(small: SmallRegion, tellers: Tellers, **settings: Any) -> Rooms:
-    rooms = dataclasses.replace(small.rooms, tellers=cast("Any", tellers))
-    return dataclasses.replace(rooms, settings=dataclasses.replace(rooms.settings, **settings))
+def with_tellers(small: SmallRegion, dispatcher: Tellers, **settings: Any) -> SagaContext:
+    context = dataclasses.replace(small.context, dispatcher=cast("Any", dispatcher))
+    return dataclasses.replace(context, settings=dataclasses.replace(context.settings, **settings))
 
 
 # ------------------------------------------------------------------------------------------------ confirm and revert
@@ -120,7 +122,7 @@ async def test_every_kind_of_server_comes_back(small: SmallRegion, name: str, ki
 
 async def test_each_end_of_such_a_move_is_seen_in_its_own_cell(small: SmallRegion) -> None:
     await crossed(small)
-    [seen] = await move_ends.seen(small.rooms, await recorded(small), limit=5)
+    [seen] = await move_ends.seen(small.context, await recorded(small), limit=5)
     assert (seen.source.host, seen.source.cell, seen.source.consumer) == ("host1", LEFT, MOVE)
     assert (seen.destination.host, seen.destination.cell, seen.destination.consumer) == ("host2", THERE, SERVER)
 
@@ -136,7 +138,7 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
     def renamed(server: Server) -> Server:
         return msgspec.structs.replace(server, name="renamed", tags=("new",))
 
-    await records.change(small.rooms, THERE, SERVER, Fence(ATTACHED, 3, 1, 99), renamed)
+    await records.change(small.context, THERE, SERVER, Fence(ATTACHED, 3, 1, 99), renamed)
 
     def moved_there_before(tx: Any) -> None:
         move = migrations.get(tx, MOVE)
@@ -182,9 +184,9 @@ async def test_a_revert_is_refused_while_the_cell_it_goes_back_to_takes_no_write
     Out(small, LEFT, monkeypatch)
     saga, impatient = SAGAS["revert_resize/2"], revert_resize.open_cell.but()
     impatient.patience_s = 0.0
-    paper = Paper(first_lines(saga), small.transact)
+    paper = MemoryJournal(first_lines(saga), small.transact)
     with pytest.raises(Unwound, match="does not answer"):
-        await tell(saga.but(impatient), PROVED_OPERATION, asked, small.rooms, paper)
+        await execute(saga.but(impatient), PROVED_OPERATION, asked, small.context, paper)
     assert small.hosts.guests["host2", SERVER] is PowerState.RUNNING
     after = await small.held()
     assert {key: after[key] for key in ("claims", "shown in", "hidden in", "guests", "runs")} == {
@@ -201,13 +203,13 @@ async def test_a_cell_that_is_out_holds_nobody_up_and_the_round_does_the_rest(
     await told(small, name, asked)
     left = await held(small)
     assert (left["shown in"], left["hidden in"], left["amiss"]) == (THERE if "confirm" in name else None, [LEFT], [])
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, waiting=1)
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1, waiting=1)
     out.away = False
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1, removed=(SERVER,))
     assert await in_cell(small, LEFT) is None
     left = await held(small)
     assert (left["hidden in"], left["left rows"]) == ([], [])
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone()
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone()
 
 
 # -------------------------------------------------------------------------------------------------------- the round
@@ -218,9 +220,9 @@ async def test_hidden_records_already_fine(small: SmallRegion) -> None:
     await crossed(small)
     before = await held(small)
     nothing = HiddenRecordsDone(looked_at=1)
-    assert await HiddenRecords(small.rooms).run() == nothing
+    assert await HiddenRecords(small.context).run() == nothing
     await let_go(small)
-    assert await HiddenRecords(small.rooms).run() == nothing
+    assert await HiddenRecords(small.context).run() == nothing
 
     def ended(tx: Any) -> None:
         move = migrations.get(tx, MOVE)
@@ -228,7 +230,7 @@ async def test_hidden_records_already_fine(small: SmallRegion) -> None:
         migrations.put(tx, msgspec.structs.replace(move, status=MigrationStatus.ERROR))
 
     await small.cells[THERE].write(ended)
-    assert await HiddenRecords(small.rooms).run() == nothing, "its record says where it may go back to"
+    assert await HiddenRecords(small.context).run() == nothing, "its record says where it may go back to"
     assert await held(small) == before
 
 
@@ -236,7 +238,7 @@ async def test_nothing_is_concluded_of_a_server_whose_record_is_lost(small: Smal
     await let_go(await crossed(small))
     await small.cells[THERE].write(lambda tx: tx.run(cell_servers.servers.delete()))
     await small.cells[THERE].write(lambda tx: tx.run(migrations.migrations.delete()))
-    assert await HiddenRecords(small.rooms).run() == HiddenRecordsDone(looked_at=1)
+    assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1)
     assert await in_cell(small, LEFT) is not None
 
 
@@ -244,7 +246,7 @@ async def test_the_record_that_is_shown_is_never_removed(small: SmallRegion) -> 
     """Whatever a row says."""
     await let_go(await crossed(small))
     await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, THERE))
-    await HiddenRecords(small.rooms).run()
+    await HiddenRecords(small.context).run()
     assert await in_cell(small, THERE) is not None
 
 
@@ -256,26 +258,26 @@ async def test_an_operation_that_begins_meanwhile_is_refused_nothing(
     out = Out(small, LEFT, monkeypatch)
     await told(small, "confirm_resize/2", asked)
     out.away = False
-    remove = copies.remove_record
+    remove = record_transfer.remove_record
 
     def removed(tx: Any, server: ServerId, fence: Fence) -> None:
         remove(tx, server, fence)
-        monkeypatch.setattr(copies, "remove_record", remove)
+        monkeypatch.setattr(record_transfer, "remove_record", remove)
 
-    round_ = HiddenRecords(small.rooms)
+    round_ = HiddenRecords(small.context)
     whole = round_._remove
 
     async def taken(where: Any, cell: CellId) -> bool:
         await small.hand_to(later)
         return await whole(where, cell)
 
-    monkeypatch.setattr(copies, "remove_record", removed)
+    monkeypatch.setattr(record_transfer, "remove_record", removed)
     monkeypatch.setattr(round_, "_remove", taken)
     assert await round_.run() == HiddenRecordsDone(looked_at=1)
     assert (await held(small))["hidden in"] == [LEFT]
     server = await recorded(small)
     by = Fence(later, asked.seq + 1, 1, 1)
-    await small.cells[LEFT].write(lambda tx: copies.copy(tx, copies.RecordCopy(server), by))
+    await small.cells[LEFT].write(lambda tx: record_transfer.copy(tx, record_transfer.RecordCopy(server), by))
     assert await in_cell(small, LEFT) is not None
 
 
@@ -289,32 +291,32 @@ async def test_the_version_is_that_of_the_move(
     await let_go(await crossed(small))
     if not across:
         await records.change(
-            small.rooms, THERE, SERVER, Fence(RESIZED, 3, 1, 1),
+            small.context, THERE, SERVER, Fence(RESIZED, 3, 1, 1),
             lambda now: msgspec.structs.replace(now, moved=msgspec.structs.replace(cast("Any", now.moved), cell=None)),
         )  # fmt: skip
-    server, tellers = await recorded(small), Tellers()
-    rooms = with_tellers(small, tellers, resize_confirm_window_s=3600)
+    server, dispatcher = await recorded(small), Tellers()
+    context = with_tellers(small, dispatcher, resize_confirm_window_s=3600)
 
     async def freed() -> str:
-        new = tellers.told.pop()
+        new = dispatcher.told.pop()
         await let_go(small, new.id)
         return new.saga
 
-    await confirm_resize.begin(rooms, server, "user-1", PROJECT, check=lambda _: None)
+    await confirm_resize.begin(context, server, "user-1", PROJECT, check=lambda _: None)
     assert await freed() == ("confirm_resize/2" if across else "confirm_resize/1")
-    await revert_resize.begin(rooms, WHO, server, check=lambda _: None)
+    await revert_resize.begin(context, WHO, server, check=lambda _: None)
     assert await freed() == ("revert_resize/2" if across else "revert_resize/1")
-    await delete_request.begin(rooms, WHO, server)
+    await accept_delete.begin(context, WHO, server)
     assert await freed() == ("delete/5" if across else "delete/4")
     old = Tellers("delete/5")
-    await delete_request.begin(with_tellers(small, old), WHO, server)
+    await accept_delete.begin(with_tellers(small, old), WHO, server)
     assert [each.saga for each in old.told] == ["delete/4"], "what it leaves goes with the round"
     await let_go(small, old.told[0].id)
     if across:
         elsewhere = msgspec.structs.replace(server, moved=None)
         for begin in (
-            confirm_resize.begin(rooms, elsewhere, "user-1", PROJECT, check=lambda _: None),
-            revert_resize.begin(rooms, WHO, elsewhere, check=lambda _: None),
+            confirm_resize.begin(context, elsewhere, "user-1", PROJECT, check=lambda _: None),
+            revert_resize.begin(context, WHO, elsewhere, check=lambda _: None),
         ):
             with pytest.raises(Conflict, match="moved once more"):
                 await begin
@@ -323,9 +325,9 @@ async def test_the_version_is_that_of_the_move(
         def now(self) -> float:
             return super().now() + 7200.0
 
-    done = await ConfirmResizes(rooms, Later()).run()
+    done = await ConfirmResizes(context, Later()).run()
     assert (done.looked_at, done.begun) == (1, (SERVER,)), "one of the two records is shown"
-    assert tellers.told[0].saga == ("confirm_resize/2" if across else "confirm_resize/1")
+    assert dispatcher.told[0].saga == ("confirm_resize/2" if across else "confirm_resize/1")
 
 
 async def test_a_sealed_record_is_in_no_state_that_a_round_looks_for(small: SmallRegion) -> None:

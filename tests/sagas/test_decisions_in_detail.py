@@ -12,14 +12,14 @@ from moorage.model.errors import HostFailed, Invalid
 from moorage.model.ids import OperationId
 from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.world import Ask
-from moorage.operations.all import SAGAS
-from moorage.operations.boot import BOOT
-from moorage.operations.boot_request import check_zone
+from moorage.operations.boot.accept_boot import check_zone
+from moorage.operations.boot.boot import BOOT
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.plugging import plugged_ports
+from moorage.operations.steps.vif_plugging import plugged_ports
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import host_id, set_enabled
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Tx
@@ -27,9 +27,9 @@ from moorage.store.region import aggregates, inbox
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import providers
 from moorage.store.region.placement.tables import stamp
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import HOSTS, SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.small_stories import attaching, booted
+from moorage.testing.region_fixture import HOSTS, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_states import attaching, booted
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 OPERATION = OperationId("decided")
 
@@ -44,8 +44,8 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 async def boot(small: SmallRegion) -> str:
     """The host it came to."""
-    await tell(BOOT, OPERATION, a_boot(OPERATION), small.rooms, Paper(first_lines(BOOT), small.transact))
-    found = await records.find(small.rooms, SERVER)
+    await execute(BOOT, OPERATION, a_boot(OPERATION), small.context, MemoryJournal(first_lines(BOOT), small.transact))
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     assert found.server.vm_state == "active"
     return str(found.server.host)
@@ -71,7 +71,7 @@ async def test_nobody_is_told_no_on_old_news(small: SmallRegion) -> None:
 async def test_an_attach_that_loses_its_first_claim_takes_the_next(small: SmallRegion) -> None:
     """Whatever it lost by: the host was changed between the decision and the claim."""
     await booted(small)
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     provider, lost = found.server.provider, 0
     await small.region.write(lambda tx: providers.touch(tx, str(provider), stamp(tx)))
@@ -84,9 +84,11 @@ async def test_an_attach_that_loses_its_first_claim_takes_the_next(small: SmallR
 
     small.engine.lost = count  # type: ignore[method-assign]
     saga = SAGAS["attach_interface/2"]
-    await tell(saga, PROVED_OPERATION, attaching("routed"), small.rooms, Paper(first_lines(saga), small.transact))
+    await execute(
+        saga, PROVED_OPERATION, attaching("routed"), small.context, MemoryJournal(first_lines(saga), small.transact)
+    )
     assert lost == 1
-    after = await records.find(small.rooms, SERVER)
+    after = await records.find(small.context, SERVER)
     assert after.server is not None
     assert len(after.server.nics) == len(found.server.nics) + 1
 
@@ -123,11 +125,11 @@ async def test_what_is_plugged_on_another_host_is_not_plugged_here(small: SmallR
         async def ports_of(self, server: str) -> tuple[Port, ...]:
             return (port,)
 
-    rooms = dataclasses.replace(small.rooms, network=cast("Any", Network()))
+    context = dataclasses.replace(small.context, network=cast("Any", Network()))
     event = ExternalEvent(SERVER, "network-vif-plugged", "p", "completed", 1)
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), [row_of(event)]))
-    assert await plugged_ports(rooms, SERVER, {"p"}, "host2") == set()
-    assert await plugged_ports(rooms, SERVER, {"p"}, where) == {"p"}
+    assert await plugged_ports(context, SERVER, {"p"}, "host2") == set()
+    assert await plugged_ports(context, SERVER, {"p"}, where) == {"p"}
 
 
 def row_of(event: ExternalEvent) -> dict[str, Any]:
@@ -160,9 +162,9 @@ async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(s
     await small.engine.catch_up()
     for zone in ("nova", "nowhere"):
         with pytest.raises(Invalid, match="zone is not available"):
-            await check_zone(small.rooms, zone)
+            await check_zone(small.context, zone)
     await enable(True)
-    await check_zone(small.rooms, "nova")
+    await check_zone(small.context, "nova")
 
 
 async def test_a_boot_whose_host_is_disabled_in_the_same_moment_goes_elsewhere(small: SmallRegion) -> None:

@@ -7,24 +7,24 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.model.asker import Asker
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
 from moorage.model.server import Moved, Server, VmState
-from moorage.operations import delete, delete_request
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.delete import accept_delete, delete
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import about_moved, moved
-from moorage.testing.small_region import PROJECT, SERVER, SmallRegion
-from moorage.testing.small_stories import booted
+from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion
+from moorage.testing.region_moved import about_moved, moved
+from moorage.testing.region_states import booted
+from moorage.testing.saga_proof import PROVED_OPERATION
 
-WHO = Asker(user="user-1", project=PROJECT)
+WHO = Principal(user="user-1", project=PROJECT)
 
 
 class Book:
@@ -59,20 +59,20 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def recorded(small: SmallRegion) -> Server:
-    found = (await records.find(small.rooms, SERVER)).server
+    found = (await records.find(small.context, SERVER)).server
     assert found is not None
     return found
 
 
 async def changed(small: SmallRegion, how: Callable[[Server], Server]) -> None:
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.cell is not None
     fence = Fence(operation=OperationId("between"), seq=9, epoch=1, line=1)
-    await records.change(small.rooms, found.cell, SERVER, fence, how)
+    await records.change(small.context, found.cell, SERVER, fence, how)
 
 
-def with_(small: SmallRegion, book: Book) -> Rooms:
-    return dataclasses.replace(small.rooms, tellers=cast("Any", book))
+def with_(small: SmallRegion, book: Book) -> SagaContext:
+    return dataclasses.replace(small.context, dispatcher=cast("Any", book))
 
 
 def was_moved(server: Server) -> Server:
@@ -91,7 +91,7 @@ def was_moved(server: Server) -> Server:
 async def test_the_newest_is_for_a_server_that_has_more(small: SmallRegion) -> None:
     book = Book()
     await changed(small, was_moved)
-    await delete_request.begin(with_(small, book), WHO, await recorded(small))
+    await accept_delete.begin(with_(small, book), WHO, await recorded(small))
     assert [each.saga for each in book.begun_] == ["delete/4"]
 
 
@@ -101,14 +101,14 @@ async def test_a_server_that_has_nothing_more_is_deleted_by_the_shortest(
 ) -> None:
     """The release before knows that one, so whoever goes back to it meanwhile has the delete done."""
     book = Book(*unknown)
-    await delete_request.begin(with_(small, book), WHO, await recorded(small))
+    await accept_delete.begin(with_(small, book), WHO, await recorded(small))
     assert [each.saga for each in book.begun_] == ["delete/1"]
 
 
 async def test_a_move_that_ended_since_the_record_was_read_is_not_forgotten(small: SmallRegion) -> None:
     read, book = await recorded(small), Book("delete/5", "delete/4")
     await changed(small, was_moved)
-    await delete_request.begin(with_(small, book), WHO, read)
+    await accept_delete.begin(with_(small, book), WHO, read)
     assert [each.saga for each in book.begun_] == ["delete/3"]
 
 
@@ -116,18 +116,18 @@ async def test_one_that_an_operation_had_in_between_may_have_anything(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a conductor lives that knows no moves: then nobody can have moved it."""
-    seen = delete_request._seen
+    seen = accept_delete._seen
 
-    async def earlier(rooms: Rooms, server: Server) -> tuple[int, Server]:
-        number, found = await seen(rooms, server)
+    async def earlier(context: SagaContext, server: Server) -> tuple[int, Server]:
+        number, found = await seen(context, server)
         return number - 1, found
 
-    monkeypatch.setattr(delete_request, "_seen", earlier)
+    monkeypatch.setattr(accept_delete, "_seen", earlier)
     for book, wanted in (
         (Book("delete/5", "delete/4"), "delete/3"),
         (Book("delete/5", "delete/4", "delete/3"), "delete/2"),
     ):
-        await delete_request.begin(with_(small, book), WHO, await recorded(small))
+        await accept_delete.begin(with_(small, book), WHO, await recorded(small))
         assert [each.saga for each in book.begun_] == [wanted]
         await small.region.write(lambda tx, new=book.begun_[0]: region_servers.let_go(tx, SERVER, new.id))
 
@@ -136,7 +136,7 @@ async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small:
     book = Book("delete/5", "delete/4", "delete/3")
     await changed(small, was_moved)
     with pytest.raises(Unavailable, match="before all conductors are of this release"):
-        await delete_request.begin(with_(small, book), WHO, await recorded(small))
+        await accept_delete.begin(with_(small, book), WHO, await recorded(small))
     assert book.begun_ == []
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
@@ -156,6 +156,6 @@ async def test_quota_and_claims_are_back_before_the_server_is_seen_to_be_gone(sm
 
     saga = SAGAS["delete/4"]
     saga = saga.but(delete.mark_deleted.but(do=looked))
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    await execute(saga, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(saga), small.transact))
     assert [(each["claims"], set(each["quota"].values()), each["rows"]) for each in seen] == [(0, {0}, 1)]
     assert (held["claims"] > 0, held["rows"]) == (True, 1)

@@ -8,10 +8,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 import pytest_asyncio
-from audit_plants import change
+from tests.helpers.planted_leaks import change
 
-from moorage.conductor.audit import records as audited
-from moorage.conductor.audit.seen import Page
+from moorage.conductor.audit import record_checks as audited
+from moorage.conductor.audit.snapshot import Page
 from moorage.conductor.drains import Drains
 from moorage.model.clock import SystemClock
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
@@ -22,23 +22,24 @@ from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.resources import DISABLED_TRAIT
 from moorage.model.server import Server, VmState
-from moorage.operations import confirm_resize, drain_moves
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps import slot
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import drain_moves
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import confirm_resize
+from moorage.operations.steps import server_lock
 from moorage.placement.inventory import host_id
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
-from moorage.store.region.audited import Mapped
+from moorage.store.region.audit_reads import Mapped
 from moorage.store.region.placement import claims, providers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import MOVE, moved, recorded
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_stories import booted
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_moved import MOVE, moved, recorded
+from moorage.testing.region_states import booted
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 HOST, CELL = "host1", CellId("cell1")
 ROW = DrainServer(SERVER, "s", Way.COLD)
@@ -72,11 +73,11 @@ class Ground:
     """A small region whose server nobody holds, and a drain of its first host."""
 
     def __init__(self, small: SmallRegion) -> None:
-        self.small, self.tellers = small, Tellers()
+        self.small, self.dispatcher = small, Tellers()
 
     @property
-    def rooms(self) -> Rooms:
-        return dataclasses.replace(self.small.rooms, tellers=cast("Any", self.tellers))
+    def context(self) -> SagaContext:
+        return dataclasses.replace(self.small.context, dispatcher=cast("Any", self.dispatcher))
 
     async def let_go(self, holder: OperationId = PROVED_OPERATION) -> None:
         await self.small.region.write(lambda tx: region_servers.let_go(tx, SERVER, holder))
@@ -87,21 +88,21 @@ class Ground:
 
     async def round(self) -> Drain:
         """One, and what it wrote."""
-        await Drains(self.rooms, SystemClock()).run()
+        await Drains(self.context, SystemClock()).run()
         found = await self.small.region.read(lambda tx: drains.get(tx, DRAIN.id))
         assert found is not None
         return found
 
     async def began(self) -> list[str]:
         """The sagas that were accepted since this was asked last."""
-        began, self.tellers.begun_ = self.tellers.begun_, []
+        began, self.dispatcher.begun_ = self.dispatcher.begun_, []
         return [each.saga for each in began]
 
     async def end(self, new: Accepted) -> None:
         """Its operation comes to its good end."""
         saga = SAGAS[new.saga]
         asked = msgspec.json.decode(new.asked, type=saga.asked)
-        await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
+        await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
 
 def a_host(name: str = HOST) -> Host:
@@ -208,8 +209,8 @@ async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
     with pytest.raises(Conflict, match="waits for no confirmation"):
-        await drain_moves.let_go(ground.rooms, other)
-    await drain_moves.let_go(ground.rooms, seen)
+        await drain_moves.let_go(ground.context, other)
+    await drain_moves.let_go(ground.context, seen)
     assert await ground.began() == ["confirm_resize/1"]
 
 
@@ -222,9 +223,9 @@ async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: 
     for way, live in ((Way.COLD, False), (Way.LIVE, True)):
         assert drain_moves.way_of(seen, live=live) is way
         with pytest.raises(Conflict, match="is not on host host3 any more"):
-            await drain_moves.leave(ground.rooms, seen, "host3", "admin", "admin", live=live)
+            await drain_moves.leave(ground.context, seen, "host3", "admin", "admin", live=live)
     assert await ground.began() == []
-    await drain_moves.leave(ground.rooms, seen, HOST, "admin", "admin", live=False)
+    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False)
     assert await ground.began() == ["resize/1"]
 
 
@@ -252,15 +253,15 @@ async def test_what_an_overtaken_round_began_comes_to_its_end_though_the_drain_i
     await ground.ask()
     plain = drain_moves.leave
 
-    async def cancelled_meanwhile(rooms: Rooms, server: Server, *rest: Any, **more: Any) -> None:
-        await plain(rooms, server, *rest, **more)
+    async def cancelled_meanwhile(context: SagaContext, server: Server, *rest: Any, **more: Any) -> None:
+        await plain(context, server, *rest, **more)
         await ground.small.region.write(lambda tx: drains.cancel(tx, DRAIN.id))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drain_moves, "leave", cancelled_meanwhile)
         before = await ground.round()
     assert (before.cancel, before.servers[0].progress) == (True, Progress.WAITING), "its write was too late"
-    (new,) = ground.tellers.begun_
+    (new,) = ground.dispatcher.begun_
     assert await ground.began() == ["resize/1"]
     now = await ground.round()
     assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, Progress.MOVING)
@@ -289,8 +290,8 @@ async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Groun
     (row,) = now.servers
     assert (row.server, row.way, row.progress, row.why) == (SERVER, Way.NONE, Progress.LEFT, drain_moves.OWNERS_MOVE)
     assert (now.status, now.why) == (DrainStatus.INCOMPLETE, "1 servers stay")
-    assert await drain_moves.left_before(ground.rooms, CELL, HOST, {SERVER}) == []
-    assert await drain_moves.left_before(ground.rooms, CELL, "host3", ()) == []
+    assert await drain_moves.left_before(ground.context, CELL, HOST, {SERVER}) == []
+    assert await drain_moves.left_before(ground.context, CELL, "host3", ()) == []
 
 
 async def test_what_others_claimed_on_the_host_is_named_and_waited_for_by_nobody(ground: Ground) -> None:
@@ -319,11 +320,11 @@ async def test_a_plan_waits_for_nobody_who_is_busy(ground: Ground, monkeypatch: 
     async def soon(*_: Any) -> bool:
         return True
 
-    monkeypatch.setattr(slot, "_soon_over", soon)
-    assert slot.PREVIEWED_WITHIN_S <= 1.0
-    monkeypatch.setattr(slot, "PREVIEWED_WITHIN_S", 0.05)
-    async with asyncio.timeout(slot.TURN_COMES_WITHIN_S / 2):
-        (row,) = await drain_moves.planned(ground.rooms, HOST, [await recorded(ground.small)], "admin", "admin")
+    monkeypatch.setattr(server_lock, "_soon_over", soon)
+    assert server_lock.PREVIEWED_WITHIN_S <= 1.0
+    monkeypatch.setattr(server_lock, "PREVIEWED_WITHIN_S", 0.05)
+    async with asyncio.timeout(server_lock.TURN_COMES_WITHIN_S / 2):
+        (row,) = await drain_moves.planned(ground.context, HOST, [await recorded(ground.small)], "admin", "admin")
     assert row.progress is Progress.WAITING
     assert row.why.startswith("busy: ")
 
@@ -382,7 +383,7 @@ async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground)
     await ground.let_go()
     await ground.ask()
     seen = await recorded(ground.small)
-    await drain_moves.leave(ground.rooms, seen, HOST, "admin", "admin", live=False, request_id=f"req-{DRAIN.id}")
+    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False, request_id=f"req-{DRAIN.id}")
     (row,) = (await ground.round()).servers
     assert row.progress is Progress.MOVING
     assert await ground.began() == ["resize/1"]

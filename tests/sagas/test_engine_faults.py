@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-import toy
-from toy import ASKED, TOY, Toy, ToyRun
+from tests.helpers import toy_saga
+from tests.helpers.toy_saga import ASKED, TOY, Toy, ToyRun
 
 from moorage.model.errors import Internal
 from moorage.saga import Run, Saga, Step, step
-from moorage.testing.sagas import Disproved, prove
+from moorage.testing.saga_proof import Disproved, prove
 
 
 async def nothing(run: ToyRun) -> None:
@@ -16,47 +16,47 @@ async def nothing(run: ToyRun) -> None:
 
 
 async def reads_its_own_result(run: ToyRun) -> None:
-    run.rooms.disks.discard((run.asked.server, run[toy.claim_host]))
-    assert run[toy.attach_disk] is None
+    run.context.disks.discard((run.asked.server, run[toy_saga.claim_host]))
+    assert run[toy_saga.attach_disk] is None
 
 
 async def reads_a_lost_result(run: ToyRun) -> None:
-    assert run[toy.bind_ports]
-    run.rooms.guests.pop(run.asked.server, None)
+    assert run[toy_saga.bind_ports]
+    run.context.guests.pop(run.asked.server, None)
 
 
 async def works_once_only(run: ToyRun) -> None:
-    del run.rooms.rows[run.asked.server]
+    del run.context.rows[run.asked.server]
 
 
 async def opens_the_door_again(run: ToyRun) -> None:
-    run.rooms.guests.pop(run.asked.server, None)  # leaves no turn behind
+    run.context.guests.pop(run.asked.server, None)  # leaves no turn behind
 
 
 async def makes_more_each_time(run: ToyRun) -> tuple[str, ...]:
-    made = f"{run.asked.server}-{len(run.rooms.ports)}"
-    run.rooms.ports |= {made: None}
+    made = f"{run.asked.server}-{len(run.context.ports)}"
+    run.context.ports |= {made: None}
     return (made,)
 
 
 async def hears_the_dead(run: ToyRun) -> int:
-    for name in run[toy.make_ports]:
-        run.rooms.ports[name] = run[toy.claim_host]
+    for name in run[toy_saga.make_ports]:
+        run.context.ports[name] = run[toy_saga.claim_host]
     return 1
 
 
 async def obeys_anybody(run: ToyRun) -> None:
-    run.rooms.guests[run.asked.server] = run[toy.claim_host]
+    run.context.guests[run.asked.server] = run[toy_saga.claim_host]
 
 
 async def does_not_look(run: ToyRun) -> str:
-    run.rooms.fence(run)
-    run.rooms.letters.append(run.asked.server)
+    run.context.fence(run)
+    run.context.letters.append(run.asked.server)
     return ""
 
 
 async def writes_outside_the_commit(run: ToyRun) -> str:
-    tables = run.rooms.region.tables
+    tables = run.context.region.tables
     host = next(host for host in ("birch", "cedar", "delta") if host not in run.tried)
     tables["free"][host] -= 1
     tables["claims"][run.asked.server] = host
@@ -77,20 +77,20 @@ async def claims_and_forgets(run: ToyRun) -> str:
 
 
 FAULTS: dict[str, Step[Any, Any, Any]] = {
-    "ports are not deleted": toy.make_ports.but(undo=nothing),
-    "the claim is not released": toy.claim_host.but(undo=nothing),
-    "ports stay bound": toy.bind_ports.but(do=hears_the_dead),
-    "the disk stays attached": toy.attach_disk.but(undo=nothing),
-    "the row stays": toy.record_server.but(undo=nothing),
-    "the guest stays": toy.start_guest.but(undo=nothing),
-    "an undo reads its own result": toy.attach_disk.but(undo=reads_its_own_result),
-    "an undo reads what was lost": toy.start_guest.but(undo=reads_a_lost_result),
-    "an undo works only once": toy.record_server.but(undo=works_once_only),
-    "an undo leaves the door open": toy.start_guest.but(do=obeys_anybody, undo=opens_the_door_again),
-    "a do doubles": toy.make_ports.but(do=makes_more_each_time),
-    "a do does not look": toy.send_letter.but(do=does_not_look),
-    "a region step writes outside its commit": toy.claim_host.but(do=writes_outside_the_commit),
-    "a claim is replaced but not dropped": toy.claim_host.but(do=claims_and_forgets),
+    "ports are not deleted": toy_saga.make_ports.but(undo=nothing),
+    "the claim is not released": toy_saga.claim_host.but(undo=nothing),
+    "ports stay bound": toy_saga.bind_ports.but(do=hears_the_dead),
+    "the disk stays attached": toy_saga.attach_disk.but(undo=nothing),
+    "the row stays": toy_saga.record_server.but(undo=nothing),
+    "the guest stays": toy_saga.start_guest.but(undo=nothing),
+    "an undo reads its own result": toy_saga.attach_disk.but(undo=reads_its_own_result),
+    "an undo reads what was lost": toy_saga.start_guest.but(undo=reads_a_lost_result),
+    "an undo works only once": toy_saga.record_server.but(undo=works_once_only),
+    "an undo leaves the door open": toy_saga.start_guest.but(do=obeys_anybody, undo=opens_the_door_again),
+    "a do doubles": toy_saga.make_ports.but(do=makes_more_each_time),
+    "a do does not look": toy_saga.send_letter.but(do=does_not_look),
+    "a region step writes outside its commit": toy_saga.claim_host.but(do=writes_outside_the_commit),
+    "a claim is replaced but not dropped": toy_saga.claim_host.but(do=claims_and_forgets),
 }
 
 
@@ -102,8 +102,8 @@ async def test_found(fault: str) -> None:
 
 
 async def test_found_when_what_is_host_local_is_not_said_to_be() -> None:
-    moved: Step[Any, Any, Any] = Step(toy.attach_disk.do)
-    moved.undo_with = toy.attach_disk.undo_with
+    moved: Step[Any, Any, Any] = Step(toy_saga.attach_disk.do)
+    moved.undo_with = toy_saga.attach_disk.undo_with
     with pytest.raises(Disproved, match=r"attach_disk|start_guest|bind_ports|record_server"):
         await prove(TOY.but(moved), ASKED, Toy)
 
@@ -111,23 +111,23 @@ async def test_found_when_what_is_host_local_is_not_said_to_be() -> None:
 class TestRefusedAtImport:
     def test_no_undo_and_no_reason(self) -> None:
         @step
-        async def leave_it(run: Run[toy.Asked, Toy]) -> None: ...
+        async def leave_it(run: Run[toy_saga.Asked, Toy]) -> None: ...
 
         with pytest.raises(Internal, match="neither an undo nor a reason"):
-            Saga("x/1", toy.Asked, leave_it)
+            Saga("x/1", toy_saga.Asked, leave_it)
 
     def test_needs_what_is_not_before_it(self) -> None:
         with pytest.raises(Internal, match="needs claim_host"):
-            Saga("x/1", toy.Asked, toy.make_ports, toy.bind_ports)
+            Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.bind_ports)
 
     def test_two_steps_of_one_name(self) -> None:
         with pytest.raises(Internal, match="one name"):
-            Saga("x/1", toy.Asked, toy.make_ports, toy.make_ports)
+            Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.make_ports)
 
     def test_no_version(self) -> None:
         with pytest.raises(Internal, match="version"):
-            Saga("x", toy.Asked, toy.make_ports)
+            Saga("x", toy_saga.Asked, toy_saga.make_ports)
 
     def test_host_local_outside(self) -> None:
         with pytest.raises(Internal, match="host-local"):
-            Saga("x/1", toy.Asked, toy.make_ports, toy.claim_host, toy.attach_disk)
+            Saga("x/1", toy_saga.Asked, toy_saga.make_ports, toy_saga.claim_host, toy_saga.attach_disk)

@@ -1,12 +1,12 @@
 """The harness proves a sound story, and finds each planted fault."""
 
 import pytest
-from parts import every_part
-from toy import ASKED, TOY, Toy
+from tests.helpers.proof_parameters import every_part
+from tests.helpers.toy_saga import ASKED, TOY, Toy
 
-from moorage.testing.plots import Case, Tried
-from moorage.testing.sagas import PARTS, Part, prove
-from moorage.testing.stage import Onlooker
+from moorage.testing.fault_points import Onlooker
+from moorage.testing.proof_cases import Case, Tried
+from moorage.testing.saga_proof import PARTS, Part, prove
 
 
 @every_part

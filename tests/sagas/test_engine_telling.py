@@ -5,31 +5,31 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import toy
 from msgspec import Struct
-from toy import ASKED, TOY, Toy
+from tests.helpers import toy_saga
+from tests.helpers.toy_saga import ASKED, TOY, Toy
 
 from moorage.model.errors import BusOut, Conflict, NoCapacity, Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
 from moorage.saga import (
+    CommitUnknown,
     Fenced,
     Killed,
     Limits,
-    Paper,
+    MemoryJournal,
     Run,
     Saga,
     Stuck,
-    Torn,
     Unwound,
     decode_lines,
     encode_lines,
+    execute,
     first_lines,
     on_some_host,
     step,
-    tell,
 )
-from moorage.saga.log import Waiting
-from moorage.testing.stage import HeldClock
+from moorage.saga.journal import Waiting
+from moorage.testing.fault_points import HeldClock
 
 ID = OperationId("op-1")
 DEADLINE_S = 120.0
@@ -59,36 +59,36 @@ DiaryRun = Run[Ask, Diary]
 
 @step(patience_s=60)
 async def lay_keel(run: DiaryRun) -> int:
-    run.rooms.say(run, "lay")
+    run.context.say(run, "lay")
     return 7
 
 
 @lay_keel.undo
 async def lift_keel(run: DiaryRun) -> None:
-    run.rooms.say(run, "lift")
+    run.context.say(run, "lift")
 
 
 @step
 async def wait_for_tide(run: DiaryRun) -> None:
-    run.rooms.say(run, "wait")
-    run.rooms.reached.set()
-    await run.rooms.waits.wait()
+    run.context.say(run, "wait")
+    run.context.reached.set()
+    await run.context.waits.wait()
 
 
 @wait_for_tide.undo
 async def ebb(run: DiaryRun) -> None:
-    run.rooms.say(run, "ebb")
+    run.context.say(run, "ebb")
 
 
 @step(point_of_no_return=True, no_undo="a launched ship is launched")
 async def launch(run: DiaryRun) -> int:
-    run.rooms.say(run, "launch")
+    run.context.say(run, "launch")
     return run[lay_keel] + 1
 
 
 @launch.passed
 async def is_afloat(run: DiaryRun) -> bool:
-    return "launch" in run.rooms.said
+    return "launch" in run.context.said
 
 
 KEEL = Saga("keel/1", Ask, lay_keel, launch)
@@ -96,10 +96,10 @@ TIDE = Saga("tide/1", Ask, lay_keel, wait_for_tide, launch)
 
 
 async def test_a_boot_shaped_story_needs_two_commits_after_its_beginning() -> None:
-    short = Saga("toy/2", toy.Asked, *TOY.parts[:3])
+    short = Saga("toy/2", toy_saga.Asked, *TOY.parts[:3])
     world = Toy()
-    paper = Paper(first_lines(short), world.transact)
-    assert await tell(short, ID, ASKED, world, paper) == "birch"
+    paper = MemoryJournal(first_lines(short), world.transact)
+    assert await execute(short, ID, ASKED, world, paper) == "birch"
     assert paper.row.appends == 2, "claimed, done"
     kinds = [line.__struct_config__.tag for line in paper.written()]
     assert kinds == ["intent", "result", "result", "intent", "result", "result", "result", "result", "result", "ended"]
@@ -107,37 +107,43 @@ async def test_a_boot_shaped_story_needs_two_commits_after_its_beginning() -> No
 
 
 async def test_unavailable_is_tried_again_and_only_an_unknown_outcome_makes_unsure() -> None:
-    rooms = Diary(Unavailable("out"), UnknownOutcome("late"))
-    assert await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=HeldClock()) == 8
-    assert rooms.said == ["lay", "lay", "lay?", "launch"]
+    context = Diary(Unavailable("out"), UnknownOutcome("late"))
+    assert await execute(KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=HeldClock()) == 8
+    assert context.said == ["lay", "lay", "lay?", "launch"]
 
 
 async def test_an_outage_of_what_serves_every_order_counts_against_no_patience() -> None:
     """The bus is out for longer than the step has patience; what else is out afterwards has all of it."""
-    clock, paper = HeldClock(), Paper(first_lines(KEEL))
-    rooms = Diary(*[BusOut("waiting for the message bus since noon")] * 40, *[Unavailable("the network is out")] * 2)
-    assert await tell(KEEL, ID, Ask(), rooms, paper, clock=clock) == 8
+    clock, paper = HeldClock(), MemoryJournal(first_lines(KEEL))
+    context = Diary(*[BusOut("waiting for the message bus since noon")] * 40, *[Unavailable("the network is out")] * 2)
+    assert await execute(KEEL, ID, Ask(), context, paper, clock=clock) == 8
     assert clock.now > 300.0
     waited = [line.public for line in paper.written() if isinstance(line, Waiting)]
     assert waited == ["waiting for the message bus since noon", "the network is out"]
 
 
 async def test_even_that_outage_has_a_limit() -> None:
-    clock, rooms = HeldClock(), Diary(*[BusOut("out")] * 1000)
+    clock, context = HeldClock(), Diary(*[BusOut("out")] * 1000)
     with pytest.raises(Unwound):
-        await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=clock, limits=Limits(excused_most_s=600.0))
+        await execute(
+            KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=clock, limits=Limits(excused_most_s=600.0)
+        )
     assert 600.0 < clock.now < 700.0
 
 
 async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:
-    rooms, clock, paper = Diary(*[Unavailable("the network is out")] * 1000), HeldClock(), Paper(first_lines(KEEL))
+    context, clock, paper = (
+        Diary(*[Unavailable("the network is out")] * 1000),
+        HeldClock(),
+        MemoryJournal(first_lines(KEEL)),
+    )
     with pytest.raises(Unwound) as unwound:
-        await tell(KEEL, ID, Ask(), rooms, paper, clock=clock)
+        await execute(KEEL, ID, Ask(), context, paper, clock=clock)
     assert unwound.value.at == "lay_keel"
     assert isinstance(unwound.value.cause, Unavailable)
     assert 40 < clock.now <= 60
     assert '"type":"waiting"' in paper.row.text
-    assert rooms.said[-1] == "lift"
+    assert context.said[-1] == "lift"
 
 
 async def test_a_neighbour_that_says_when_to_come_back_is_heeded() -> None:
@@ -146,8 +152,8 @@ async def test_a_neighbour_that_says_when_to_come_back_is_heeded() -> None:
     for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
         busy = Unavailable("the network is busy")
         busy.retry_after_s = said_s
-        rooms, clock = Diary(busy), HeldClock()
-        await tell(KEEL, ID, Ask(), rooms, Paper(first_lines(KEEL)), clock=clock, limits=limits)
+        context, clock = Diary(busy), HeldClock()
+        await execute(KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=clock, limits=limits)
         assert least_s <= clock.now <= most_s
 
 
@@ -158,7 +164,7 @@ async def test_a_do_that_hangs_has_an_unknown_outcome() -> None:
 
     saga = Saga("hang/1", Ask, hang)
     with pytest.raises(Unwound) as unwound:
-        await tell(saga, ID, Ask(), Diary(), Paper(first_lines(saga)), limits=Limits(try_least_s=0.01))
+        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)), limits=Limits(try_least_s=0.01))
     assert isinstance(unwound.value.cause, UnknownOutcome)
 
 
@@ -167,15 +173,15 @@ async def test_a_bug_turns_the_story_and_its_traceback_is_private() -> None:
     async def stumble(run: DiaryRun) -> None:
         raise KeyError("leg")
 
-    saga, rooms = Saga("walk/1", Ask, lay_keel, stumble), Diary()
+    saga, context = Saga("walk/1", Ask, lay_keel, stumble), Diary()
     with pytest.raises(Unwound) as unwound:
-        await tell(saga, ID, Ask(), rooms, Paper(first_lines(saga)))
+        await execute(saga, ID, Ask(), context, MemoryJournal(first_lines(saga)))
     assert "leg" not in unwound.value.cause.public
     assert "KeyError: 'leg'" in unwound.value.cause.private
-    assert rooms.said == ["lay", "lift"]
+    assert context.said == ["lay", "lift"]
 
 
-class Asked(Paper):
+class Asked(MemoryJournal):
     """Says when somebody asked it for the cancel word."""
 
     def __post_init__(self) -> None:
@@ -189,42 +195,42 @@ class Asked(Paper):
 
 class TestCancel:
     async def test_a_hint_interrupts_a_waiting_do(self) -> None:
-        rooms, paper, hint = Diary(), Paper(first_lines(TIDE)), asyncio.Event()
-        telling = asyncio.create_task(tell(TIDE, ID, Ask(), rooms, paper, cancel_hint=hint))
-        await asyncio.wait_for(rooms.reached.wait(), DEADLINE_S)
+        context, paper, hint = Diary(), MemoryJournal(first_lines(TIDE)), asyncio.Event()
+        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
+        await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         paper.row.cancel = "deleted"
         hint.set()
         with pytest.raises(Unwound) as unwound:
             await asyncio.wait_for(telling, DEADLINE_S)
         assert unwound.value.reason == "cancel"
-        assert rooms.said == ["lay", "wait", "ebb", "lift"]
+        assert context.said == ["lay", "wait", "ebb", "lift"]
         assert '"cancelled":"deleted"' in paper.row.text
 
     async def test_a_false_hint_changes_nothing(self) -> None:
-        rooms, paper, hint = Diary(), Asked(first_lines(TIDE)), asyncio.Event()
-        telling = asyncio.create_task(tell(TIDE, ID, Ask(), rooms, paper, cancel_hint=hint))
-        await asyncio.wait_for(rooms.reached.wait(), DEADLINE_S)
+        context, paper, hint = Diary(), Asked(first_lines(TIDE)), asyncio.Event()
+        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=hint))
+        await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         hint.set()
         await asyncio.wait_for(paper.asked.wait(), DEADLINE_S)
-        rooms.waits.set()
+        context.waits.set()
         assert await telling == 8
 
     async def test_shutting_down_leaves_the_story_where_it_is(self) -> None:
-        rooms, paper = Diary(), Paper(first_lines(TIDE))
-        telling = asyncio.create_task(tell(TIDE, ID, Ask(), rooms, paper, cancel_hint=asyncio.Event()))
-        await asyncio.wait_for(rooms.reached.wait(), DEADLINE_S)
+        context, paper = Diary(), MemoryJournal(first_lines(TIDE))
+        telling = asyncio.create_task(execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event()))
+        await asyncio.wait_for(context.reached.wait(), DEADLINE_S)
         before = paper.row.text
         telling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await telling
-        assert (paper.row.text, rooms.said) == (before, ["lay", "wait"])
-        rooms.waits.set()
-        assert await tell(TIDE, ID, Ask(), rooms, paper.adopted()) == 8
-        assert rooms.said == ["lay", "wait", "lay?", "wait?", "launch?"]
+        assert (paper.row.text, context.said) == (before, ["lay", "wait"])
+        context.waits.set()
+        assert await execute(TIDE, ID, Ask(), context, paper.adopted()) == 8
+        assert context.said == ["lay", "wait", "lay?", "wait?", "launch?"]
 
     async def test_a_cancel_that_a_commit_tells_of_ends_the_waiting(self) -> None:
         """Its hint was lost, or came while the line was written."""
-        paper, rooms = Paper(first_lines(TIDE)), Diary(*[Unavailable("out") for _ in range(20)])
+        paper, context = MemoryJournal(first_lines(TIDE)), Diary(*[Unavailable("out") for _ in range(20)])
         clock = HeldClock()
         slept, sleep = 0, clock.sleep
 
@@ -236,18 +242,18 @@ class TestCancel:
             await sleep(seconds)
 
         clock.sleep = until_it_is_shown  # type: ignore[method-assign]
-        telling = tell(TIDE, ID, Ask(), rooms, paper, cancel_hint=asyncio.Event(), clock=clock)
+        telling = execute(TIDE, ID, Ask(), context, paper, cancel_hint=asyncio.Event(), clock=clock)
         with pytest.raises(Unwound) as unwound:
             await asyncio.wait_for(telling, DEADLINE_S)
         assert unwound.value.reason == "cancel"
-        assert len(rooms.problems) > 10, "tried again long after the line that told of the cancel"
+        assert len(context.problems) > 10, "tried again long after the line that told of the cancel"
 
     async def test_nobody_is_interrupted_who_looks_whether_it_is_too_late(self) -> None:
         looks = 0
 
         @step(point_of_no_return=True, no_undo="seen")
         async def show(run: DiaryRun) -> None:
-            run.rooms.say(run, "show")
+            run.context.say(run, "show")
 
         @show.passed
         async def was_shown(run: DiaryRun) -> bool:
@@ -257,8 +263,8 @@ class TestCancel:
                 raise Unavailable("out")
             return True
 
-        saga, rooms, hint = Saga("show/1", Ask, lay_keel, show), Diary(), asyncio.Event()
-        paper = Paper(first_lines(saga)).adopted()
+        saga, context, hint = Saga("show/1", Ask, lay_keel, show), Diary(), asyncio.Event()
+        paper = MemoryJournal(first_lines(saga)).adopted()
         clock = HeldClock()
         sleep = clock.sleep
 
@@ -270,57 +276,57 @@ class TestCancel:
             await sleep(seconds)
 
         clock.sleep = then_hear  # type: ignore[method-assign]
-        await asyncio.wait_for(tell(saga, ID, Ask(), rooms, paper, cancel_hint=hint, clock=clock), DEADLINE_S)
+        await asyncio.wait_for(execute(saga, ID, Ask(), context, paper, cancel_hint=hint, clock=clock), DEADLINE_S)
         assert looks == 3
         assert paper.row.status == "done"
 
     async def test_a_cancel_before_the_first_step_does_nothing_at_all(self) -> None:
-        paper, rooms = Paper(first_lines(KEEL)), Diary()
+        paper, context = MemoryJournal(first_lines(KEEL)), Diary()
         paper.row.cancel = "deleted"
         with pytest.raises(Unwound):
-            await tell(KEEL, ID, Ask(), rooms, Paper(row=paper.row))
-        assert rooms.said == []
+            await execute(KEEL, ID, Ask(), context, MemoryJournal(row=paper.row))
+        assert context.said == []
 
 
 class TestAdoption:
     async def test_a_point_of_no_return_that_was_passed_is_not_gone_back_from(self) -> None:
         """The dead teller launched and had no time to say so; the adopter neither lays again nor heeds a cancel."""
-        rooms = Diary()
-        paper = Paper(first_lines(KEEL), tears_after=0)
+        context = Diary()
+        paper = MemoryJournal(first_lines(KEEL), tears_after=0)
         with pytest.raises(Killed):
-            await tell(KEEL, ID, Ask(), rooms, paper)
-        assert rooms.said == ["lay", "launch"]
+            await execute(KEEL, ID, Ask(), context, paper)
+        assert context.said == ["lay", "launch"]
 
         paper.row.cancel = "deleted"
         forgiving = launch.but(do=_launch_without_looking_back)
-        assert await tell(KEEL.but(forgiving), ID, Ask(), rooms, paper.adopted()) == 8
-        assert rooms.said == ["lay", "launch", "relaunch"]
+        assert await execute(KEEL.but(forgiving), ID, Ask(), context, paper.adopted()) == 8
+        assert context.said == ["lay", "launch", "relaunch"]
 
     async def test_one_that_was_not_passed_can_still_be_cancelled(self) -> None:
-        rooms = Diary(Conflict("no"))
-        paper = Paper(first_lines(KEEL), tears_after=0)
+        context = Diary(Conflict("no"))
+        paper = MemoryJournal(first_lines(KEEL), tears_after=0)
         with pytest.raises(Killed):
-            await tell(KEEL, ID, Ask(), rooms, paper)
+            await execute(KEEL, ID, Ask(), context, paper)
         paper.row.cancel = "deleted"
         with pytest.raises(Unwound):
-            await tell(KEEL, ID, Ask(), rooms, paper.adopted())
-        assert rooms.said == ["lay", "lift"]
+            await execute(KEEL, ID, Ask(), context, paper.adopted())
+        assert context.said == ["lay", "lift"]
 
     async def test_the_old_teller_is_fenced(self) -> None:
-        paper, rooms = Paper(first_lines(KEEL)), Diary()
+        paper, context = MemoryJournal(first_lines(KEEL)), Diary()
         paper.adopted()
         with pytest.raises(Fenced):
-            await tell(KEEL, ID, Ask(), rooms, paper)
+            await execute(KEEL, ID, Ask(), context, paper)
 
     async def test_an_ended_story_answers_again(self) -> None:
-        paper, rooms = Paper(first_lines(KEEL)), Diary()
-        assert await tell(KEEL, ID, Ask(), rooms, paper) == 8
-        assert await tell(KEEL, ID, Ask(), rooms, paper.adopted()) == 8
-        assert rooms.said == ["lay", "launch"]
+        paper, context = MemoryJournal(first_lines(KEEL)), Diary()
+        assert await execute(KEEL, ID, Ask(), context, paper) == 8
+        assert await execute(KEEL, ID, Ask(), context, paper.adopted()) == 8
+        assert context.said == ["lay", "launch"]
 
 
 async def _launch_without_looking_back(run: DiaryRun) -> int:
-    run.rooms.said.append("relaunch")
+    run.context.said.append("relaunch")
     return 8
 
 
@@ -329,23 +335,23 @@ class TestStuck:
         broken = True
 
         async def jammed(run: DiaryRun) -> None:
-            run.rooms.say(run, "jam")
+            run.context.say(run, "jam")
             if broken:
                 raise OSError("jammed")
 
         saga = TIDE.but(lay_keel.but(undo=jammed))
-        rooms, paper, clock = Diary(), Paper(first_lines(saga)), HeldClock()
-        rooms.waits.set()
-        rooms.problems = []
+        context, paper, clock = Diary(), MemoryJournal(first_lines(saga)), HeldClock()
+        context.waits.set()
+        context.problems = []
         saga = saga.but(wait_for_tide.but(do=_refuses))
         with pytest.raises(Stuck) as stuck:
-            await tell(saga, ID, Ask(), rooms, paper, clock=clock, limits=Limits(undo_patience_s=100))
+            await execute(saga, ID, Ask(), context, paper, clock=clock, limits=Limits(undo_patience_s=100))
         assert (stuck.value.at, paper.row.status) == ("lay_keel", "stuck")
         broken = False
-        rooms.said.clear()
+        context.said.clear()
         with pytest.raises(Unwound):
-            await tell(saga, ID, Ask(), rooms, paper.adopted(), clock=clock)
-        assert (rooms.said, paper.row.status) == (["jam"], "unwound"), "what was undone is not undone again"
+            await execute(saga, ID, Ask(), context, paper.adopted(), clock=clock)
+        assert (context.said, paper.row.status) == (["jam"], "unwound"), "what was undone is not undone again"
 
 
 async def _refuses(run: DiaryRun) -> None:
@@ -354,12 +360,12 @@ async def _refuses(run: DiaryRun) -> None:
 
 class TestHosts:
     async def test_the_last_failing_step_is_blamed_not_the_search_after_it(self) -> None:
-        async def start(run: toy.ToyRun) -> None:
-            raise Conflict(f"{run[toy.claim_host]} has no memory")
+        async def start(run: toy_saga.ToyRun) -> None:
+            raise Conflict(f"{run[toy_saga.claim_host]} has no memory")
 
-        world, saga = Toy(), TOY.but(toy.start_guest.but(do=start))
+        world, saga = Toy(), TOY.but(toy_saga.start_guest.but(do=start))
         with pytest.raises(Unwound) as unwound:
-            await tell(saga, ID, ASKED, world, Paper(first_lines(saga), world.transact), max_attempts=9)
+            await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), max_attempts=9)
         assert unwound.value.at == "start_guest"
         assert unwound.value.cause.public == "delta has no memory"
         assert "no host can take this server" in unwound.value.cause.private
@@ -367,30 +373,30 @@ class TestHosts:
     async def test_it_ends_after_max_attempts(self) -> None:
         tried: list[tuple[str, ...]] = []
 
-        async def start(run: toy.ToyRun) -> None:
+        async def start(run: toy_saga.ToyRun) -> None:
             tried.append((*run.tried, f"{run.attempt}"))
             raise Conflict("no")
 
-        world, saga = Toy(), TOY.but(toy.start_guest.but(do=start))
+        world, saga = Toy(), TOY.but(toy_saga.start_guest.but(do=start))
         with pytest.raises(Unwound):
-            await tell(saga, ID, ASKED, world, Paper(first_lines(saga), world.transact), max_attempts=2)
+            await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), max_attempts=2)
         assert tried == [("1",), ("birch", "2")]
 
     async def test_no_capacity_at_the_first_attempt_is_the_cause(self) -> None:
         world = Toy()
-        world.region.tables["free"] = dict.fromkeys(toy.HOSTS, 0)
+        world.region.tables["free"] = dict.fromkeys(toy_saga.HOSTS, 0)
         with pytest.raises(Unwound) as unwound:
-            await tell(TOY, ID, ASKED, world, Paper(first_lines(TOY), world.transact))
+            await execute(TOY, ID, ASKED, world, MemoryJournal(first_lines(TOY), world.transact))
         assert isinstance(unwound.value.cause, NoCapacity)
         assert unwound.value.at == "claim_host"
 
     async def test_an_outage_of_what_all_hosts_share_turns_the_story(self) -> None:
-        async def bind(run: toy.ToyRun) -> int:
+        async def bind(run: toy_saga.ToyRun) -> int:
             raise Unavailable("the network service is out")
 
-        world, saga = Toy(), TOY.but(toy.bind_ports.but(do=bind))
+        world, saga = Toy(), TOY.but(toy_saga.bind_ports.but(do=bind))
         with pytest.raises(Unwound) as unwound:
-            await tell(saga, ID, ASKED, world, Paper(first_lines(saga), world.transact), clock=HeldClock())
+            await execute(saga, ID, ASKED, world, MemoryJournal(first_lines(saga), world.transact), clock=HeldClock())
         assert (unwound.value.at, unwound.value.cause.public) == ("bind_ports", "the network service is out")
 
     async def test_hosts_are_read_off_the_first_result(self) -> None:
@@ -407,7 +413,7 @@ class TestHosts:
                 raise Conflict("no")
 
         saga = Saga("h/1", Ask, on_some_host(choose, fail_once, host=lambda result: str(result["host"])))
-        await tell(saga, ID, Ask(), Diary(), Paper(first_lines(saga)))
+        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
         assert seen == [(), ("h1",)]
 
 
@@ -421,15 +427,15 @@ class TestWriting:
             turned=lambda tx, run, problem, reason: told.append(("turned", problem.public, reason)),
             ended=lambda tx, run, status: told.append(("ended", status)),
         )
-        paper, rooms = Paper(first_lines(saga)), Diary()
-        rooms.problems = [Conflict("no")]
+        paper, context = MemoryJournal(first_lines(saga)), Diary()
+        context.problems = [Conflict("no")]
         with pytest.raises(Unwound):
-            await tell(saga, ID, Ask(), rooms, paper)
-        await tell(saga, ID, Ask(), Diary(), Paper(first_lines(saga)))
+            await execute(saga, ID, Ask(), context, paper)
+        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
         assert told == [("turned", "no", "failed"), ("ended", "unwound"), ("ended", "done")]
 
     async def test_a_write_without_an_answer_tears_the_telling_and_is_never_a_failure_of_the_step(self) -> None:
-        class Cut(Paper):
+        class Cut(MemoryJournal):
             async def append(self, *args: Any, **options: Any) -> Any:
                 appended = await super().append(*args, **options)
                 if appended.refused:
@@ -438,16 +444,16 @@ class TestWriting:
 
         world = Toy()
         paper = Cut(first_lines(TOY), world.transact)
-        with pytest.raises(Torn):
-            await tell(TOY, ID, ASKED, world, paper)
+        with pytest.raises(CommitUnknown):
+            await execute(TOY, ID, ASKED, world, paper)
         assert world.region.tables["claims"], "it was committed all the same"
-        again = Paper(transact=world.transact, row=paper.row)
-        assert await tell(TOY, ID, ASKED, world, again, adopted=True) == "birch"
+        again = MemoryJournal(transact=world.transact, row=paper.row)
+        assert await execute(TOY, ID, ASKED, world, again, adopted=True) == "birch"
 
     async def test_a_refusal_writes_nothing(self) -> None:
         world = Toy()
-        paper = Paper(first_lines(TOY), world.transact)
-        await tell(TOY, ID, ASKED, world, paper)
+        paper = MemoryJournal(first_lines(TOY), world.transact)
+        await execute(TOY, ID, ASKED, world, paper)
         assert "amber" not in paper.row.text
 
     async def test_the_line_is_the_same_for_whoever_does_the_step_again(self) -> None:
@@ -465,10 +471,10 @@ class TestWriting:
 
         for tears_after in range(3):
             world = Toy()
-            paper = Paper(first_lines(TOY), world.transact, tears_after=tears_after)
+            paper = MemoryJournal(first_lines(TOY), world.transact, tears_after=tears_after)
             with pytest.raises(Killed):
-                await tell(watched(TOY), ID, ASKED, world, paper)
-            await tell(watched(TOY), ID, ASKED, world, paper.adopted())
+                await execute(watched(TOY), ID, ASKED, world, paper)
+            await execute(watched(TOY), ID, ASKED, world, paper.adopted())
         assert all(len(each) == 1 for each in lines.values())
         assert len({min(each) for each in lines.values()}) == len(lines)
 
@@ -499,5 +505,5 @@ async def test_versions_share_a_step_that_asks_for_what_only_one_of_them_has() -
         heard.append(run.get(lay_keel))
 
     for saga in (Saga("ship/1", Ask, look), Saga("ship/2", Ask, lay_keel, look)):
-        await tell(saga, ID, Ask(), Diary(), Paper(first_lines(saga)))
+        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)))
     assert heard == [None, 7]

@@ -8,23 +8,23 @@ import msgspec
 import pytest
 
 from moorage.model.errors import Conflict, HostFailed
-from moorage.model.fence import FencedBy
+from moorage.model.fence_proof import FencedBy
 from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus
 from moorage.model.network import BindRefused, Port
 from moorage.model.server import VmState
-from moorage.operations.all import SAGAS
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import fencing, moving
-from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region.placement import claims
-from moorage.testing.sagas import PARTS, PROVED_OPERATION, prove
-from moorage.testing.small_evacuated import CELL, DEAD, evacuable, evacuating
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import MOVE, recorded
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_evacuated import CELL, DEAD, evacuable, evacuating
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_moved import MOVE, recorded
+from moorage.testing.region_prepared import Kept
+from moorage.testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True, "heard": True},
@@ -42,8 +42,8 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def told(small: SmallRegion, asked: Any) -> None:
-    paper = Paper(first_lines(EVACUATE), small.transact)
-    await tell(EVACUATE, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock())
+    paper = MemoryJournal(first_lines(EVACUATE), small.transact)
+    await execute(EVACUATE, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock())
 
 
 @pytest.mark.matrix
@@ -100,7 +100,7 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
     """Who says that a host is down says it of a host that is not heard after it; heard again, it is to be said again."""
     await evacuable(small)
     server, late = await recorded(small), int(fencing.HEARD_LATE_S * 1e6)
-    assert small.rooms.settings.host_silence_s > fencing.HEARD_LATE_S, (
+    assert small.context.settings.host_silence_s > fencing.HEARD_LATE_S, (
         "a host that came back and fell silent has run its guests"
     )
     cell = small.cells[CELL]
@@ -112,24 +112,24 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
         await cell.write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, True, at, by))
 
     await heard_at(2 + late)
-    assert (await fencing.refuse_unfenced(small.rooms, server)).at == 2, "what was under way when it was said"
+    assert (await fencing.refuse_unfenced(small.context, server)).at == 2, "what was under way when it was said"
     await heard_at(3 + late)
     with pytest.raises(Conflict, match="was heard after it was said to be down") as refused:
-        await fencing.refuse_unfenced(small.rooms, server)
+        await fencing.refuse_unfenced(small.context, server)
     assert refused.value.code == fencing.NOT_FENCED
     again = 4 + late
     await said_down(again, "operator-2")
-    proof = await fencing.refuse_unfenced(small.rooms, server)
+    proof = await fencing.refuse_unfenced(small.context, server)
     assert (proof.at, proof.who) == (again, "operator-2")
     await said_down(again + 1, "operator-3")
-    assert (await fencing.refuse_unfenced(small.rooms, server)).who == "operator-2", "said first, and it holds"
+    assert (await fencing.refuse_unfenced(small.context, server)).who == "operator-2", "said first, and it holds"
 
 
 async def test_a_host_that_is_heard_though_it_was_forced_down_is_asked_itself(small: SmallRegion) -> None:
     """Nova's clients force a host down that runs on, and evacuate one server after the other: its own word is the proof of each."""
     asked = await evacuating(small, **WORLDS["volumes"])
     await small.cells[CELL].write(lambda tx: cell_hosts.heard(tx, [DEAD], 10**15))
-    assert (await fencing.refuse_unfenced(small.rooms, await recorded(small))).by is FencedBy.OPERATOR
+    assert (await fencing.refuse_unfenced(small.context, await recorded(small))).by is FencedBy.OPERATOR
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
     await told(small, asked)
     assert (await recorded(small)).host != DEAD
@@ -231,8 +231,8 @@ async def test_guarantees_need_hosts_that_understand_them(
 
     def ages() -> None:
         if old == "pin":
-            settings = dataclasses.replace(small.rooms.settings, level_pin=2)
-            small.rooms = dataclasses.replace(small.rooms, settings=settings)
+            settings = dataclasses.replace(small.context.settings, level_pin=2)
+            small.context = dataclasses.replace(small.context, settings=settings)
             return
         world = small.engine.world()
         levels = world.level.copy()
@@ -289,9 +289,9 @@ async def test_a_machine_is_switched_off_by_the_operation_and_not_by_its_request
     asked, switch = await evacuating(small), Switch(works=works)
     await small.cells[CELL].write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, False, 3, "operator-1"))
     with pytest.raises(Conflict, match="nothing proves"):
-        await fencing.refuse_unfenced(small.rooms, await recorded(small))
-    small.rooms = dataclasses.replace(small.rooms, fence=switch)
-    assert await fencing.refuse_unfenced(small.rooms, await recorded(small)) is None, "no proof yet"
+        await fencing.refuse_unfenced(small.context, await recorded(small))
+    small.context = dataclasses.replace(small.context, fence=switch)
+    assert await fencing.refuse_unfenced(small.context, await recorded(small)) is None, "no proof yet"
     assert switch.told == []
     if works:
         await told(small, asked)

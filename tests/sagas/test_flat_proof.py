@@ -3,18 +3,18 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from parts import matrix_part
+from tests.helpers.proof_parameters import matrix_part
 
-from moorage.main.flat import Book
-from moorage.model.flat import Wanted
+from moorage.main.flat_networks import Book
+from moorage.model.flat_network import Wanted
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.flat import FlatRegion, a_flat_boot, pools
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_region import CELLS, HOSTS, SERVER, a_server
+from moorage.operations.delete.delete import Delete
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.region_fixture import CELLS, HOSTS, SERVER, a_server
+from moorage.testing.region_flat import FlatRegion, a_flat_boot, pools
+from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]
@@ -30,7 +30,9 @@ async def flat() -> AsyncIterator[FlatRegion]:
 
 async def booted(flat: FlatRegion) -> FlatRegion:
     await flat.fresh(a_server(), BOOTED)
-    await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    await execute(
+        BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.context, MemoryJournal(first_lines(BOOT), flat.transact)
+    )
     await flat.hand_to(PROVED_OPERATION)
     return flat
 
@@ -77,7 +79,9 @@ async def test_no_address_anywhere_is_said_and_nothing_is_held(flat: FlatRegion)
     flat.pools = pools(1, 1)
     await flat.fresh(a_server(), BOOTED)
     with pytest.raises(Unwound) as unwound:
-        await tell(BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.rooms, Paper(first_lines(BOOT), flat.transact))
+        await execute(
+            BOOT, BOOTED, a_flat_boot(BOOTED, flat.pools), flat.context, MemoryJournal(first_lines(BOOT), flat.transact)
+        )
     assert unwound.value.at == "bind_ports"
     assert "no address of network flat-net is left in cell" in unwound.value.cause.private
     assert await Book(flat.region).every() == []
@@ -88,12 +92,12 @@ async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(f
     wished = flat.pools[0].address(6)
     await flat.fresh(a_server(), BOOTED)
     boot = a_flat_boot(BOOTED, flat.pools, wished)
-    await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
+    await execute(BOOT, BOOTED, boot, flat.context, MemoryJournal(first_lines(BOOT), flat.transact))
     _, second = await Book(flat.region).of_server(SERVER)
     assert flat.pools[0].address(second.slot) == wished
     await flat.fresh(a_server(), BOOTED)
     await Book(flat.region).take("somebody", HOSTS[0][0], [Wanted(0, "fa:16:3e:00:00:09", flat.pools[0], 6)])
     with pytest.raises(Unwound) as unwound:
-        await tell(BOOT, BOOTED, boot, flat.rooms, Paper(first_lines(BOOT), flat.transact))
+        await execute(BOOT, BOOTED, boot, flat.context, MemoryJournal(first_lines(BOOT), flat.transact))
     assert f"{wished} of network flat-net is in use" in unwound.value.cause.private
     assert {lease.server for lease in await Book(flat.region).every()} == {"somebody"}

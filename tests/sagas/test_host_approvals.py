@@ -9,14 +9,14 @@ import pytest
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Message, encode
-from moorage.conductor.cell import CellConductor
+from moorage.conductor.cell_conductor import CellConductor
 from moorage.model.clock import SystemClock
 from moorage.model.guest import ResourceInventory
 from moorage.model.ids import CellId, OperationId
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region import host_approvals
 from moorage.store.region.host_approvals import HostApproval
-from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.region_fixture import SmallRegion, a_server
 from moorage.testing.waiting import until
 
 NEW, LIFE = "new1.example.org", "life-1"

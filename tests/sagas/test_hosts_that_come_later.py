@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
+from moorage.conductor.reconcile_loop import Rounds
 from moorage.conductor.reconcilers.devices import Devices
 from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
-from moorage.conductor.rounds import Rounds
 from moorage.model.clock import SystemClock
 from moorage.model.ids import NetworkId
 from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts
 from moorage.model.network_providers import OVS
 from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport
-from moorage.testing.small_region import SmallRegion
+from moorage.testing.region_fixture import SmallRegion
 from moorage.testing.waiting import until
 
 LATE = "host-of-later"

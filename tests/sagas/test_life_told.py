@@ -20,18 +20,18 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ConductorId
 from moorage.model.notification import Notification
 from moorage.operations.accept import accepted
-from moorage.operations.all import SAGAS
 from moorage.operations.notifications import unversioned, versioned
 from moorage.operations.notifications.messages import Wording, messages_of
-from moorage.operations.steps import live
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_evacuated import evacuating
-from moorage.testing.small_moved import about_moved, live_migrating, recorded, resizing
-from moorage.testing.small_region import SmallRegion, a_server
-from moorage.testing.small_shelves import offloading, shelved, shelving, unshelving
-from moorage.testing.small_stories import imaged, swapping_volume
-from moorage.testing.stage import HeldClock
+from moorage.operations.registry import SAGAS
+from moorage.operations.steps import live_migration
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_evacuated import evacuating
+from moorage.testing.region_fixture import SmallRegion, a_server
+from moorage.testing.region_moved import about_moved, live_migrating, recorded, resizing
+from moorage.testing.region_shelved import offloading, shelved, shelving, unshelving
+from moorage.testing.region_states import imaged, swapping_volume
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "notifications_told"
 WORDING = Wording("both", image_url="http://image.example")
@@ -78,7 +78,7 @@ PLOTS: dict[str, tuple[str, Callable[[SmallRegion], Awaitable[Any]]]] = {
 
 def failing(small: SmallRegion, name: str, patch: pytest.MonkeyPatch) -> None:
     """No host does what is asked of it, or the source stops as it was told."""
-    code = live.ABORTED if name.endswith(".abort") else ""
+    code = live_migration.ABORTED if name.endswith(".abort") else ""
 
     async def refuse(*_: Any, **__: Any) -> Any:
         raise HostFailed("the host failed", code=code)
@@ -134,15 +134,17 @@ async def test_what_is_told(name: str, small: SmallRegion, monkeypatch: pytest.M
     new = accepted(
         saga, PROVED_OPERATION, asked.server, asked, owner=ConductorId("c"), user="u", seq=2, request_id="req-1"
     )
-    await small.region.write(lambda tx: small.herald.accepted(tx, [new]))
+    await small.region.write(lambda tx: small.notification_writer.accepted(tx, [new]))
     fails = name.partition(".")[2] != ""
     if fails:
         failing(small, name, monkeypatch)
-    paper = Paper(first_lines(saga), small.transact)
+    paper = MemoryJournal(first_lines(saga), small.transact)
     with pytest.raises(Unwound) if fails else nullcontext():
-        await tell(saga, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock(), herald=small.heard)
+        await execute(
+            saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.heard
+        )
     said = [each for each in await small.said() if each.event != "update"]
-    assert small.herald.unworded == 0
+    assert small.notification_writer.unworded == 0
     told = [as_told(each) for each in said]
     file = GOLDEN / f"{name}.json"
     if os.environ.get("MOORAGE_BLESS"):

@@ -12,34 +12,35 @@ import pytest
 
 from moorage.bus.messages import Verb
 from moorage.conductor.worker import hosts_tried
-from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.model.live import LiveNow, LiveState
+from moorage.model.live_migration import LiveNow, LiveState
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.network import BindRefused
 from moorage.model.operation import Operation, OperationStatus
+from moorage.model.principal import Principal
 from moorage.model.server import Server, VmState
-from moorage.operations import confirm_resize, live_migrate, live_migrate_request
-from moorage.operations.all import SAGAS
-from moorage.operations.confirm_resize import ConfirmResize
-from moorage.operations.live_migrate import HOSTS_TRIED_MAX
-from moorage.operations.live_migrate_asked import LiveMigrate
+from moorage.operations.live_migrate import accept_live_migrate, live_migrate
+from moorage.operations.live_migrate.live_migrate import HOSTS_TRIED_MAX
+from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.notifications.unversioned import event_type
-from moorage.operations.revert_resize import RevertResize
-from moorage.operations.steps import live, live_places
-from moorage.operations.steps.doing import now_us
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import confirm_resize
+from moorage.operations.resize.confirm_resize import ConfirmResize
+from moorage.operations.resize.revert_resize import RevertResize
+from moorage.operations.steps import live_migration, live_migration_limit
 from moorage.operations.steps.hosts import HOST_SILENT
-from moorage.saga import Paper, Unwound, first_lines, tell
+from moorage.operations.steps.server_action import now_us
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import MOVE, live_migrating, recorded, resizing
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_moved import MOVE, live_migrating, recorded, resizing
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 SOURCE = "host1"
 AT_SOURCE = {(SOURCE, SERVER): PowerState.RUNNING}
@@ -58,7 +59,14 @@ async def told(small: SmallRegion, asked: Any) -> None:
 
 async def tell_one(small: SmallRegion, name: str, asked: Any) -> None:
     saga = SAGAS[name]
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
+    await execute(
+        saga,
+        PROVED_OPERATION,
+        asked,
+        small.context,
+        MemoryJournal(first_lines(saga), small.transact),
+        clock=HeldClock(),
+    )
 
 
 async def status(small: SmallRegion) -> MigrationStatus:
@@ -137,10 +145,10 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, 
 
     began = now_us()
     later_us = 3601 * 1_000_000 if why == "took too long" else 0
-    monkeypatch.setattr(live, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in heard else 0))
+    monkeypatch.setattr(live_migration, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in heard else 0))
     monkeypatch.setattr(small.hosts, "tell", telling)
     monkeypatch.setattr(small.hosts, "ask", asking)
-    monkeypatch.setattr(live, "is_cancelled", cancelled)
+    monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
         await told(small, asked)
     assert heard.count(Verb.SEND_LIVE) == 1
@@ -163,8 +171,8 @@ async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallR
         raise Stale("somebody else wrote it")
 
     monkeypatch.setattr(small.hosts, "ask", asking)
-    monkeypatch.setattr(live, "show", refuses)
-    monkeypatch.setattr(live, "SHOWN_EVERY_S", 0.0)
+    monkeypatch.setattr(live_migration, "show", refuses)
+    monkeypatch.setattr(live_migration, "SHOWN_EVERY_S", 0.0)
     await told(small, asked)
     assert not sending
     await moved_all_the_same(small)
@@ -180,14 +188,14 @@ async def test_a_record_that_no_operation_tells_has_nobodys_turn(
     asked = await live_migrating(small)
     other = Migration("lost", ServerId("lost"), MigrationType.LIVE_MIGRATION, dead, "u", "p", 1, 1, source_host=SOURCE)
     await small.cells[CELLS[0]].write(lambda tx: migrations.put(tx, other))
-    seen, over = list[MigrationStatus](), live_places._over
+    seen, over = list[MigrationStatus](), live_migration_limit._over
 
-    async def looked(rooms: Any, one: Migration) -> frozenset[str]:
+    async def looked(context: Any, one: Migration) -> frozenset[str]:
         seen.append(await status(small))
-        return await over(rooms, one)
+        return await over(context, one)
 
-    monkeypatch.setattr(live_places, "_over", looked)
-    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.0)
+    monkeypatch.setattr(live_migration_limit, "_over", looked)
+    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.0)
     await told(small, asked)
     assert seen == [MigrationStatus.QUEUED]
     await moved_all_the_same(small)
@@ -220,16 +228,16 @@ async def test_an_earlier_record_of_the_same_server_is_not_what_is_under_way(
 ) -> None:
     """A cell that was put back says `running` of it again; nobody waits for it, and an abort of it ends nothing else."""
     await live_migrating(small)
-    server, asker = await recorded(small), Asker("user-1", project="project-1")
+    server, principal = await recorded(small), Principal("user-1", project="project-1")
     made = [
         Migration(each, SERVER, MigrationType.LIVE_MIGRATION, RUNNING, "u", "p", 1, 1, source_host=SOURCE)
         for each in ("earlier", MOVE)
     ]
     with monkeypatch.context() as patched:
         holds(patched, MOVE)
-        assert [await live_places._over(small.rooms, each) for each in made] == [{"earlier"}, set()]
+        assert [await live_migration_limit._over(small.context, each) for each in made] == [{"earlier"}, set()]
         with pytest.raises(Invalid, match="has ended"):
-            await live_migrate_request.abort(small.rooms, asker, server, made[0], "req-abort")
+            await accept_live_migrate.abort(small.context, principal, server, made[0], "req-abort")
 
 
 @pytest.mark.parametrize("why", ["cancelled", "silent"])
@@ -257,10 +265,10 @@ async def test_one_that_is_queued_ends_when_nobody_wants_it_or_its_host_falls_si
         yield
         aside.append("out")
 
-    small.rooms = dataclasses.replace(small.rooms, aside=stands_aside)
-    monkeypatch.setattr(live_places, "_over", waits)
-    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.0)
-    monkeypatch.setattr(live, "is_cancelled", cancelled)
+    small.context = dataclasses.replace(small.context, aside=stands_aside)
+    monkeypatch.setattr(live_migration_limit, "_over", waits)
+    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.0)
+    monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
         await asyncio.wait_for(told(small, asked), 30)
     assert seen == [QUEUED]
@@ -311,9 +319,9 @@ async def test_the_week_of_a_queued_one_is_for_its_turn_and_not_for_an_outage(
         tries.append("try")
         raise Unavailable("the database of cell1 is out")
 
-    monkeypatch.setattr(live_places, "_asked", out)
-    monkeypatch.setattr(live_places, "OUTAGE_MAX_S", 0.1)
-    monkeypatch.setattr(live_places, "LOOK_NEXT_S", 0.01)
+    monkeypatch.setattr(live_migration_limit, "_asked", out)
+    monkeypatch.setattr(live_migration_limit, "OUTAGE_MAX_S", 0.1)
+    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.01)
     with pytest.raises(Unwound, match="waited too long"):
         await told(small, asked)
     assert 1 < len(tries) < 100
@@ -345,9 +353,9 @@ def test_who_is_before_a_queued_one(
         Migration(str(n), SERVER, MigrationType.LIVE_MIGRATION, each, "u", "p", 1, 1, source_host=SOURCE, number=n)
         for n, each in enumerate(line, 1)
     ]
-    assert [each.number for each in live_places._before(rows, str(mine), (), most)] == before
+    assert [each.number for each in live_migration_limit._before(rows, str(mine), (), most)] == before
     stay = [msgspec.structs.replace(each, stays=each.uuid != str(mine)) for each in rows]
-    assert live_places._before(stay, str(mine), (), most) == []
+    assert live_migration_limit._before(stay, str(mine), (), most) == []
 
 
 # ------------------------------------------------------------------------------------------------- the next host
@@ -587,14 +595,14 @@ async def is_not_confirmed_unheard(small: SmallRegion, monkeypatch: Any, host: s
     async def choose(_: str) -> ConductorId:
         return ConductorId("conductor1")
 
-    rooms = dataclasses.replace(small.rooms, tellers=cast("Any", types.SimpleNamespace(choose=choose)))
+    context = dataclasses.replace(small.context, dispatcher=cast("Any", types.SimpleNamespace(choose=choose)))
     world = small.engine.world()
     alive = world.alive.copy()
     alive[world.slots_by_name[host]] = False
     with monkeypatch.context() as patch:
         patch.setattr(small.engine, "world", lambda: dataclasses.replace(world, alive=alive))
         with pytest.raises(Conflict, match="unavailable at this time"):
-            await confirm_resize.begin(rooms, await recorded(small), "user-1", "p", check=lambda _: None)
+            await confirm_resize.begin(context, await recorded(small), "user-1", "p", check=lambda _: None)
 
 
 async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
@@ -630,8 +638,8 @@ async def test_guarantees_need_hosts_that_understand_them(
     """S1.11, S1.12: refused before anything is touched, by the level of the host and by the pin that is used."""
     asked = await move(small, guarantees=True)
     if old == "pin":
-        settings = dataclasses.replace(small.rooms.settings, level_pin=2)
-        small.rooms = dataclasses.replace(small.rooms, settings=settings)
+        settings = dataclasses.replace(small.context.settings, level_pin=2)
+        small.context = dataclasses.replace(small.context, settings=settings)
     else:
         world = small.engine.world()
         levels = world.level.copy()
@@ -674,5 +682,7 @@ async def test_what_is_said_of_one_that_goes_well_and_of_one_that_does_not(
 
 async def tell_and_hear(small: SmallRegion, asked: Any) -> None:
     saga = SAGAS["live_migrate/1"]
-    paper = Paper(first_lines(saga), small.transact)
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock(), herald=small.heard)
+    paper = MemoryJournal(first_lines(saga), small.transact)
+    await execute(
+        saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.heard
+    )

@@ -11,23 +11,23 @@ import msgspec
 import pytest
 
 from moorage.clients.http import CREDENTIALS
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
-from moorage.model.asker import Asker
-from moorage.model.boot import NicWish
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.model.boot_request import NicWish
 from moorage.model.errors import Unavailable
 from moorage.model.ids import OperationId
+from moorage.model.principal import Principal
 from moorage.model.server import TaskState
-from moorage.operations import attach_interface, detach_interface
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
+from moorage.operations.delete.delete import Delete
 from moorage.operations.gates import Gates
+from moorage.operations.interfaces import attach_interface, detach_interface
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, Stuck, Unwound, first_lines, tell
+from moorage.saga import MemoryJournal, Stuck, Unwound, execute, first_lines
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion, a_server
-from moorage.testing.small_stories import Card, attached, attaching, booted, detaching
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage.testing.region_states import Card, attached, attaching, booted, detaching
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 DELETE = OperationId("delete")
 
@@ -58,9 +58,9 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def told(small: SmallRegion, name: str, asked: Any, calls: int, operation: OperationId = PROVED_OPERATION) -> Any:
-    rooms = dataclasses.replace(small.rooms, network=cast("Any", Losing(small.network, calls)))
-    paper = Paper(first_lines(SAGAS[name]), small.transact)
-    return await tell(SAGAS[name], operation, asked, rooms, paper, clock=HeldClock())
+    context = dataclasses.replace(small.context, network=cast("Any", Losing(small.network, calls)))
+    paper = MemoryJournal(first_lines(SAGAS[name]), small.transact)
+    return await execute(SAGAS[name], operation, asked, context, paper, clock=HeldClock())
 
 
 async def ask_to_delete(small: SmallRegion) -> None:
@@ -70,7 +70,7 @@ async def ask_to_delete(small: SmallRegion) -> None:
 async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
     """The delete that waited has its turn, with credentials that work; what is held after a round."""
     await told(small, "delete/4", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
-    await StrayPorts(small.rooms).run()
+    await StrayPorts(small.context).run()
     return await small.held()
 
 
@@ -116,19 +116,19 @@ async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: 
     await booted(small)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
     shut = Gates(early_ports=False, bind_in_conductor=False, credentials=False)
-    rooms = dataclasses.replace(small.rooms, gates=lambda: shut, network=cast("Any", Losing(small.network, 0)))
-    server = (await records.find(rooms, SERVER)).server
+    context = dataclasses.replace(small.context, gates=lambda: shut, network=cast("Any", Losing(small.network, 0)))
+    server = (await records.find(context, SERVER)).server
     assert server is not None
-    asker = Asker(user="user-1", project=server.project)
+    principal = Principal(user="user-1", project=server.project)
     wish = NicWish("network-1", None, None, None)
 
     def check(now: Any) -> None:
         return None
 
     with pytest.raises(Unavailable, match="conductors") as attach:
-        await attach_interface.begin(rooms, asker, "token", server, wish, check=check, external_allowed=False)
+        await attach_interface.begin(context, principal, "token", server, wish, check=check, external_allowed=False)
     with pytest.raises(Unavailable, match="conductors") as detach:
-        await detach_interface.begin(rooms, asker, server, str(server.nics[0].port), check=check)
+        await detach_interface.begin(context, principal, server, str(server.nics[0].port), check=check)
     assert {attach.value.code, detach.value.code} == {CREDENTIALS}
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None

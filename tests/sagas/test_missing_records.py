@@ -8,28 +8,28 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.api.gather import find_server
+from moorage.api.cross_cell import find_server
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import HostReport, ServersOfHost, encode, read
 from moorage.cli.status import databases
-from moorage.conductor.cell import CellConductor
+from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.clock import SystemClock
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, OperationId, ServerId
-from moorage.operations.all import SAGAS
-from moorage.operations.missing import missing_in
+from moorage.operations.missing_servers import missing_in
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import server_values
-from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
@@ -41,7 +41,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await region.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    await execute(boot, BOOT, a_boot(BOOT), region.context, MemoryJournal(first_lines(boot), region.transact))
     await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT, drop_order=True))
     yield region
     await region.close()
@@ -91,8 +91,8 @@ async def told_wrong(small: SmallRegion, cell: CellId, *guests: ServerId) -> lis
 async def test_a_lost_record_costs_no_guest_port_or_claim(small: SmallRegion) -> None:
     before = await small.held()
     cell = await lose_the_record(small)
-    assert (await StrayPorts(small.rooms).run()).mended == 0
-    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert (await StrayPorts(small.context).run()).mended == 0
+    assert (await StrayClaims(small.context).run()).released == ()
     assert await told_wrong(small, cell, SERVER) == []
     after = await small.held()
     assert (after["ports"], after["claims"], after["guests"]) == (before["ports"], before["claims"], before["guests"])
@@ -111,16 +111,16 @@ async def test_a_lost_record_is_not_counted_out_of_the_quota(small: SmallRegion)
     record = await small.cells[where.cell].read(lambda tx: cell_servers.get(tx, SERVER))
     assert record is not None
     cell = await lose_the_record(small)
-    done = await QuotaUsage(small.rooms).run()
+    done = await QuotaUsage(small.context).run()
     assert (done.mended, done.missing) == ((), (PROJECT,))
     assert (await small.region.read(quotas.every_usage))[PROJECT] == weight
     assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == weight
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, dict.fromkeys(weight, 0)))  # as the cells say
-    done = await QuotaUsage(small.rooms).run()
+    done = await QuotaUsage(small.context).run()
     assert (done.mended, done.missing) == ((), (PROJECT,))
     assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == weight
     await small.cells[cell].write(lambda tx: tx.run(cell_servers.servers.insert(), server_values(record)))
-    done = await QuotaUsage(small.rooms).run()
+    done = await QuotaUsage(small.context).run()
     assert [each.now for each in done.mended] == [weight]
     assert done.missing == ()
 
@@ -137,12 +137,12 @@ async def test_a_delete_that_was_carried_out_is_a_word(small: SmallRegion) -> No
     cell = await lose_the_record(small)
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     assert await told_wrong(small, cell, SERVER) == [SERVER]
-    assert (await StrayClaims(small.rooms).run()).released == (SERVER,)
+    assert (await StrayClaims(small.context).run()).released == (SERVER,)
 
 
 async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> None:
     cell = await lose_the_record(small)
-    assert (await records.find(small.rooms, SERVER)).missing_in == cell
+    assert (await records.find(small.context, SERVER)).missing_in == cell
 
     @dataclasses.dataclass
     class Cells:
@@ -154,13 +154,13 @@ async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> N
         region: object
         cells: object
 
-    desk = Desk(small.region, Cells())
+    context = Desk(small.region, Cells())
     with pytest.raises(Unavailable, match="missing where it should be") as missing:
-        await find_server(desk, SERVER)  # type: ignore[arg-type]
+        await find_server(context, SERVER)  # type: ignore[arg-type]
     assert missing.value.private, "the operator is told where"
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     with pytest.raises(NotFound):
-        await find_server(desk, SERVER)  # type: ignore[arg-type]
+        await find_server(context, SERVER)  # type: ignore[arg-type]
 
 
 async def test_status_counts_what_is_missing(small: SmallRegion) -> None:

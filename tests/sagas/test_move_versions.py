@@ -6,19 +6,20 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from test_delete_versions import WHO, Book
+from tests.sagas.test_delete_versions import WHO, Book
 
-from moorage.operations import evacuate_request, unshelve_request
-from moorage.operations.all import SAGAS
-from moorage.operations.evacuate_request import EvacuateWish
-from moorage.operations.rooms import Settings
-from moorage.operations.unshelve_request import UnshelveWish
+from moorage.operations.context import Settings
+from moorage.operations.evacuate import accept_evacuate
+from moorage.operations.evacuate.accept_evacuate import EvacuateWish
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve import accept_unshelve
+from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_evacuated import evacuable
-from moorage.testing.small_moved import recorded
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_shelves import shelved
+from moorage.testing.region_evacuated import evacuable
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_moved import recorded
+from moorage.testing.region_shelved import shelved
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 
 @pytest.fixture
@@ -36,11 +37,11 @@ async def test_who_may_leave_a_segment_is_told_by_who_knows_of_it(small: SmallRe
     server = await recorded(small)
     for allowed, unknown, wanted in ((True, "", "2"), (True, f"{name}/2", "1"), (False, "", "1")):
         book, settings = Book(unknown), Settings(allow_move_across_segments=allowed)
-        rooms = dataclasses.replace(small.rooms, tellers=cast("Any", book), settings=settings)
+        context = dataclasses.replace(small.context, dispatcher=cast("Any", book), settings=settings)
         if name == "evacuate":
-            await evacuate_request.begin(rooms, WHO, server, EvacuateWish(), check=lambda _: None)
+            await accept_evacuate.begin(context, WHO, server, EvacuateWish(), check=lambda _: None)
         else:
-            await unshelve_request.begin(rooms, WHO, server, UnshelveWish(), check=lambda _: None)
+            await accept_unshelve.begin(context, WHO, server, UnshelveWish(), check=lambda _: None)
         (new,) = book.begun_
         asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
         assert (new.saga, asked.across) == (f"{name}/{wanted}", wanted == "2")

@@ -12,17 +12,17 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.server import VmState
-from moorage.operations import live_migrate_request
-from moorage.operations.all import SAGAS
-from moorage.operations.revert_resize import RevertResize
-from moorage.operations.rooms import Settings
-from moorage.saga import Paper, first_lines, tell
-from moorage.store.cell import copies, migrations
-from moorage.testing.sagas import PROVED_OPERATION, HeldClock
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_evacuated import evacuating_elsewhere
-from moorage.testing.small_moved import MOVE, live_migrating_elsewhere, recorded
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.operations.context import Settings
+from moorage.operations.live_migrate import accept_live_migrate
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize.revert_resize import RevertResize
+from moorage.saga import MemoryJournal, execute, first_lines
+from moorage.store.cell import migrations, record_transfer
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_evacuated import evacuating_elsewhere
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_moved import MOVE, live_migrating_elsewhere, recorded
+from moorage.testing.saga_proof import PROVED_OPERATION, HeldClock
 
 LEFT, THERE = CELLS
 REVERTED = OperationId("reverted")
@@ -36,8 +36,8 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def told(small: SmallRegion, name: str, asked: Any, by: OperationId = PROVED_OPERATION) -> None:
-    paper = Paper(first_lines(SAGAS[name]), small.transact)
-    await tell(SAGAS[name], by, asked, small.rooms, paper, clock=HeldClock())
+    paper = MemoryJournal(first_lines(SAGAS[name]), small.transact)
+    await execute(SAGAS[name], by, asked, small.context, paper, clock=HeldClock())
 
 
 async def held(small: SmallRegion) -> tuple[Any, ...]:
@@ -57,7 +57,7 @@ async def test_an_evacuated_server_leaves_a_sealed_record_that_tells_its_old_hos
     assert (server.cell, server.vm_state, server.task_state) == (THERE, VmState.ACTIVE, None)
     assert small.hosts.guests == {(server.host, SERVER): PowerState.RUNNING}
     assert await held(small) == (THERE, [LEFT, THERE], [LEFT], [])
-    assert await small.cells[LEFT].read(lambda tx: copies.is_sealed(tx, SERVER))
+    assert await small.cells[LEFT].read(lambda tx: record_transfer.is_sealed(tx, SERVER))
     left, there = await move_in(small, LEFT), await move_in(small, THERE)
     assert (left.status, left.dest_cell) == (MigrationStatus.DONE, THERE)
     assert (there.status, there.source_cell, there.dest_cell) == (MigrationStatus.DONE, LEFT, THERE)
@@ -117,14 +117,14 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
 
 async def test_a_host_of_a_cell_that_is_not_linked_is_refused_with_that_reason() -> None:
     world = SimpleNamespace(slots_by_name={"h1": 0, "h2": 1}, cell=[0, 1], cell_names=[LEFT, THERE])
-    rooms: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         cells=SimpleNamespace(ids=CELLS), placement=SimpleNamespace(world=lambda: world), settings=Settings()
     )
     server: Any = SimpleNamespace(cell=LEFT)
-    live_migrate_request.check_host(rooms, server, "h1")
+    accept_live_migrate.check_host(context, server, "h1")
     with pytest.raises(Invalid, match="could not be found"):
-        live_migrate_request.check_host(rooms, server, "h2")
+        accept_live_migrate.check_host(context, server, "h2")
     with pytest.raises(Invalid, match="its cell is not linked with the server's"):
-        live_migrate_request.check_host(rooms, server, "h2", cross_cell=True)
-    rooms.settings = Settings(cell_links=frozenset({frozenset(CELLS)}))
-    live_migrate_request.check_host(rooms, server, "h2", cross_cell=True)
+        accept_live_migrate.check_host(context, server, "h2", cross_cell=True)
+    context.settings = Settings(cell_links=frozenset({frozenset(CELLS)}))
+    accept_live_migrate.check_host(context, server, "h2", cross_cell=True)

@@ -9,18 +9,18 @@ import pytest
 from moorage.model.errors import Conflict, Invalid, NotFound, Unavailable
 from moorage.model.ids import CellId, ConductorId, OperationId
 from moorage.model.operation import Accepted
-from moorage.operations import move_record
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
-from moorage.saga import Paper, Run, Saga, Unwound, first_lines, tell
-from moorage.store.cell import copies
+from moorage.operations.context import SagaContext
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve import move_record
+from moorage.saga import MemoryJournal, Run, Saga, Unwound, execute, first_lines
+from moorage.store.cell import record_transfer
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
 from moorage.store.region.processes import Process
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
-from moorage.testing.small_shelves import moving_record, recorded_elsewhere, shelved
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_shelved import moving_record, recorded_elsewhere, shelved
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 SAGA = SAGAS["move_record/1"]
 
@@ -44,13 +44,15 @@ async def test_a_copy_that_cannot_be_removed_stays_hidden(small: SmallRegion, mo
         def down(*_: object) -> None:
             raise Unavailable("the cell's database does not answer")
 
-        monkeypatch.setattr(copies, "remove_record", down)
+        monkeypatch.setattr(record_transfer, "remove_record", down)
         raise Conflict("planted")
 
     steps = [each.but(do=refused) if each.name == "show_there" else each for each in SAGA.steps]
     broken = Saga("move_record/1", move_record.MoveRecord, *steps, ended=SAGA.ended)
     with pytest.raises(Unwound):
-        await tell(broken, PROVED_OPERATION, moving_record(), small.rooms, Paper(first_lines(broken), small.transact))
+        await execute(
+            broken, PROVED_OPERATION, moving_record(), small.context, MemoryJournal(first_lines(broken), small.transact)
+        )
     left = await held(small)
     assert (left["shown in"], left["hidden in"], left["records"], left["amiss"]) == (
         CELLS[0],
@@ -68,8 +70,10 @@ async def test_a_cell_that_is_out_after_the_flip_keeps_nobody_up(
     def down(*_: object) -> None:
         raise Unavailable("the cell's database does not answer")
 
-    monkeypatch.setattr(copies, "remove_record", down)
-    await tell(SAGA, PROVED_OPERATION, moving_record(), small.rooms, Paper(first_lines(SAGA), small.transact))
+    monkeypatch.setattr(record_transfer, "remove_record", down)
+    await execute(
+        SAGA, PROVED_OPERATION, moving_record(), small.context, MemoryJournal(first_lines(SAGA), small.transact)
+    )
     left = await held(small)
     assert (left["shown in"], left["hidden in"], left["amiss"]) == (CELLS[1], [CELLS[0]], [])
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
@@ -91,38 +95,38 @@ class Tellers:
 
 
 @pytest.fixture
-async def rooms(small: SmallRegion) -> Rooms:
+async def context(small: SmallRegion) -> SagaContext:
     await shelved(small, offload=True)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    return dataclasses.replace(small.rooms, tellers=Tellers())  # type: ignore[arg-type]
+    return dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
 
 
-async def begun(rooms: Rooms, to: CellId = CELLS[1]) -> OperationId:
-    return await move_record.begin(rooms, SERVER, to, "admin", "admins", request_id="req-move")
+async def begun(context: SagaContext, to: CellId = CELLS[1]) -> OperationId:
+    return await move_record.begin(context, SERVER, to, "admin", "admins", request_id="req-move")
 
 
-async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, rooms: Rooms) -> None:
+async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, context: SagaContext) -> None:
     with pytest.raises(Invalid, match="no cell elsewhere"):
-        await begun(rooms, CellId("elsewhere"))
+        await begun(context, CellId("elsewhere"))
     with pytest.raises(Invalid, match="in cell cell1 already"):
-        await begun(rooms, CELLS[0])
-    operation = await begun(rooms)
+        await begun(context, CELLS[0])
+    operation = await begun(context)
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     assert where.operation == operation
     with pytest.raises(Conflict, match="another action is in progress"):
-        await begun(rooms)
+        await begun(context)
 
 
 async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
     await shelved(small, offload=False)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    rooms = dataclasses.replace(small.rooms, tellers=Tellers())  # type: ignore[arg-type]
+    context = dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="not shelved offloaded"):
-        await begun(rooms)
+        await begun(context)
     await small.region.write(lambda tx: tx.run(region_servers.servers.delete()))
     with pytest.raises(NotFound):
-        await begun(rooms)
+        await begun(context)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +140,12 @@ async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
     ],
 )
 async def test_nothing_moves_while_an_earlier_release_answers_lists(
-    small: SmallRegion, rooms: Rooms, role: str, release: str, refused: bool
+    small: SmallRegion, context: SagaContext, role: str, release: str, refused: bool
 ) -> None:
     await small.region.write(lambda tx: processes.tell(tx, Process("p1", role, "box1", release), 600.0))
     if refused:
         with pytest.raises(Unavailable, match="are of this release"):
-            await begun(rooms)
+            await begun(context)
         await small.region.write(lambda tx: processes.leave(tx, "p1"))
-    assert await begun(rooms)
+    assert await begun(context)
     await small.region.write(lambda tx: processes.leave(tx, "p1"))

@@ -15,25 +15,25 @@ from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.network import SubnetFacts
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import TaskState, VmState
-from moorage.operations.all import SAGAS
-from moorage.operations.confirm_resize import ConfirmResize
-from moorage.operations.revert_resize import RevertResize
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize.confirm_resize import ConfirmResize
+from moorage.operations.resize.revert_resize import RevertResize
 from moorage.operations.steps import moving
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.placement.inventory import SegmentReport
-from moorage.saga import Killed, Paper, Unwound, first_lines, tell
+from moorage.saga import Killed, MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
-from moorage.testing import small_network, small_region, small_stories
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_evacuated import evacuating
-from moorage.testing.small_moved import about_moved, recorded, resizing, wired_apart
-from moorage.testing.small_network import SUBNET
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_shelves import shelved, shelving, unshelving
-from moorage.testing.small_stories import imaged
-from moorage.testing.stage import HeldClock
+from moorage.testing import region_fixture, region_network, region_states
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_evacuated import evacuating
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_moved import about_moved, recorded, resizing, wired_apart
+from moorage.testing.region_network import SUBNET
+from moorage.testing.region_shelved import shelved, shelving, unshelving
+from moorage.testing.region_states import imaged
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 SOURCE, DESTINATION = "host1", "host3"
 
@@ -47,7 +47,14 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 async def told(small: SmallRegion, name: str, asked: Any) -> None:
     saga = SAGAS[name]
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact), clock=HeldClock())
+    await execute(
+        saga,
+        PROVED_OPERATION,
+        asked,
+        small.context,
+        MemoryJournal(first_lines(saga), small.transact),
+        clock=HeldClock(),
+    )
 
 
 async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
@@ -125,7 +132,7 @@ async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_
     assert small.hosts.guests == {(SOURCE, SERVER): PowerState.RUNNING}
 
 
-class Wanted(Paper):
+class Wanted(MemoryJournal):
     """A journal whose cancel word comes in the middle."""
 
     def __init__(self, saga: str, transact: Any) -> None:
@@ -165,8 +172,8 @@ async def test_who_cancels_a_move_has_the_old_guest_again_and_who_deletes_waits_
 
     monkeypatch.setattr(small.hosts, "start_guest", started)
     monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
-    story = tell(
-        SAGAS["resize/1"], PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock(), cancel_hint=paper.hint
+    story = execute(
+        SAGAS["resize/1"], PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), cancel_hint=paper.hint
     )
     with pytest.raises(Unwound):
         await story
@@ -220,9 +227,9 @@ async def test_what_the_old_host_kept_stays_while_the_new_one_has_lost_its_guest
         else:
             monkeypatch.setattr(small.hosts, "ask", busy)
             gone = msgspec.structs.replace(await recorded(small), power_state=PowerState.NOSTATE)
-            assert await moving.is_lost(small.rooms, gone)
+            assert await moving.is_lost(small.context, gone)
             with pytest.raises(UnknownOutcome):
-                await moving.is_lost(small.rooms, gone, sure=True)
+                await moving.is_lost(small.context, gone, sure=True)
         await told(small, "confirm_resize/1", asked)
         assert (await recorded(small)).moved is None
         return
@@ -246,7 +253,7 @@ async def busy(*_: Any, **__: Any) -> Any:
 async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
     """Its teller died, and the new host lost its guest since: there is nothing to go back to any more."""
     asked, saga = await about_moved(small, "confirm_resize/1"), SAGAS["confirm_resize/1"]
-    paper, destroy = Paper(first_lines(saga), small.transact), small.hosts.destroy_guest
+    paper, destroy = MemoryJournal(first_lines(saga), small.transact), small.hosts.destroy_guest
 
     async def dies(*rest: Any) -> None:
         await destroy(*rest)
@@ -255,10 +262,10 @@ async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion
     with monkeypatch.context() as patch:
         patch.setattr(small.hosts, "destroy_guest", dies)
         with pytest.raises(Killed):
-            await tell(saga, PROVED_OPERATION, asked, small.rooms, paper, clock=HeldClock())
+            await execute(saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock())
     assert small.hosts.guests == {(DESTINATION, SERVER): PowerState.RUNNING}
     small.hosts.guests.clear()
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, paper.adopted(), clock=HeldClock())
+    await execute(saga, PROVED_OPERATION, asked, small.context, paper.adopted(), clock=HeldClock())
     assert (await recorded(small)).moved is None
 
 
@@ -273,13 +280,13 @@ async def test_addresses_on_no_segment_stay_where_others_of_the_network_are_on_o
 ) -> None:
     """A network that is half-way to being routed: its ports are offered any segment, for the wires, and leave none."""
     flat = SubnetFacts(SUBNET, "10.0.0.0/24")
-    before = msgspec.structs.replace(small_network.ROUTED_FACTS, subnets=(flat,), segments=())
-    half = msgspec.structs.replace(small_network.ROUTED_FACTS, subnets=(flat, *small_network.ROUTED_FACTS.subnets))
-    for module in (small_network, small_stories):
+    before = msgspec.structs.replace(region_network.ROUTED_FACTS, subnets=(flat,), segments=())
+    half = msgspec.structs.replace(region_network.ROUTED_FACTS, subnets=(flat, *region_network.ROUTED_FACTS.subnets))
+    for module in (region_network, region_states):
         monkeypatch.setattr(module, "ROUTED_FACTS", before)
     asked = msgspec.structs.replace(await resizing(small, routed=True), across=across)
     had = addresses(small)
-    monkeypatch.setattr(small_network, "ROUTED_FACTS", half)
+    monkeypatch.setattr(region_network, "ROUTED_FACTS", half)
     await told(small, "resize/1", asked)
     server = await recorded(small)
     assert server.moved is not None
@@ -293,8 +300,8 @@ async def test_a_server_resized_where_it_is_has_an_address_of_the_segment_its_ho
 ) -> None:
     """The old one is held beside it, as for a move, and the port is never without any."""
     asked = await resizing(small, same_host=True, routed=True, across=True)
-    own, other = small_network.SEGMENTS
-    hosts = tuple(host for host, _ in small_region.ALL_HOSTS)
+    own, other = region_network.SEGMENTS
+    hosts = tuple(host for host, _ in region_fixture.ALL_HOSTS)
     for segment, wired in ((own, ()), (other, hosts)):
         report = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=wired)
         await small.engine.report_segments([report])
@@ -339,7 +346,7 @@ async def test_who_finds_room_on_its_own_segment_after_all_has_its_own_address(
     assert (server.vm_state, server.host not in {*failed, None}) == (VmState.ACTIVE, True)
     assert addresses(small) == had
     held = await small.held()
-    own, _ = small_network.SEGMENTS
+    own, _ = region_network.SEGMENTS
     assert (held["claimed"], held["shown"]) == ([(own, IPV4_ADDRESS, 1)], held["addresses"])
 
 
@@ -505,6 +512,6 @@ async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_
 
 async def test_a_server_whose_host_nobody_hears_is_not_moved(small: SmallRegion) -> None:
     with pytest.raises(Conflict, match="Service is unavailable at this time"):
-        moving.refuse_silent(small.rooms, "no-such-host")
-    moving.refuse_silent(small.rooms, SOURCE)
-    assert small.rooms.placement.forced_down(CellId("cell1")) == set()
+        moving.refuse_silent(small.context, "no-such-host")
+    moving.refuse_silent(small.context, SOURCE)
+    assert small.context.placement.forced_down(CellId("cell1")) == set()

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from moorage.model.server import VmState
-from moorage.operations.all import SAGAS
-from moorage.testing.sagas import PARTS, prove
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
-from moorage.testing.small_region import SmallRegion
+from moorage.operations.registry import SAGAS
+from moorage.testing.region_fixture import SmallRegion
+from moorage.testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
+from moorage.testing.region_prepared import Kept
+from moorage.testing.saga_proof import PARTS, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True},

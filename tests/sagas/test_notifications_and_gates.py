@@ -8,11 +8,11 @@ import pytest
 
 from moorage.model.errors import Conflict
 from moorage.model.ids import OperationId
-from moorage.operations.all import SAGAS
 from moorage.operations.notifications.messages import Wording, messages_of
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.old_hosts import OldRegion
-from moorage.testing.small_region import a_boot, a_server
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.legacy_hosts import OldRegion
+from moorage.testing.region_fixture import a_boot, a_server
 
 BOOT = SAGAS["boot/1"]
 BOOTED = OperationId("booted")
@@ -50,8 +50,8 @@ async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any],
         old.hosts.refuse_builds = {"host1": 1, "host2": 0, "host3": 1}
     decided = old.gates()
     boot = msgspec.structs.replace(a_boot(BOOTED), gates=decided, min_level=decided.min_level)
-    log = Paper(first_lines(BOOT), old.transact)
-    await tell(BOOT, BOOTED, boot, old.rooms, log, herald=old.heard)
+    log = MemoryJournal(first_lines(BOOT), old.transact)
+    await execute(BOOT, BOOTED, boot, old.context, log, notification_writer=old.heard)
     said = [each for each in await old.said() if each.event.startswith("create")]
     messages = [message.body for each in said for message in messages_of(each, Wording("both"))]
     return [plain(each) for each in messages], [each["publisher_id"] for each in messages]
@@ -91,7 +91,14 @@ async def test_who_made_the_ports_says_that_they_could_not_be_made(gates: str, o
     decided = old.gates()
     boot = msgspec.structs.replace(a_boot(BOOTED), gates=decided, min_level=decided.min_level)
     with pytest.raises(Unwound):
-        await tell(BOOT, BOOTED, boot, old.rooms, Paper(first_lines(BOOT), old.transact), herald=old.heard)
+        await execute(
+            BOOT,
+            BOOTED,
+            boot,
+            old.context,
+            MemoryJournal(first_lines(BOOT), old.transact),
+            notification_writer=old.heard,
+        )
     said = [each for each in await old.said() if each.event.startswith("create")]
     services = {each.service for each in said if each.event == "create.error"}
     events = [each.event for each in said]

@@ -5,22 +5,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import matrix_part, quick_part
+from tests.helpers.proof_parameters import matrix_part, quick_part
 
 from moorage.model.errors import HostFailed
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
-from moorage.operations.all import SAGAS
-from moorage.operations.boot import Boot
-from moorage.operations.delete import Delete
-from moorage.operations.unshelve_asked import Unshelve
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.old_hosts import OldRegion
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_moved import recorded, wired_apart
-from moorage.testing.small_network import SEGMENTS
-from moorage.testing.small_region import SERVER, USERS_PORT, a_boot, a_server
-from moorage.testing.small_shelves import shelved, unshelving
+from moorage.operations.boot.boot import Boot
+from moorage.operations.delete.delete import Delete
+from moorage.operations.registry import SAGAS
+from moorage.operations.unshelve_input import Unshelve
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.legacy_hosts import OldRegion
+from moorage.testing.region_fixture import SERVER, USERS_PORT, a_boot, a_server
+from moorage.testing.region_moved import recorded, wired_apart
+from moorage.testing.region_network import SEGMENTS
+from moorage.testing.region_shelved import shelved, unshelving
+from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
 
 BOOTED = OperationId("booted")
 BOOT, DELETE = SAGAS["boot/1"], SAGAS["delete/4"]
@@ -59,7 +59,7 @@ def boot_in(old: OldRegion, operation: OperationId) -> Boot:
 
 async def booted(old: OldRegion) -> OldRegion:
     await old.fresh(a_server(), BOOTED)
-    await tell(BOOT, BOOTED, boot_in(old, BOOTED), old.rooms, Paper(first_lines(BOOT), old.transact))
+    await execute(BOOT, BOOTED, boot_in(old, BOOTED), old.context, MemoryJournal(first_lines(BOOT), old.transact))
     await old.hand_to(PROVED_OPERATION)
     return old
 
@@ -96,7 +96,9 @@ async def test_an_agent_of_level_2_binds_what_an_unshelve_brings(old: OldRegion)
     """With the provider that was claimed on its host (S1.5), and the record says what it bound."""
     await offloaded(old)
     saga = SAGAS["unshelve/1"]
-    await tell(saga, PROVED_OPERATION, to_the_other(old), old.rooms, Paper(first_lines(saga), old.transact))
+    await execute(
+        saga, PROVED_OPERATION, to_the_other(old), old.context, MemoryJournal(first_lines(saga), old.transact)
+    )
     ((host, order),) = old.hosts.ordered
     assert (host, order.how) == ("host3", "bind")
     assert {each.id for each in order.ports} == {each.id for each in old.network.ports.values() if each.host == host}
@@ -122,7 +124,7 @@ async def test_an_agent_of_level_2_is_given_nobody_who_leaves_a_segment_and_bind
         raise HostFailed("the host failed", code="guest_failed")
 
     monkeypatch.setattr(old.hosts, "start_guest", fails)
-    await tell(saga, PROVED_OPERATION, asked, old.rooms, Paper(first_lines(saga), old.transact))
+    await execute(saga, PROVED_OPERATION, asked, old.context, MemoryJournal(first_lines(saga), old.transact))
     ((host, order),) = old.hosts.ordered
     assert (host, order.how) == ("host3", "bind")
     assert {port.id: port.fixed_ips for port in old.network.ports.values()} == had
@@ -143,9 +145,9 @@ async def test_a_failed_builds_ports_are_taken_by_the_next_host(name: str, old: 
     await old.fresh(a_server(), BOOTED)
     old.hosts.refuse_builds = dict.fromkeys(old.levels, 1)
     boot = boot_in(old, BOOTED)
-    log = Paper(first_lines(BOOT), old.transact)
+    log = MemoryJournal(first_lines(BOOT), old.transact)
     try:
-        await tell(BOOT, BOOTED, boot, old.rooms, log)
+        await execute(BOOT, BOOTED, boot, old.context, log)
     except Unwound:  # every host failed once, and there are as many attempts as hosts
         assert all(level < 3 for level in old.levels.values())
     mac = mint_mac(SERVER, 0)
@@ -163,7 +165,7 @@ async def test_the_record_says_which_ports_are_ours(name: str, old: OldRegion) -
     bound = {port.id: port.ours for port in old.network.ports.values() if port.host and port.device_id == SERVER}
     assert bound == {mint_mac(SERVER, 0): True, USERS_PORT: False}
     asked = Delete(a_server(operation=PROVED_OPERATION), seq=2, request_id="req-delete", gates=old.gates())
-    await tell(DELETE, PROVED_OPERATION, asked, old.rooms, Paper(first_lines(DELETE), old.transact))
+    await execute(DELETE, PROVED_OPERATION, asked, old.context, MemoryJournal(first_lines(DELETE), old.transact))
     assert mint_mac(SERVER, 0) not in old.network.ports
     assert USERS_PORT in old.network.ports
     assert not [port for port in old.network.ports.values() if port.device_id or port.host]

@@ -6,27 +6,26 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pytest
-from parts import every_saga, matrix_part, quick_part
+from tests.helpers.proof_parameters import every_saga, matrix_part, quick_part
 
 from moorage.model.ids import ImageId
 from moorage.model.rescue import RescueSpec
 from moorage.model.resources import needs_of
 from moorage.model.server import Server, VmState
-from moorage.operations.all import SAGAS
-from moorage.operations.crash_dump import CrashDump
-from moorage.operations.delete import Delete
-from moorage.operations.power import EFFECTS, Power
-from moorage.operations.rebuild import Rebuild
-from moorage.operations.rescue import Rescue, Unrescue
-from moorage.operations.shelve import Shelve, ShelveOffload
-from moorage.operations.soft_delete import Restore, SoftDelete
-from moorage.operations.unshelve_asked import Unshelve
-from moorage.saga import Paper, first_lines, tell
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_crossed import about_crossed, crossed
-from moorage.testing.small_evacuated import evacuable, evacuable_elsewhere, evacuating, evacuating_elsewhere
-from moorage.testing.small_kept import Kept
-from moorage.testing.small_moved import (
+from moorage.operations.delete.delete import Delete
+from moorage.operations.delete.soft_delete import Restore, SoftDelete
+from moorage.operations.guest.crash_dump import CrashDump
+from moorage.operations.guest.power import EFFECTS, Power
+from moorage.operations.guest.rebuild import Rebuild
+from moorage.operations.guest.rescue import Rescue, Unrescue
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve.shelve import Shelve, ShelveOffload
+from moorage.operations.unshelve_input import Unshelve
+from moorage.saga import MemoryJournal, execute, first_lines
+from moorage.testing.region_crossed import about_crossed, crossed
+from moorage.testing.region_evacuated import evacuable, evacuable_elsewhere, evacuating, evacuating_elsewhere
+from moorage.testing.region_fixture import SmallRegion, a_boot, a_server
+from moorage.testing.region_moved import (
     about_moved,
     crossable,
     crossing_cells,
@@ -38,8 +37,8 @@ from moorage.testing.small_moved import (
     moved,
     resizing,
 )
-from moorage.testing.small_region import SmallRegion, a_boot, a_server
-from moorage.testing.small_shelves import (
+from moorage.testing.region_prepared import Kept
+from moorage.testing.region_shelved import (
     leaving_its_cell,
     moving_record,
     offloading,
@@ -53,7 +52,7 @@ from moorage.testing.small_shelves import (
     volumes_world,
     with_volumes,
 )
-from moorage.testing.small_stories import (
+from moorage.testing.region_states import (
     Card,
     attached,
     attaching,
@@ -79,6 +78,7 @@ from moorage.testing.small_stories import (
     with_volume,
     with_volumes_ready,
 )
+from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
 
 
 def rebuilding(server: Server) -> Rebuild:
@@ -309,7 +309,7 @@ async def test_every_power_verb_is_told(verb: Any, small: SmallRegion) -> None:
     await booted(small)
     power = SAGAS["power/1"]
     asked = Power(a_server(), seq=2, verb=verb, request_id="req-1")
-    await tell(power, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(power), small.transact))
+    await execute(power, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(power), small.transact))
 
 
 async def test_every_saga_is_proved(small: SmallRegion) -> None:

@@ -9,8 +9,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.conductor import events as events_of_ports
-from moorage.conductor.events import LOOK_EVERY_S, Events
+from moorage.conductor import external_events as events_of_ports
+from moorage.conductor.external_events import LOOK_EVERY_S, Events
 from moorage.conductor.reconcilers import port_drift
 from moorage.conductor.reconcilers.port_drift import PortDrift, PortDriftDone
 from moorage.model.clock import SystemClock
@@ -20,22 +20,22 @@ from moorage.model.network import FixedIp, Port, SubnetFacts
 from moorage.model.operation import Accepted
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
-from moorage.operations import port_truth
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.interfaces import port_sync
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.servers import servers
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claims
 from moorage.store.servers import replace_server
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_guarantees import BANDWIDTH, PACKETS
-from moorage.testing.small_network import NETWORK, SEGMENTS
-from moorage.testing.small_region import SERVER, SmallRegion, a_server
-from moorage.testing.small_stories import INDEX, attached
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage.testing.region_guarantees import BANDWIDTH, PACKETS
+from moorage.testing.region_network import NETWORK, SEGMENTS
+from moorage.testing.region_states import INDEX, attached
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 HOST1S_SEGMENT = next(iter(SEGMENTS))
 
@@ -54,7 +54,7 @@ class ToldAtOnce:
         saga = SAGAS[new.saga]
         self.told.append(new.saga)
         asked = msgspec.json.decode(new.asked, type=saga.asked)
-        await tell(saga, new.id, asked, self.small.rooms, Paper(first_lines(saga), self.small.transact))
+        await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
         raise AssertionError("nothing here is stopped")
@@ -66,13 +66,13 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await attached(region, "routed")
     await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    region.rooms = dataclasses.replace(region.rooms, tellers=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()
 
 
 async def record(small: SmallRegion) -> Server:
-    found = (await records.find(small.rooms, SERVER)).server
+    found = (await records.find(small.context, SERVER)).server
     assert found is not None
     return found
 
@@ -96,21 +96,21 @@ def give_another_address(small: SmallRegion) -> None:
 
 async def test_port_drift_already_fine(small: SmallRegion) -> None:
     before = await small.held(), await record(small)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
     assert (await small.held(), await record(small)) == before
     assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
 async def test_an_address_more_is_shown_and_claimed_and_one_less_is_given_back(small: SmallRegion) -> None:
     give_another_address(small)
-    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert await held(small) == {HOST1S_SEGMENT: 2}
     assert [each.address for each in (await record(small)).nics[-1].addresses][-1] == "10.1.0.99"
     key = routed_port(small)
     small.network.ports[key] = msgspec.structs.replace(small.network.ports[key], fixed_ips=())
-    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert await held(small) == {}
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
     assert await small.region.read(claims.drift) == []
 
 
@@ -119,7 +119,7 @@ async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again
     wrongs: tuple[dict[ProviderId, int], ...] = ({ProviderId(segment): 3}, {})
     for wrong in wrongs:
         await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth=wrong))
-        assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+        assert (await PortDrift(small.context).run()).mended == (SERVER,)
         assert await held(small) == {segment: 1}
     assert await small.region.read(claims.drift) == []
 
@@ -129,15 +129,15 @@ async def test_an_address_of_a_segment_that_nobody_knew_of_is_claimed(small: Sma
     server = await record(small)
     blind = (*server.nics[:-1], msgspec.structs.replace(server.nics[-1], segment=None))
     changed = msgspec.structs.replace(server, nics=blind)
-    cell = (await records.find(small.rooms, SERVER)).cell
+    cell = (await records.find(small.context, SERVER)).cell
     assert cell is not None
-    await small.rooms.cells[cell].write(lambda tx: replace_server(tx, servers, changed, was=server.generation))
+    await small.context.cells[cell].write(lambda tx: replace_server(tx, servers, changed, was=server.generation))
     await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth={}))
     assert await held(small) == {}
-    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert await held(small) == {HOST1S_SEGMENT: 1}
     assert (await record(small)).nics[-1].segment == HOST1S_SEGMENT
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
 async def test_a_subnet_that_is_not_listed_says_nothing_of_its_segment(
@@ -147,19 +147,19 @@ async def test_a_subnet_that_is_not_listed_says_nothing_of_its_segment(
         return ()
 
     monkeypatch.setattr(small.network, "subnets", none)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
     assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
 async def test_a_port_that_is_gone_takes_its_card_and_its_claim_along(small: SmallRegion) -> None:
     before = await small.held()
     del small.network.ports[routed_port(small)]
-    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert len((await record(small)).nics) == 2
     assert await held(small) == {}
     after = await small.held()
     assert (after["cards"], after["vifs"]) == (before["cards"] - 1, [])
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
 async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
@@ -169,7 +169,7 @@ async def test_ports_that_vanish_from_many_servers_at_once_are_not_believed(
     monkeypatch.setattr(port_drift, "LOST_AT_ONCE_MAX", 0)
     before = await small.held(), await record(small)
     small.network.ports.clear()
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
     assert (await small.held())["cards"] == before[0]["cards"]
     assert await record(small) == before[1]
     assert "may the service user still see all ports" in caplog.text
@@ -181,14 +181,14 @@ async def test_ports_that_are_not_shown_are_not_gone_by_that(
     """Our account lost its role: one server or thousands, by a round or by an event that names no port, nothing is unplugged."""
     before = await small.held(), await record(small)
     small.network.blind = True
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
     changed_event = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [changed_event]))
-    assert await Events(small.rooms, cast("Any", None), SystemClock()).look() == 1
+    assert await Events(small.context, cast("Any", None), SystemClock()).look() == 1
     assert (await small.held(), await record(small)) == before
     assert "does not say that it is gone" in caplog.text
     small.network.blind = False
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
 
 
 async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplugged(small: SmallRegion) -> None:
@@ -196,7 +196,7 @@ async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplu
     small.network.blind = True
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [told]))
-    assert await Events(small.rooms, cast("Any", None), SystemClock()).look() == 1
+    assert await Events(small.context, cast("Any", None), SystemClock()).look() == 1
     nics = (await record(small)).nics
     assert len(nics) == 2
     assert port not in {str(nic.port) for nic in nics}
@@ -205,12 +205,12 @@ async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplu
 async def test_a_server_that_is_held_waits(small: SmallRegion) -> None:
     give_another_address(small)
     await small.hand_to(PROVED_OPERATION)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
     assert await held(small) == {HOST1S_SEGMENT: 1}
 
 
 async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small: SmallRegion) -> None:
-    events = Events(small.rooms, cast("Any", None), SystemClock())
+    events = Events(small.context, cast("Any", None), SystemClock())
     port = routed_port(small)
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
     plugged = ExternalEvent(SERVER, "network-vif-plugged", port, seen_at=1)
@@ -241,7 +241,7 @@ async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(t
     small = await SmallRegion.open(tmp_path)
     await attached(small, "made", guarantees=True)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    small.rooms = dataclasses.replace(small.rooms, tellers=cast("Any", ToldAtOnce(small)))
+    small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
     guaranteed = (await record(small)).nics[-1].guarantees
     assert guaranteed
     provider, resource, amount = guaranteed[0]
@@ -250,7 +250,7 @@ async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(t
     truth = {ProviderId(provider): before + 7}
     await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=truth))
     del small.network.ports[routed_port(small)]
-    assert (await PortDrift(small.rooms).run()).mended == (SERVER,)
+    assert (await PortDrift(small.context).run()).mended == (SERVER,)
     after = await small.region.read(lambda tx: claims.held(tx, SERVER))
     assert after.get(key, 0) == before - amount
     await small.close()
@@ -265,7 +265,7 @@ async def guaranteed(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await attached(region, "made", guarantees=True)
     await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    region.rooms = dataclasses.replace(region.rooms, tellers=cast("Any", ToldAtOnce(region)))
+    region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()
 
@@ -281,7 +281,7 @@ def changed(small: SmallRegion, **changes: Any) -> None:
 
 async def test_port_drift_of_guarantees_already_fine(guaranteed: SmallRegion) -> None:
     before = await guaranteed.held(), await record(guaranteed)
-    assert await PortDrift(guaranteed.rooms).run() == PortDriftDone(looked_at=1)
+    assert await PortDrift(guaranteed.context).run() == PortDriftDone(looked_at=1)
     assert (await guaranteed.held(), await record(guaranteed)) == before
 
 
@@ -296,9 +296,9 @@ async def test_a_claim_of_guarantees_is_made_to_say_what_the_ports_ask(
     wrong = {provider: amount for provider, amount in wrong.items() if amount}
     await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=wrong))
     assert await all_held(small) != before
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1, (SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     assert await all_held(small) == before
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1)
+    assert await PortDrift(small.context).run() == PortDriftDone(1)
     assert await small.region.read(claims.drift) == []
 
 
@@ -309,19 +309,19 @@ async def test_a_policy_that_was_changed_is_recorded_and_claimed(guaranteed: Sma
     (bandwidth, packets) = port.resource_request["request_groups"]
     less = {**port.resource_request, "request_groups": [bandwidth | {"resources": {BANDWIDTH: 50}}, packets]}
     changed(small, resource_request=less)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1, (SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     after = await all_held(small)
     bridge = next(key for key in before if key[1] == BANDWIDTH)
     assert after == before | {bridge: before[bridge] - 200 + 50}
     assert (bridge[0], BANDWIDTH, 50) in (await record(small)).nics[-1].guarantees
     more = {**less, "request_groups": [bandwidth | {"resources": {BANDWIDTH: 5_000}}, packets]}
     changed(small, resource_request=more)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1, (SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     assert (await all_held(small))[bridge] == before[bridge] - 200 + 5_000, (
         "it is in use, though there is no more than 1,000"
     )
     changed(small, resource_request=None, profile={})
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1, (SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     assert (await all_held(small))[bridge] == before[bridge] - 200
     assert (await record(small)).nics[-1].guarantees == ()
     assert await small.region.read(claims.drift) == []
@@ -336,30 +336,30 @@ async def test_what_cannot_be_mended_is_said_and_left(
     port = small.network.ports[routed_port(small)]
     other = {key: provider.replace("host1", "host2") for key, provider in port.profile["allocation"].items()}
     changed(small, profile={"allocation": other} if elsewhere else {})
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1, (), (SERVER,))
+    assert await PortDrift(small.context).run() == PortDriftDone(1, (), (SERVER,))
     assert await all_held(small) == before
     assert ("is not below host host1" if elsewhere else "names no provider") in caplog.text
     assert (await record(small)).nics == recorded.nics
     changed(small, profile=port.profile)
-    assert await PortDrift(small.rooms).run() == PortDriftDone(1)
+    assert await PortDrift(small.context).run() == PortDriftDone(1)
     assert await all_held(small) == before
 
 
 async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events = Events(small.rooms, cast("Any", None), SystemClock())
+    events = Events(small.context, cast("Any", None), SystemClock())
     bad = ServerId("0d0c0b0a-0000-4000-8000-00000000bad0")
     told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
 
-    async def look(rooms: Rooms, server: ServerId, *, deleted: Collection[str]) -> port_truth.Found:
+    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.Found:
         looked.append(server)
         if server == bad:
             raise KeyError("of a newer release")
-        return port_truth.Found.TRUE
+        return port_sync.Found.TRUE
 
-    monkeypatch.setattr(port_truth, "look", look)
+    monkeypatch.setattr(port_sync, "look", look)
     monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
     assert await events.look() == 1
     assert sorted(looked) == sorted([bad, SERVER])
@@ -375,7 +375,7 @@ async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(smal
 
     small.network.group_names = names  # type: ignore[method-assign]
     before = await record(small)
-    assert await port_truth.look(small.rooms, SERVER) is port_truth.Found.TRUE
+    assert await port_sync.look(small.context, SERVER) is port_sync.Found.TRUE
     assert (await record(small)).security_groups == before.security_groups
 
 
@@ -385,7 +385,7 @@ async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
     """More of them than one look reads at once; they are left alone for a while, and not for ever."""
     monkeypatch.setattr(events_of_ports, "AT_A_LOOK_MAX", 5)
     clock = StoppedClock()
-    events = Events(small.rooms, cast("Any", None), clock)
+    events = Events(small.context, cast("Any", None), clock)
     bad = [ServerId(f"0d0c0b0a-0000-4000-8000-0000bad0{number:04x}") for number in range(12)]
     told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (*bad, SERVER)]
     rows = [msgspec.structs.asdict(each) for each in told]
@@ -394,13 +394,13 @@ async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))
     looked: list[ServerId] = []
 
-    async def look(rooms: Rooms, server: ServerId, *, deleted: Collection[str]) -> port_truth.Found:
+    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.Found:
         looked.append(server)
         if server in bad:
             raise Unavailable("its cell is out")
-        return port_truth.Found.TRUE
+        return port_sync.Found.TRUE
 
-    monkeypatch.setattr(port_truth, "look", look)
+    monkeypatch.setattr(port_sync, "look", look)
     assert await events.look() == 1
     assert set(looked) == {*bad, SERVER}
     looked.clear()

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from moorage.conductor.reconcilers.reclaim import Reclaim, Reclaimed
+from moorage.conductor.reconcilers.reclaim_deleted import Reclaim, Reclaimed
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -17,8 +17,8 @@ from moorage.model.server import Moved, Server, Shelved, VmState
 from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_stories import booted, softly_deleted, tell_soft_delete
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_states import booted, softly_deleted, tell_soft_delete
 
 PROVED = OperationId("proved")
 
@@ -72,9 +72,9 @@ async def free(small: SmallRegion) -> None:
 def round_of(small: SmallRegion, interval_s: float, later_s: float) -> tuple[Reclaim, Book]:
 
     clock, book = At(time.time() + later_s), Book()
-    settings = dataclasses.replace(small.rooms.settings, reclaim_instance_interval_s=interval_s)
-    rooms = dataclasses.replace(small.rooms, settings=settings, tellers=cast("Any", book))
-    return Reclaim(rooms, clock), book
+    settings = dataclasses.replace(small.context.settings, reclaim_instance_interval_s=interval_s)
+    context = dataclasses.replace(small.context, settings=settings, dispatcher=cast("Any", book))
+    return Reclaim(context, clock), book
 
 
 async def test_reclaim_already_fine(small: SmallRegion) -> None:
@@ -105,14 +105,14 @@ async def test_what_is_old_enough_goes_and_what_an_operation_holds_does_not(smal
 
 async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
     await softly_deleted(small)
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.cell is not None
 
     def active(server: Server) -> Server:
         return msgspec.structs.replace(server, vm_state=VmState.ACTIVE)
 
     fence = Fence(operation=PROVED, seq=9, epoch=1, line=1)
-    await records.change(small.rooms, found.cell, SERVER, fence, active)
+    await records.change(small.context, found.cell, SERVER, fence, active)
     await free(small)
     reclaim, book = round_of(small, 60.0, 3600.0)
     assert await reclaim.run() == Reclaimed()
@@ -127,11 +127,11 @@ async def test_what_was_shelved_between_the_request_and_the_delete_goes_at_once(
         there = Shelved(server.updated_at or 1, None, server.host)
         return msgspec.structs.replace(server, vm_state=VmState.SHELVED_OFFLOADED, host=None, shelved=there)
 
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.cell is not None
     fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
     for change in (lambda server: msgspec.structs.replace(server, vm_state=VmState.SHELVED), shelved):
-        await records.change(small.rooms, found.cell, SERVER, fence, change)
+        await records.change(small.context, found.cell, SERVER, fence, change)
     await gone_at_once(small)
 
 
@@ -151,17 +151,17 @@ async def test_what_was_moved_between_the_request_and_the_delete_goes_at_once(sm
         )
         return msgspec.structs.replace(server, vm_state=VmState.RESIZED, moved=old)
 
-    found = await records.find(small.rooms, SERVER)
+    found = await records.find(small.context, SERVER)
     assert found.cell is not None
     fence = Fence(operation=PROVED, seq=1, epoch=9, line=1)
-    await records.change(small.rooms, found.cell, SERVER, fence, moved)
+    await records.change(small.context, found.cell, SERVER, fence, moved)
     assert await gone_at_once(small) == "delete/4"
 
 
 async def gone_at_once(small: SmallRegion) -> str:
     """It is deleted softly in its turn, and reclaimed in the next round; by which version."""
     await tell_soft_delete(small)
-    server = (await records.find(small.rooms, SERVER)).server
+    server = (await records.find(small.context, SERVER)).server
     assert server is not None
     assert server.vm_state is VmState.SOFT_DELETED
     await free(small)

@@ -15,12 +15,12 @@ from moorage.bus.notifications import Message
 from moorage.conductor.reconcilers.devices import Devices, DevicesDone
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims, StrayClaimsDone
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts, StrayPortsDone
 from moorage.conductor.reconcilers.port_drift import PortDrift
+from moorage.conductor.reconcilers.purge import DELETED_SERVERS_KEPT_US, Tidied, Tidy
 from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
 from moorage.conductor.reconcilers.segments import ASKED_EVERY_S, Segments, SegmentsDone
-from moorage.conductor.reconcilers.stray_claims import StrayClaims, StrayClaimsDone
-from moorage.conductor.reconcilers.stray_ports import StrayPorts, StrayPortsDone
-from moorage.conductor.reconcilers.tidy import DELETED_SERVERS_KEPT_US, Tidied, Tidy
 from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, UsageAuditDone
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Unavailable
@@ -40,12 +40,12 @@ from moorage.model.network_providers import OVS
 from moorage.model.notification import Notification
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask
-from moorage.operations.all import SAGAS
-from moorage.operations.cells import AbsentDatabase, CellDatabase, Cells
-from moorage.operations.delete import Delete
+from moorage.operations.cell_databases import AbsentDatabase, CellDatabase, Cells
+from moorage.operations.delete.delete import Delete
 from moorage.operations.notifications.messages import Wording
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.sql import Meter, Tx
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
@@ -54,9 +54,9 @@ from moorage.store.region import aggregates, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
-from moorage.testing.small_network import NETWORK
-from moorage.testing.small_region import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_fixture import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_network import NETWORK
 from moorage.testing.waiting import PATIENCE_S, until
 
 BOOT = OperationId("boot")
@@ -69,7 +69,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open(tmp_path)
     await region.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    await execute(boot, BOOT, a_boot(BOOT), region.context, MemoryJournal(first_lines(boot), region.transact))
     yield region
     await region.close()
 
@@ -86,21 +86,21 @@ def plant(small: SmallRegion, server: ServerId, index: int, *, ours: bool = True
 
 async def test_stray_ports_already_fine(small: SmallRegion) -> None:
     before = await small.held(), dict(small.network.ports)
-    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=1, mended=0)
+    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=1, mended=0)
     assert (await small.held(), small.network.ports) == before
 
 
 async def test_a_port_that_came_after_it_was_taken_back_is_deleted(small: SmallRegion) -> None:
     fine = dict(small.network.ports)
     plant(small, SERVER, 5)
-    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert (await StrayPorts(small.context).run()).mended == 1
     assert small.network.ports == fine
-    assert (await StrayPorts(small.rooms).run()).mended == 0
+    assert (await StrayPorts(small.context).run()).mended == 0
 
 
 async def test_a_users_stray_port_is_let_go_and_not_deleted(small: SmallRegion) -> None:
     port = plant(small, SERVER, 5, ours=False)
-    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert (await StrayPorts(small.context).run()).mended == 1
     assert small.network.ports[port].device_id == ""
 
 
@@ -108,7 +108,7 @@ async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: Smal
     stranger = plant(small, STRANGER, 0)
     at_work = plant(small, SERVER, 5)
     await small.hand_to(OperationId("somebody"))
-    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=2, mended=0)
+    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=2, mended=0)
     assert {stranger, at_work} <= small.network.ports.keys()
 
 
@@ -116,15 +116,15 @@ async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_l
     small: SmallRegion, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A record that was restored knows less than the guest has: the network service is the second witness (RULES §22)."""
-    found = (await records.find(small.rooms, SERVER)).server
+    found = (await records.find(small.context, SERVER)).server
     assert found is not None
     port = plant(small, SERVER, 5)
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host=found.host or "")
-    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=1, amiss=(port,))
+    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=1, amiss=(port,))
     assert port in small.network.ports
     assert f"port {port} is bound where server {SERVER} is" in caplog.text
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host="elsewhere")
-    assert (await StrayPorts(small.rooms).run()).mended == 1
+    assert (await StrayPorts(small.context).run()).mended == 1
     assert port not in small.network.ports
 
 
@@ -158,7 +158,7 @@ async def with_a_dead_cell(small: SmallRegion) -> tuple[str, str]:
 
     await small.region.write(born)
     live = {cell: small.cells[cell] for cell in small.cells if cell != dead}
-    small.rooms = dataclasses.replace(small.rooms, cells=Cells({dead: cast("Any", Out()), **live}))
+    small.context = dataclasses.replace(small.context, cells=Cells({dead: cast("Any", Out()), **live}))
     return dead, str(where.cell)
 
 
@@ -166,13 +166,13 @@ async def test_a_cell_that_is_out_keeps_no_reconciler_from_the_others(small: Sma
     dead, _ = await with_a_dead_cell(small)
     plant(small, OTHERS, 0)
     plant(small, SERVER, 5)
-    assert await StrayPorts(small.rooms).run() == StrayPortsDone(looked_at=2, mended=1, waiting=(OTHERS,))
+    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=2, mended=1, waiting=(OTHERS,))
 
-    drifted = await PortDrift(small.rooms).run()
+    drifted = await PortDrift(small.context).run()
     assert (drifted.looked_at, drifted.waiting) == (1, (dead,))
-    usage = await QuotaUsage(small.rooms).run()
+    usage = await QuotaUsage(small.context).run()
     assert (usage.looked_at, usage.waiting) == (0, (dead,))
-    tidied = await Tidy(small.rooms).run()
+    tidied = await Tidy(small.context).run()
     assert tidied.waiting == (dead,)
 
 
@@ -184,7 +184,7 @@ async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small
     await small.region.write(lambda tx: tx.run(consumers.insert().values(values)))
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     await small.cells[CellId(cell)].write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
-    assert await StrayClaims(small.rooms).run() == StrayClaimsDone(looked_at=2, released=(SERVER,), waiting=1)
+    assert await StrayClaims(small.context).run() == StrayClaimsDone(looked_at=2, released=(SERVER,), waiting=1)
 
 
 # -------------------------------------------------------------------------------------------------- stray claims
@@ -192,7 +192,7 @@ async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small
 
 async def test_stray_claims_already_fine(small: SmallRegion) -> None:
     before = await small.held()
-    assert await StrayClaims(small.rooms).run() == StrayClaimsDone(looked_at=1)
+    assert await StrayClaims(small.context).run() == StrayClaimsDone(looked_at=1)
     assert await small.held() == before
 
 
@@ -205,16 +205,16 @@ async def lose_the_server(small: SmallRegion) -> None:
 
 async def test_the_claim_of_a_server_that_is_nowhere_is_given_back(small: SmallRegion) -> None:
     await lose_the_server(small)
-    assert (await StrayClaims(small.rooms).run()).released == (SERVER,)
+    assert (await StrayClaims(small.context).run()).released == (SERVER,)
     assert (await small.held())["claims"] == 0
     assert (await small.held())["used"] == 0
-    assert await StrayClaims(small.rooms).run() == StrayClaimsDone()
+    assert await StrayClaims(small.context).run() == StrayClaimsDone()
 
 
 async def test_the_claim_of_a_server_at_work_is_left_alone(small: SmallRegion) -> None:
     await lose_the_server(small)
     await small.hand_to(OperationId("somebody"))
-    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert (await StrayClaims(small.context).run()).released == ()
     assert (await small.held())["claims"] > 0
 
 
@@ -222,7 +222,7 @@ async def test_counters_that_drifted_are_said(small: SmallRegion) -> None:
     inventories = sa.table("inventories", sa.column("used"), sa.column("class"))
     wrong = sa.update(inventories).where(inventories.c["class"] == "VCPU").values(used=inventories.c.used + 1)
     await small.region.write(lambda tx: tx.run(wrong))
-    assert (await StrayClaims(small.rooms).run()).drifted == len(HOSTS)
+    assert (await StrayClaims(small.context).run()).drifted == len(HOSTS)
 
 
 # --------------------------------------------------------------------------------------------------- quota usage
@@ -237,30 +237,30 @@ async def kept(small: SmallRegion) -> dict[str, int]:
 
 async def test_quota_usage_already_fine(small: SmallRegion) -> None:
     before = await small.held()
-    assert await QuotaUsage(small.rooms).run() == QuotaUsageDone(looked_at=1)
+    assert await QuotaUsage(small.context).run() == QuotaUsageDone(looked_at=1)
     assert await small.held() == before
 
 
 @pytest.mark.parametrize("wrong", [{"instances": 3, "cores": 7, "ram": 64}, NONE])
 async def test_counters_of_quota_are_counted_again(small: SmallRegion, wrong: dict[str, int]) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, wrong))
-    assert (await QuotaUsage(small.rooms).run()).mended == (Mended(PROJECT, wrong, ONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (Mended(PROJECT, wrong, ONE),)
     assert await kept(small) == ONE
-    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    assert (await QuotaUsage(small.context).run()).mended == ()
 
 
 async def test_a_project_without_servers_is_charged_nothing(small: SmallRegion) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, "another", ONE))
-    assert (await QuotaUsage(small.rooms).run()).mended == (Mended("another", ONE, NONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (Mended("another", ONE, NONE),)
 
 
 async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None:
     region = await SmallRegion.open(tmp_path)
     await region.fresh(a_server(), BOOT)
     await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
-    assert await QuotaUsage(region.rooms).run() == QuotaUsageDone(looked_at=1)
+    assert await QuotaUsage(region.context).run() == QuotaUsageDone(looked_at=1)
     await region.region.write(lambda tx: region_servers.write_order(tx, a_server(deleted_at=5)))
-    assert (await QuotaUsage(region.rooms).run()).mended == (Mended(PROJECT, ONE, NONE),)
+    assert (await QuotaUsage(region.context).run()).mended == (Mended(PROJECT, ONE, NONE),)
     await region.close()
 
 
@@ -268,18 +268,18 @@ async def test_counters_of_a_user_are_counted_again(small: SmallRegion) -> None:
     for wrong in (NONE, {"instances": 3, "cores": 7, "ram": 64}):
         for user in ("user-1", "nobody"):
             await small.region.write(lambda tx, user=user, wrong=wrong: user_quotas.recount(tx, PROJECT, user, wrong))
-        mended = {each.user: each.now for each in (await QuotaUsage(small.rooms).run()).mended}
+        mended = {each.user: each.now for each in (await QuotaUsage(small.context).run()).mended}
         assert mended == ({"user-1": ONE} if wrong == NONE else {"user-1": ONE, "nobody": NONE})
         assert await small.region.read(lambda tx: user_quotas.usage(tx, PROJECT, "user-1")) == ONE
     await small.region.write(lambda tx: user_quotas.recount(tx, PROJECT, "user-1", NONE))
     await small.hand_to(OperationId("somebody"))
-    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    assert (await QuotaUsage(small.context).run()).mended == ()
 
 
 async def test_quota_of_a_project_at_work_is_left_alone(small: SmallRegion) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, NONE))
     await small.hand_to(OperationId("somebody"))
-    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    assert (await QuotaUsage(small.context).run()).mended == ()
     assert await kept(small) == NONE
 
 
@@ -295,9 +295,9 @@ async def test_what_was_begun_while_servers_were_counted_is_not_counted_over(sma
         return await plain(work)
 
     cell.read = slow  # type: ignore[method-assign]
-    assert (await QuotaUsage(small.rooms).run()).mended == ()
+    assert (await QuotaUsage(small.context).run()).mended == ()
     cell.read = plain  # type: ignore[method-assign]
-    assert (await QuotaUsage(small.rooms).run()).mended == (Mended(PROJECT, NONE, ONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (Mended(PROJECT, NONE, ONE),)
 
 
 # ------------------------------------------------------------------------------------------------------ segments
@@ -540,7 +540,7 @@ async def test_host_aggregates_already_fine(small: SmallRegion) -> None:
 
 async def test_tidy_already_fine(small: SmallRegion) -> None:
     before = await small.held()
-    assert await Tidy(small.rooms).run() == Tidied()
+    assert await Tidy(small.context).run() == Tidied()
     assert await small.held() == before
 
 
@@ -549,8 +549,8 @@ async def test_servers_deleted_long_ago_are_forgotten(small: SmallRegion) -> Non
     old = sa.update(cell_servers.servers).values(deleted_at=long_ago)
     for database in small.cells.values():
         await database.write(lambda tx: tx.run(old))
-    assert await Tidy(small.rooms).run() == Tidied(servers=1)
-    assert await Tidy(small.rooms).run() == Tidied()
+    assert await Tidy(small.context).run() == Tidied(servers=1)
+    assert await Tidy(small.context).run() == Tidied()
 
 
 async def test_moves_of_deleted_servers_end_that_nobody_ends(small: SmallRegion) -> None:
@@ -573,11 +573,11 @@ async def test_moves_of_deleted_servers_end_that_nobody_ends(small: SmallRegion)
         each for each in small.cells.values() if await each.read(lambda tx: cell_servers.get(tx, SERVER)) is not None
     ]
     await cell.write(moves)
-    await Tidy(small.rooms).run()
+    await Tidy(small.context).run()
     assert await cell.read(statuses) == [MigrationStatus.RUNNING, MigrationStatus.DONE], "the server is there"
     day_ago = time.time_ns() // 1000 - 24 * 3600 * 1_000_000
     await cell.write(lambda tx: tx.run(sa.update(cell_servers.servers).values(deleted_at=day_ago)))
-    await Tidy(small.rooms).run()
+    await Tidy(small.context).run()
     assert await cell.read(statuses) == [MigrationStatus.ERROR, MigrationStatus.DONE]
 
 
@@ -589,10 +589,10 @@ async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: Small
     operation, delete = OperationId("delete"), SAGAS["delete/4"]
     await small.hand_to(operation)
     asked = Delete(a_server(), seq=2)
-    await tell(delete, operation, asked, small.rooms, Paper(first_lines(delete), small.transact))
+    await execute(delete, operation, asked, small.context, MemoryJournal(first_lines(delete), small.transact))
     assert await small.region.read(unheard) == []
     assert await small.region.read(lambda tx: server_lists.partial(tx, SERVER)) is None
-    await Tidy(small.rooms).run()
+    await Tidy(small.context).run()
     assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is not None, "not so soon"
     fence = cell_servers.Fence(OperationId("boot"), 1, 1, 1)
     for database in small.cells.values():
@@ -600,7 +600,7 @@ async def test_the_region_knows_what_was_deleted_and_forgets_it_too(small: Small
     long_ago = time.time_ns() // 1000 - DELETED_SERVERS_KEPT_US - 1
     old = sa.update(region_servers.servers).values(deleted_at=long_ago)
     await small.region.write(lambda tx: tx.run(old))
-    await Tidy(small.rooms).run()
+    await Tidy(small.context).run()
     assert await small.region.read(lambda tx: region_servers.find(tx, SERVER)) is None
     for database in small.cells.values():
         assert await database.read(lambda tx: tx.rows(sa.select(cell_servers.fences.c.server))) == []
@@ -637,8 +637,8 @@ async def boot_told(small: SmallRegion) -> None:
     """The fixture's boot, with the herald listening."""
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    paper = Paper(first_lines(boot), small.transact)
-    await tell(boot, BOOT, a_boot(BOOT), small.rooms, paper, herald=small.heard)
+    paper = MemoryJournal(first_lines(boot), small.transact)
+    await execute(boot, BOOT, a_boot(BOOT), small.context, paper, notification_writer=small.heard)
 
 
 TOLD = ["create.start", "update", "update", "create.end"]

@@ -12,26 +12,26 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pytest
 
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.ids import ConductorId
 from moorage.model.network import Port, mint_mac
 from moorage.model.operation import Accepted
-from moorage.operations import port_truth
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.delete.delete import Delete
+from moorage.operations.interfaces import port_sync
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.testing.interleave import Turns, together, waiting
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_network import NETWORK
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.small_stories import attached, attaching, booted, detaching
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_network import NETWORK
+from moorage.testing.region_states import attached, attaching, booted, detaching
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 OPERATION, RECONCILER = "operation", "reconciler"
 STRAY = mint_mac(SERVER, 9)
@@ -83,12 +83,12 @@ CASES = {
     "detach of the user's": Case("detach_interface/1", partial(_before_detach, card="users")),
     "delete": Case("delete/4", _before_delete),
 }
-RECONCILERS: dict[str, Callable[[Rooms], Awaitable[object]]] = {
-    "stray_ports": lambda rooms: StrayPorts(rooms).run(),
-    "stray_claims": lambda rooms: StrayClaims(rooms).run(),
-    "port_drift": lambda rooms: PortDrift(rooms).run(),
-    "quota_usage": lambda rooms: QuotaUsage(rooms).run(),
-    "an event": lambda rooms: port_truth.look(rooms, SERVER),
+RECONCILERS: dict[str, Callable[[SagaContext], Awaitable[object]]] = {
+    "stray_ports": lambda context: StrayPorts(context).run(),
+    "stray_claims": lambda context: StrayClaims(context).run(),
+    "port_drift": lambda context: PortDrift(context).run(),
+    "quota_usage": lambda context: QuotaUsage(context).run(),
+    "an event": lambda context: port_sync.look(context, SERVER),
 }
 
 
@@ -109,20 +109,20 @@ async def small() -> AsyncIterator[SmallRegion]:
     await region.close()
 
 
-async def world(small: SmallRegion, case: Case) -> Callable[[Rooms], Awaitable[object]]:
+async def world(small: SmallRegion, case: Case) -> Callable[[SagaContext], Awaitable[object]]:
     """A world before the operation, with a stray port in it; and the operation, from the moment it takes the server."""
     asked = await case.ready(small)
     small.network.ports[STRAY] = Port(id=STRAY, network=NETWORK, mac=STRAY, ours=True, device_id=SERVER, index=9)
     saga = SAGAS[case.saga]
 
-    async def operation(rooms: Rooms) -> None:
+    async def operation(context: SagaContext) -> None:
         mine = asked
         if case.saga != "boot/1":
-            held = await rooms.region.write(lambda tx: region_servers.take(tx, SERVER, PROVED_OPERATION, None))
+            held = await context.region.write(lambda tx: region_servers.take(tx, SERVER, PROVED_OPERATION, None))
             assert held is not None
             assert held.holder is None
             mine = msgspec.structs.replace(asked, seq=held.seq)
-        await tell(saga, PROVED_OPERATION, mine, rooms, Paper(first_lines(saga), rooms.region.write))
+        await execute(saga, PROVED_OPERATION, mine, context, MemoryJournal(first_lines(saga), context.region.write))
 
     return operation
 
@@ -130,8 +130,8 @@ async def world(small: SmallRegion, case: Case) -> Callable[[Rooms], Awaitable[o
 async def outcome(small: SmallRegion) -> dict[str, Any]:
     """Everything, after all is quiet: what stands in the record is in the network, and claimed."""
     for each in (StrayPorts, StrayClaims, PortDrift, QuotaUsage):
-        await cast("Any", each)(small.rooms).run()
-    found = (await records.find(small.rooms, SERVER)).server
+        await cast("Any", each)(small.context).run()
+    found = (await records.find(small.context, SERVER)).server
     cards = () if found is None or found.deleted else found.nics
     lost = [nic.port for nic in cards if str(nic.port) not in small.network.ports]
     held = await small.region.read(lambda tx: claims.held(tx, SERVER))
@@ -146,11 +146,11 @@ async def outcome(small: SmallRegion) -> dict[str, Any]:
 
 
 async def run(
-    small: SmallRegion, case: Case, reconciler: Callable[[Rooms], Awaitable[object]], turns: Turns
+    small: SmallRegion, case: Case, reconciler: Callable[[SagaContext], Awaitable[object]], turns: Turns
 ) -> tuple[dict[str, int], dict[str, Any]]:
     operation = await world(small, case)
-    rooms = waiting(dataclasses.replace(small.rooms, tellers=cast("Any", NobodyBegins())))
-    calls = await together(turns, {OPERATION: lambda: operation(rooms), RECONCILER: lambda: reconciler(rooms)})
+    context = waiting(dataclasses.replace(small.context, dispatcher=cast("Any", NobodyBegins())))
+    calls = await together(turns, {OPERATION: lambda: operation(context), RECONCILER: lambda: reconciler(context)})
     return calls, await outcome(small)
 
 
@@ -180,8 +180,8 @@ async def test_a_users_stray_port_that_an_attach_takes_meanwhile_stays_attached(
         operation = await world(small, CASES["attach of the user's"])
         port = small.network.ports["spare-port"]
         small.network.ports["spare-port"] = msgspec.structs.replace(port, device_id=SERVER)
-        rooms = waiting(small.rooms)
-        lives = {OPERATION: lambda: operation(rooms), RECONCILER: lambda: StrayPorts(rooms).run()}  # noqa: B023
+        context = waiting(small.context)
+        lives = {OPERATION: lambda: operation(context), RECONCILER: lambda: StrayPorts(context).run()}  # noqa: B023
         await together(((RECONCILER, stops), (OPERATION, None), (RECONCILER, None)), lives)
         assert small.network.ports["spare-port"].device_id == SERVER
         assert (await outcome(small))["lost"] == []

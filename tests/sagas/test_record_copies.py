@@ -6,16 +6,16 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from test_adopted_records import kept, shown_as_waiting
-from test_cell_conductor import BOOT, AtCell, at, known
-from test_cells_believe import Crossing, belongs
+from tests.sagas.test_adopted_records import kept, shown_as_waiting
+from tests.sagas.test_cell_conductor import BOOT, AtCell, at, known
+from tests.sagas.test_cells_believe import Crossing, belongs
 
 from moorage.conductor.reconcilers.record_copies import RecordCopies, RecordCopiesDone
 from moorage.main.adopt_copies import record_again
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import TaskState
-from moorage.operations.cells import AbsentDatabase, Cells
-from moorage.operations.missing import missing_in
+from moorage.operations.cell_databases import AbsentDatabase, Cells
+from moorage.operations.missing_servers import missing_in
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
@@ -23,7 +23,7 @@ from moorage.store.cell.servers import Fence
 from moorage.store.region import record_copies
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.small_region import SERVER
+from moorage.testing.region_fixture import SERVER
 
 __all__ = ["at"]
 
@@ -42,14 +42,14 @@ async def again(at: AtCell) -> list[str]:
 async def test_what_has_changed_is_copied_and_what_is_gone_is_forgotten(at: AtCell) -> None:
     await known(at)
     small, home = at.small, at.small.cells[at.cell]
-    round_ = RecordCopies(small.rooms)
+    round_ = RecordCopies(small.context)
     assert await round_.run() == RecordCopiesDone(copied=1)
     row = (await kept(Crossing(at), at.cell)).server
     renamed = msgspec.structs.replace(row, name="renamed")
     await home.write(lambda tx: cell_servers.write(tx, renamed, Fence(BOOT, 3, 1, 1)))
     assert await round_.run() == RecordCopiesDone(copied=1)
     cells: dict[Any, Any] = {**small.cells, at.cell: AbsentDatabase("cell", "sqlite", home.meter, "out")}
-    out = RecordCopies(dataclasses.replace(small.rooms, cells=Cells(cells)))
+    out = RecordCopies(dataclasses.replace(small.context, cells=Cells(cells)))
     assert await out.run() == RecordCopiesDone(waiting=(at.cell,))
     (copy,) = await small.region.read(partial(record_copies.of_cell, cell=at.cell, ids=[SERVER]))
     assert copy.copy.server.name == "renamed"
@@ -60,7 +60,7 @@ async def test_what_has_changed_is_copied_and_what_is_gone_is_forgotten(at: AtCe
 async def test_record_copies_already_fine(at: AtCell) -> None:
     """Nothing has changed, so nothing is written."""
     await known(at)
-    round_ = RecordCopies(at.small.rooms)
+    round_ = RecordCopies(at.small.context)
     assert (await round_.run()).copied == 1
     assert await round_.run() == RecordCopiesDone()
     assert await round_.run() == RecordCopiesDone()
@@ -75,7 +75,7 @@ async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at:
     written = await home.write(lambda tx: cell_servers.write(tx, busy, Fence(BOOT, 2, 1, 9)))
     second = sa.update(region_servers.servers).values(op_seq=2)
     await at.small.region.write(lambda tx: tx.run(second))
-    await RecordCopies(at.small.rooms).run()
+    await RecordCopies(at.small.context).run()
     hosts = await home.read(cell_hosts.listed)
     await lost(at)
     said = await again(at)
@@ -92,7 +92,7 @@ async def test_a_cell_whose_database_is_lost_has_its_servers_and_hosts_again(at:
 
 async def test_a_copy_that_may_be_too_old_is_left_alone(at: AtCell) -> None:
     """Its server has moved since, or an operation was begun: it stays missing."""
-    await RecordCopies(at.small.rooms).run()
+    await RecordCopies(at.small.context).run()
     await lost(at)
     region = at.small.region
     await region.write(lambda tx: tx.run(sa.update(consumers).values(host="elsewhere")))
@@ -112,7 +112,7 @@ async def test_one_that_waits_in_another_cell_that_is_lost_may_go_back(at: AtCel
     """The copy is of the cell that shows it by now, with its move; the record that it left is hidden, as before."""
     move = await Crossing(at).to("over")
     await shown_as_waiting(move)
-    assert (await RecordCopies(at.small.rooms).run()).copied == 1
+    assert (await RecordCopies(at.small.context).run()).copied == 1
     there = at.small.cells[move.there]
     await there.write(lambda tx: [tx.run(each.delete()) for each in (cell_servers.servers, migrations.migrations)])
     (said,) = [

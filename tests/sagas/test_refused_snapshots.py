@@ -8,13 +8,13 @@ import pytest
 from moorage.model.errors import Invalid
 from moorage.model.ids import ImageId
 from moorage.model.volume import Snapshot
-from moorage.operations import snapshot_volumes
-from moorage.operations.all import SAGAS
-from moorage.saga import Paper, Unwound, first_lines, tell
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SmallRegion
-from moorage.testing.small_stories import IMAGE as COPY
-from moorage.testing.small_stories import snapshotting_still, with_still_guest
+from moorage.operations.images import snapshot_volumes
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, Unwound, execute, first_lines
+from moorage.testing.region_fixture import SmallRegion
+from moorage.testing.region_states import IMAGE as COPY
+from moorage.testing.region_states import snapshotting_still, with_still_guest
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 IMAGE = ImageId("image-1")
 
@@ -36,7 +36,7 @@ async def test_a_snapshot_that_is_being_made_goes_before_the_refusal_is_told(
         await delete(snapshot)
 
     monkeypatch.setattr(small.volumes, "delete_snapshot", not_yet)
-    await snapshot_volumes._give_up(small.rooms, IMAGE)
+    await snapshot_volumes._give_up(small.context, IMAGE)
     assert len(refused) == refusals
     assert small.volumes.snapshots == {}
     assert IMAGE not in small.images.whole
@@ -55,7 +55,9 @@ async def test_whose_guest_was_not_still_until_the_end_leaves_no_image_if_it_had
         small.hosts.still.clear()
         saga = SAGAS["snapshot_volumes/2"]
         with pytest.raises(Unwound, match="not quiesced") if needed else nullcontext():
-            await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+            await execute(
+                saga, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(saga), small.transact)
+            )
         assert (COPY in small.images.whole) is not needed
         assert bool(small.volumes.snapshots) is not needed
         await small.close()

@@ -5,21 +5,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from parts import quick_part
+from tests.helpers.proof_parameters import quick_part
 
 from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import HostId, ImageId
-from moorage.operations import resize_image
-from moorage.operations.boot import Claim
-from moorage.operations.resize import ResizeRun, begin_action
-from moorage.operations.resize_asked import Resize
+from moorage.operations.boot.boot import Claim
+from moorage.operations.resize import transfer_image
+from moorage.operations.resize.resize import ResizeRun, begin_action
+from moorage.operations.resize.resize_input import Resize
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.disk_copy import CopyRun
-from moorage.saga import Paper, Saga, Unwound, first_lines, on_some_host, step, tell
+from moorage.saga import MemoryJournal, Saga, Unwound, execute, first_lines, on_some_host, step
 from moorage.sql import Tx
-from moorage.testing.sagas import PROVED_OPERATION, Part, prove
-from moorage.testing.small_moved import movable, resizing
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_moved import movable, resizing
+from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
 
 TEMPORARY = ImageId("70a599e0-31e7-49b7-b260-868f441e0099")
 PLACES = (("host2", CELLS[1]), ("host3", CELLS[0]), ("host2", CELLS[1]))
@@ -43,7 +43,7 @@ async def refuse(run: ResizeRun) -> None:
 
 @step(needs=(claim_host,), no_undo="it is shown", point_of_no_return=True)
 async def show(run: ResizeRun) -> None:
-    await records.change(run.rooms, CELLS[0], SERVER, records.fence(run), lambda server: server)
+    await records.change(run.context, CELLS[0], SERVER, records.fence(run), lambda server: server)
 
 
 def _ended(tx: Tx, run: CopyRun, status: str) -> None:
@@ -56,14 +56,14 @@ SAGA = Saga(
     begin_action,
     on_some_host(
         claim_host,
-        resize_image.hold_image,
-        resize_image.take_snapshot,
-        resize_image.upload_image,
+        transfer_image.hold_image,
+        transfer_image.take_snapshot,
+        transfer_image.upload_image,
         refuse,
         host=lambda claim: claim.host,
     ),
     show,
-    resize_image.delete_image,
+    transfer_image.delete_image,
     ended=_ended,
 )
 
@@ -116,7 +116,7 @@ async def told(small: SmallRegion, attempts: int) -> list[str]:
         (small.hosts, "drop_snapshot"),
     ):
         listen(of, name)
-    await tell(SAGA, PROVED_OPERATION, wish, small.rooms, Paper(first_lines(SAGA), small.transact))
+    await execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
     return said
 
 
@@ -154,7 +154,7 @@ async def test_nobody_waits_for_an_image_service_that_is_out_when_the_image_is_o
         raise Unavailable("the image service is out")
 
     monkeypatch.setattr(small.images, "delete", out)
-    telling = tell(SAGA, PROVED_OPERATION, wish, small.rooms, Paper(first_lines(SAGA), small.transact))
+    telling = execute(SAGA, PROVED_OPERATION, wish, small.context, MemoryJournal(first_lines(SAGA), small.transact))
     if where == "forward":
         await telling
     else:

@@ -5,7 +5,7 @@ from pathlib import Path
 from moorage.model.ids import OperationId
 from moorage.testing.bench.rounds import STATEMENTS_MOST, filled, measured
 from moorage.testing.bench.table import Table
-from moorage.testing.small_region import SmallRegion, a_server
+from moorage.testing.region_fixture import SmallRegion, a_server
 
 SERVERS = 400
 

@@ -9,11 +9,11 @@ import pytest
 from moorage.model.errors import Internal
 from moorage.model.ids import OperationId
 from moorage.model.server import VmState
-from moorage.operations.nouns import servers as nouns
+from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion, a_server
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion, a_server
 
 FENCE = Fence(OperationId("x"), 1, 1, 1)
 
@@ -32,7 +32,7 @@ async def test_a_step_cannot_bring_a_deleted_server_back(small: SmallRegion) -> 
     was = await database.write(lambda tx: cell_servers.record(tx, gone, FENCE))
     with pytest.raises(Internal, match="cannot change its state"):
         await records.change(
-            small.rooms, CELLS[0], SERVER, FENCE, lambda row: msgspec.structs.replace(row, vm_state=VmState.ACTIVE)
+            small.context, CELLS[0], SERVER, FENCE, lambda row: msgspec.structs.replace(row, vm_state=VmState.ACTIVE)
         )
     assert await database.read(lambda tx: cell_servers.get(tx, SERVER)) == was
 

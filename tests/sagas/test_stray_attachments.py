@@ -6,18 +6,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.stray_attachments import StrayAttachments, StrayAttachmentsDone
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments, StrayAttachmentsDone
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.volume import KEY, Attachment, NewVolume
-from moorage.operations.all import SAGAS
-from moorage.operations.delete import Delete
-from moorage.saga import Paper, first_lines, tell
+from moorage.operations.delete.delete import Delete
+from moorage.operations.registry import SAGAS
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import servers as region_servers
 from moorage.store.region import volume_intents
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_region import SERVER, SmallRegion, a_server
-from moorage.testing.small_stories import with_volume
-from moorage.testing.small_volumes import OTHER_VOLUME, VOLUME
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage.testing.region_states import with_volume
+from moorage.testing.region_volumes import OTHER_VOLUME, VOLUME
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
 
@@ -42,7 +42,7 @@ def plant(small: SmallRegion, volume: str, status: str, host: str = "", server: 
 
 
 async def run(small: SmallRegion) -> StrayAttachmentsDone:
-    return await StrayAttachments(small.rooms).run()
+    return await StrayAttachments(small.context).run()
 
 
 async def test_stray_attachments_already_fine(small: SmallRegion) -> None:
@@ -88,7 +88,7 @@ async def test_of_a_deleted_server_everything_goes_and_so_do_volumes_that_go_wit
     kept = dict(small.volumes.attachments), dict(small.volumes.hosts), dict(small.volumes.volumes)
     delete = SAGAS["delete/4"]
     asked = Delete(a_server(operation=PROVED_OPERATION), 3, "req-delete")
-    await tell(delete, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(delete), small.transact))
+    await execute(delete, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(delete), small.transact))
     small.volumes.attachments, small.volumes.hosts, small.volumes.volumes = kept  # as a service that was restored
     assert len((await run(small)).dropped) == 1
     assert VOLUME not in small.volumes.volumes

@@ -6,18 +6,18 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.stray_images import GRACE_S, StrayImages, StrayImagesDone
+from moorage.conductor.reconcilers.orphan_images import GRACE_S, StrayImages, StrayImagesDone
 from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.server import Server, Shelved
 from moorage.model.volume import Snapshot
-from moorage.operations.all import SAGAS
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.small_region import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.stage import HeldClock
+from moorage.testing.fault_points import HeldClock
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 LATER = OperationId("later")
@@ -29,7 +29,7 @@ async def small() -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open()
     await region.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    await execute(boot, BOOT, a_boot(BOOT), region.context, MemoryJournal(first_lines(boot), region.transact))
     yield region
     await region.close()
 
@@ -42,7 +42,7 @@ def plant(small: SmallRegion, image: str, made_for: str, *, whole: bool = False,
 
 async def rounds(small: SmallRegion, *waits_s: float) -> list[StrayImagesDone]:
     clock = HeldClock()
-    reconciler = StrayImages(small.rooms, cast("Any", clock))
+    reconciler = StrayImages(small.context, cast("Any", clock))
     done = [await reconciler.run()]
     for wait_s in waits_s:
         clock.now += wait_s
@@ -90,7 +90,7 @@ async def test_a_shelved_disk_stays_as_long_as_the_record_names_it(small: SmallR
         return msgspec.structs.replace(server, shelved=Shelved(1, ImageId("disk")))
 
     fence = Fence(LATER, seq=2, epoch=1, line=1)
-    await records.change(small.rooms, cell, SERVER, fence, shelved)
+    await records.change(small.context, cell, SERVER, fence, shelved)
     done = await rounds(small, GRACE_S + 1)
     assert done[-1].deleted == ("older",)
     assert "disk" in small.images.whole

@@ -10,20 +10,20 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.port_drift import PortDrift
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Server
 from moorage.model.verdict import Claimed
 from moorage.model.world import Ask
-from moorage.operations import port_truth
 from moorage.operations.accept import accepted
-from moorage.operations.all import SAGAS
-from moorage.operations.port_truth import Found
+from moorage.operations.interfaces import port_sync
+from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.sql import Tx
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
@@ -31,11 +31,11 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.servers import replace_server
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.servers import a_migration
-from moorage.testing.small_moved import MOVE, recorded, resizing
-from moorage.testing.small_network import SEGMENTS
-from moorage.testing.small_region import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.fake_server_service import a_migration
+from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage.testing.region_moved import MOVE, recorded, resizing
+from moorage.testing.region_network import SEGMENTS
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 BOOT = OperationId("boot")
 
@@ -46,14 +46,14 @@ async def small() -> AsyncIterator[SmallRegion]:
     region = await SmallRegion.open()
     await region.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
-    await tell(boot, BOOT, a_boot(BOOT), region.rooms, Paper(first_lines(boot), region.transact))
+    await execute(boot, BOOT, a_boot(BOOT), region.context, MemoryJournal(first_lines(boot), region.transact))
     yield region
     await region.close()
 
 
 async def moved(small: SmallRegion, status: MigrationStatus | None) -> str:
     """The server holds a second host, and what it had on the first one is held by its move; how far that is, its cell knows."""
-    server = (await records.find(small.rooms, SERVER)).server
+    server = (await records.find(small.context, SERVER)).server
     assert server is not None
     assert server.cell is not None
     migration = a_migration(1, MigrationType.RESIZE, status or MigrationStatus.FINISHED, server=SERVER)
@@ -86,7 +86,7 @@ async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
     uuid = await moved(small, status)
     held = partial(claims.held, consumer=uuid)
     assert await small.region.read(held)
-    done = await StrayClaims(small.rooms).run()
+    done = await StrayClaims(small.context).run()
     assert done.released == ((uuid,) if gone else ())
     assert bool(await small.region.read(held)) is not gone
     assert (await small.held())["claims"] > 0, "the server's own claim stays"
@@ -104,7 +104,7 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
     if deleted:
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
         await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
-    done = await StrayClaims(small.rooms).run()
+    done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
     assert done.drifted == 0
@@ -127,9 +127,9 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
     if deleted:
         await small.hand_to(deleting)
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
-        assert (await StrayClaims(small.rooms).run()).released == (), "its delete is under way"
+        assert (await StrayClaims(small.context).run()).released == (), "its delete is under way"
         await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, deleting))
-    done = await StrayClaims(small.rooms).run()
+    done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
 
@@ -137,7 +137,7 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
 async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
     uuid = await moved(small, MigrationStatus.REVERTED)
     await small.hand_to(OperationId("somebody"))
-    assert (await StrayClaims(small.rooms).run()).released == ()
+    assert (await StrayClaims(small.context).run()).released == ()
     assert await small.region.read(partial(claims.held, consumer=uuid))
 
 
@@ -147,7 +147,7 @@ async def moved_across(small: SmallRegion) -> Server:
     before, conductor = await recorded(small), ConductorId("conductor")
     new = accepted(saga, PROVED_OPERATION, before, asked, owner=conductor, user="u", seq=2, request_id="req-1")
     await small.region.write(lambda tx: region_operations.accept(tx, [new]))
-    await tell(saga, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(saga), small.transact))
+    await execute(saga, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(saga), small.transact))
     return before
 
 
@@ -179,11 +179,11 @@ async def test_an_address_that_only_its_move_knows_to_be_kept_is_not_claimed_for
         assert await small.region.read(claims.drift) == []
 
     await each_has_its_own()
-    done = await PortDrift(small.rooms).run()
+    done = await PortDrift(small.context).run()
     assert (done.mended, done.amiss, done.waiting) == ((SERVER,), (), ())
     await each_has_its_own()
     shown = (await recorded(small)).nics[-1]
     assert ([each.address for each in shown.addresses], shown.segment) == (addresses, other)
-    assert (await PortDrift(small.rooms).run()).mended == ()
-    assert await port_truth.look(small.rooms, SERVER) is Found.TRUE, "as when the network service tells of it"
+    assert (await PortDrift(small.context).run()).mended == ()
+    assert await port_sync.look(small.context, SERVER) is Found.TRUE, "as when the network service tells of it"
     await each_has_its_own()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from moorage.conductor.reconcilers.tidy import (
+from moorage.conductor.reconcilers.purge import (
     DELETED_SERVERS_KEPT_US,
     EVENTS_KEPT_US,
     HIDDEN_KEPT_US,
     OPERATIONS_KEPT_US,
     Tidy,
 )
-from moorage.main.rounds import TIDY_EVERY_S
+from moorage.main.reconcilers import TIDY_EVERY_S
 from moorage.model.action import Action
 from moorage.model.ids import OperationId, ServerId
 from moorage.sql import Tx
@@ -24,7 +24,7 @@ from moorage.store.region import hidden_records, inbox, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import INSTANCE, MIGRATION
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.small_region import SERVER, SmallRegion, a_server
+from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
 
 PER_S = 50
 A_ROUND = int(PER_S * TIDY_EVERY_S)
@@ -73,7 +73,7 @@ async def test_operations_of_fifty_a_second_do_not_pile_up(small: SmallRegion) -
     first_us = int(NOW_S * SECOND_US) - OPERATIONS_KEPT_US - int(TIDY_EVERY_S) * SECOND_US
     rows = [ended(number, first_us + number * SECOND_US // PER_S) for number in range(3 * A_ROUND)]
     await small.region.write(lambda tx: tx.run(operations.operations.insert(), rows))
-    tidy = Tidy(small.rooms, clock)
+    tidy = Tidy(small.context, clock)
     for left in (2 * A_ROUND, A_ROUND, 0):  # each round what came of age since the last
         done = await tidy.run()
         assert abs(await count(small, operations.operations) - left) <= 1
@@ -93,7 +93,7 @@ async def test_the_operation_of_a_move_whose_claim_is_held_stays(small: SmallReg
         tx.run(consumers.insert(), [of_move | {"operation": rows[1]["id"]}, of_server | {"operation": rows[2]["id"]}])
 
     await small.region.write(held)
-    tidy = Tidy(small.rooms, Moved())
+    tidy = Tidy(small.context, Moved())
     assert (await tidy.run()).operations == 2
     assert await small.region.read(lambda tx: operations.get(tx, OperationId("operation-1"))) is not None
     await small.region.write(lambda tx: tx.run(consumers.delete().where(consumers.c.uuid == "a-move")))
@@ -124,7 +124,7 @@ async def test_deleted_servers_and_events_do_not_pile_up(small: SmallRegion) -> 
 
     await small.region.write(in_region)
     await next(iter(small.cells.values())).write(in_cell)
-    done = await Tidy(small.rooms, Moved()).run()
+    done = await Tidy(small.context, Moved()).run()
     assert (done.events, done.servers) == (many, many - 1)
     assert await count(small, inbox.inbox) == 0
     assert await count(small, region_servers.servers) == 0
@@ -141,7 +141,7 @@ async def test_a_server_that_lives_long_keeps_its_last_thousand_actions(small: S
 
     await cell.write(rebooted)
     before = await cell.read(lambda tx: actions.of_server(tx, SERVER))
-    assert (await Tidy(small.rooms, Moved()).run()).actions == 20
+    assert (await Tidy(small.context, Moved()).run()).actions == 20
     assert await cell.read(lambda tx: actions.of_server(tx, SERVER)) == before
     left = await cell.read(lambda tx: tx.scalar(sa.select(sa.func.count()).select_from(actions.actions)))
     assert left == actions.PAGE_MAX
@@ -158,6 +158,6 @@ async def test_records_that_were_hidden_are_known_for_an_hour(small: SmallRegion
                 hidden_records.end_row(tx, ServerId(server), cell, end)
 
     await small.region.write(plant)
-    await Tidy(small.rooms, Moved()).run()
+    await Tidy(small.context, Moved()).run()
     left = await small.region.read(lambda tx: hidden_records.open_or_ended_since(tx, 0))
     assert {row.server for row in left} == {"open", "lately"}

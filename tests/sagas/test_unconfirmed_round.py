@@ -6,17 +6,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.unconfirmed import ConfirmResizes, UnconfirmedDone, still_waiting
+from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes, UnconfirmedDone, still_waiting
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Conflict, UnknownOutcome
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
-from moorage.operations import confirm_resize
+from moorage.operations.resize import confirm_resize
 from moorage.store.region import servers as region_servers
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_moved import moved, recorded
-from moorage.testing.small_region import SERVER, SmallRegion
-from moorage.testing.small_stories import booted
+from moorage.testing.region_fixture import SERVER, SmallRegion
+from moorage.testing.region_moved import moved, recorded
+from moorage.testing.region_states import booted
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 
 class Later(SystemClock):
@@ -29,19 +29,19 @@ class Later(SystemClock):
 async def test_unconfirmed_already_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     small = await SmallRegion.open()
     await booted(small)
-    rooms = dataclasses.replace(
-        small.rooms, settings=dataclasses.replace(small.rooms.settings, resize_confirm_window_s=3600)
+    context = dataclasses.replace(
+        small.context, settings=dataclasses.replace(small.context.settings, resize_confirm_window_s=3600)
     )
-    assert await ConfirmResizes(rooms).run() == UnconfirmedDone()
+    assert await ConfirmResizes(context).run() == UnconfirmedDone()
     with pytest.raises(Conflict, match="waits for no confirmation"):
         still_waiting(await recorded(small))
     await moved(small)
     still_waiting(await recorded(small))
-    rooms = dataclasses.replace(small.rooms, settings=rooms.settings)
-    assert await ConfirmResizes(rooms).run() == UnconfirmedDone(looked_at=1)
-    never = dataclasses.replace(rooms, settings=dataclasses.replace(rooms.settings, resize_confirm_window_s=0))
+    context = dataclasses.replace(small.context, settings=context.settings)
+    assert await ConfirmResizes(context).run() == UnconfirmedDone(looked_at=1)
+    never = dataclasses.replace(context, settings=dataclasses.replace(context.settings, resize_confirm_window_s=0))
     assert await ConfirmResizes(never).run() == UnconfirmedDone()
-    due = ConfirmResizes(rooms, Later())
+    due = ConfirmResizes(context, Later())
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
     small.hosts.silent.add("host3")
     waiting = UnconfirmedDone(looked_at=1, waiting=(SERVER,))

@@ -7,24 +7,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus.agents import HostAddress
-from moorage.model.asker import Asker
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ConductorId
 from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
 from moorage.model.server import Server
-from moorage.operations import unshelve_request
-from moorage.operations.all import SAGAS
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve import accept_unshelve
+from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.operations.steps import servers as records
-from moorage.operations.unshelve_request import UnshelveWish
-from moorage.saga import Paper, first_lines, tell
+from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
 from moorage.store.region.processes import Process
-from moorage.testing.sagas import PROVED_OPERATION
-from moorage.testing.small_cells import records_held
-from moorage.testing.small_region import CELLS, SERVER, SmallRegion
-from moorage.testing.small_shelves import leaving_its_cell, shelved_elsewhere
+from moorage.testing.region_cells import records_held
+from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage.testing.region_shelved import leaving_its_cell, shelved_elsewhere
+from moorage.testing.saga_proof import PROVED_OPERATION
 
 SAGA = SAGAS["unshelve/3"]
 
@@ -38,8 +38,8 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 async def unshelved(small: SmallRegion) -> Server:
     asked = leaving_its_cell(may_stay=True)
-    await tell(SAGA, PROVED_OPERATION, asked, small.rooms, Paper(first_lines(SAGA), small.transact))
-    found = await records.find(small.rooms, SERVER)
+    await execute(SAGA, PROVED_OPERATION, asked, small.context, MemoryJournal(first_lines(SAGA), small.transact))
+    found = await records.find(small.context, SERVER)
     assert found.server is not None
     return found.server
 
@@ -96,15 +96,15 @@ async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how
     """Else it stays, and where a host of another cell is named it is refused for now."""
     await shelved_elsewhere(small)
     await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
-    server = (await records.find(small.rooms, SERVER)).server
+    server = (await records.find(small.context, SERVER)).server
     assert server is not None
-    who = Asker("user-1", project=server.project, roles=("admin",))
+    who = Principal("user-1", project=server.project, roles=("admin",))
 
     async def begun(wish: UnshelveWish, *unknown: str) -> tuple[str, bool]:
-        tellers = Tellers(*unknown)
-        rooms = dataclasses.replace(small.rooms, tellers=tellers)  # type: ignore[arg-type]
-        await unshelve_request.begin(rooms, who, server, wish, check=lambda _: None)
-        (told,) = tellers.told
+        dispatcher = Tellers(*unknown)
+        context = dataclasses.replace(small.context, dispatcher=dispatcher)  # type: ignore[arg-type]
+        await accept_unshelve.begin(context, who, server, wish, check=lambda _: None)
+        (told,) = dispatcher.told
         await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, told.id))
         return told.saga, msgspec.json.decode(told.asked)["cross_cell"]
 

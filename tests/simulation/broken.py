@@ -5,7 +5,7 @@
 
 import sys
 
-from regressions import REGRESSIONS, SCENE_OF
+from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF
 
 from moorage.testing.simulation.plan import drawn
 from moorage.testing.simulation.run import simulate

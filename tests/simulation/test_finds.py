@@ -1,8 +1,8 @@
 """The simulation finds what it is for: each fault that the cloud once had, put back, is caught; and the same plans hold without it."""
 
 import pytest
-from interpreters import SOURCE, interpreted
-from regressions import REGRESSIONS, SCENE_OF
+from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF
+from tests.helpers.simulation_processes import SOURCE, interpreted
 
 HERE = SOURCE.parent / "tests" / "simulation"
 CHUNKS = 3

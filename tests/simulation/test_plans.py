@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from interpreters import simulated
+from tests.helpers.simulation_processes import simulated
 
 PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
 

@@ -1,7 +1,7 @@
 """The whole cloud under the faults of many seeds: nothing is lost, nothing is left, nothing is stuck."""
 
 import pytest
-from interpreters import interpreted, simulated
+from tests.helpers.simulation_processes import interpreted, simulated
 
 SEEDS = 300
 CHUNKS = 4

@@ -17,11 +17,12 @@ from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk
-from moorage.operations.nouns import aggregates as aggregate_writes
-from moorage.placement import batches, nouns
-from moorage.placement.claimer import Claimer
+from moorage.operations.records import aggregates as aggregate_writes
+from moorage.placement import batched_claims
+from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport, host_id, report_segment, set_enabled
+from moorage.placement.service import providers as service_providers
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
@@ -89,34 +90,34 @@ def disable_the_cell(tx: Tx) -> None:
 
 
 def take_a_trait(tx: Tx) -> None:
-    nouns.set_traits(tx, TOOK, [], None)
+    service_providers.set_traits(tx, TOOK, [], None)
 
 
 def take_an_inventory(tx: Tx) -> None:
-    nouns.drop_inventory(tx, TOOK, "VCPU")
+    service_providers.drop_inventory(tx, TOOK, "VCPU")
 
 
 def reserve_all(tx: Tx) -> None:
-    generation = nouns.need(tx, TOOK)
-    nouns.update_inventory(tx, TOOK, "VCPU", Inventory(total=9, reserved=9), generation, full_reserve=True)
+    generation = service_providers.need(tx, TOOK)
+    service_providers.update_inventory(tx, TOOK, "VCPU", Inventory(total=9, reserved=9), generation, full_reserve=True)
 
 
 def larger_portions(tx: Tx) -> None:
-    generation = nouns.need(tx, TOOK)
-    nouns.set_inventories(tx, TOOK, {"VCPU": Inventory(total=9, min_unit=2)}, generation)
+    generation = service_providers.need(tx, TOOK)
+    service_providers.set_inventories(tx, TOOK, {"VCPU": Inventory(total=9, min_unit=2)}, generation)
 
 
 def lower_the_ratio(tx: Tx) -> None:
-    generation = nouns.need(tx, TOOK)
-    nouns.set_inventories(tx, TOOK, {"VCPU": Inventory(total=9, ratio=0.1)}, generation)
+    generation = service_providers.need(tx, TOOK)
+    service_providers.set_inventories(tx, TOOK, {"VCPU": Inventory(total=9, ratio=0.1)}, generation)
 
 
 def unwire(tx: Tx) -> None:
-    nouns.set_aggregates(tx, TOOK, [], None)
+    service_providers.set_aggregates(tx, TOOK, [], None)
 
 
 def unwire_the_segment(tx: Tx) -> None:
-    nouns.set_aggregates(tx, SEGMENT, [], None)
+    service_providers.set_aggregates(tx, SEGMENT, [], None)
 
 
 def report_the_segment_elsewhere(tx: Tx) -> None:
@@ -221,8 +222,11 @@ async def test_who_is_refused_in_a_batch_does_not_take_the_others_along(
     _, stale = engines
     took, stayed = stale.rank(ASK).best
     await database.write(disable)
-    bids = [batches.Bid(Owner(f"c{n}", "p", "u"), choice, ASK) for n, choice in enumerate((took, stayed, took))]
-    answers = await database.write(lambda tx: batches.claim(tx, bids))
+    bids = [
+        batched_claims.ClaimRequest(Owner(f"c{n}", "p", "u"), choice, ASK)
+        for n, choice in enumerate((took, stayed, took))
+    ]
+    answers = await database.write(lambda tx: batched_claims.claim(tx, bids))
     assert [isinstance(each, Claimed) for each in answers] == [False, True, False]
     assert isinstance(answers[0], Shortage)
     assert set(answers[0].stale) == {TOOK}
@@ -253,7 +257,7 @@ async def test_devices_are_asked_for_their_versions_too(database: Database, engi
     group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 10}, ("CUSTOM_PHYSNET_1",))
     ask = Ask(resources={}, groups=(group,))
     (choice,) = stale.rank(ask).best
-    await database.write(lambda tx: nouns.set_traits(tx, bridge, [], None))
+    await database.write(lambda tx: service_providers.set_traits(tx, bridge, [], None))
     lost = await try_claim(database, stale, choice, "consumer", ask)
     assert isinstance(lost, Shortage)
     assert lost.stale == (bridge,)

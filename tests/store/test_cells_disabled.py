@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.resources import Inventory
-from moorage.operations.nouns import cells as nouns
+from moorage.operations.records import cells as nouns
 from moorage.placement.inventory import HostReport, host_id, report_host
 from moorage.sql import Database, Tx
 from moorage.store.region import hidden_records, identity
@@ -18,7 +18,7 @@ from moorage.store.region.placement.tables import hosts, stamp
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import server_values
-from moorage.testing.servers import a_server
+from moorage.testing.fake_server_service import a_server
 
 A, B = CellId("a"), CellId("b")
 

@@ -14,15 +14,15 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
-from moorage.main.observe.looks import PATIENCE_S as LOOK_S
-from moorage.main.observe.looks import Looks
+from moorage.main.observability.database_reads import PATIENCE_S as LOOK_S
+from moorage.main.observability.database_reads import Looks
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
 from moorage.sql import Database, Limits, Load, Tx, open_database
 from moorage.sql.failures import RETRY_AFTER_S, TAKEN_BACK, of_postgresql, of_sqlite
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
+from moorage.store.region.counts import Backlog
 from moorage.store.region.tables import region_metadata
-from moorage.store.region.tallies import Backlog
 from moorage.testing.postgres import Server, start_postgres
 from moorage.testing.waiting import PATIENCE_S, until
 

@@ -5,7 +5,7 @@ import ipaddress
 
 import pytest
 
-from moorage.model.flat import Exhausted, FlatPool, Wanted, pool_of
+from moorage.model.flat_network import Exhausted, FlatPool, Wanted, pool_of
 from moorage.model.ids import CellId
 from moorage.sql import Database
 from moorage.store.region import flat_addresses

@@ -10,10 +10,10 @@ from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
 from moorage.sql import Database, Tx
-from moorage.store.cell import actions, copies, migrations
+from moorage.store.cell import actions, migrations, record_transfer
 from moorage.store.cell import server_lists as cell_lists
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.copies import COPIED, OF_THE_CELL, RecordCopy
+from moorage.store.cell.record_transfer import COPIED, OF_THE_CELL, RecordCopy
 from moorage.store.cell.servers import Fence
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import hidden_records
@@ -173,11 +173,11 @@ async def test_only_who_holds_the_server_shows_it_in_another_cell(region: Databa
 
 async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
     recorded = await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
-    assert not await cell.read(lambda tx: copies.is_sealed(tx, ID))
+    assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
     tagged = msgspec.structs.replace(recorded, tags=("red",))
-    sealed = await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL)))
-    assert await cell.read(lambda tx: copies.is_sealed(tx, ID))
-    assert await cell.read(lambda tx: copies.sealed(tx)) == [ID]
+    sealed = await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
+    assert await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
+    assert await cell.read(lambda tx: record_transfer.sealed(tx)) == [ID]
     assert (await cell.read(lambda tx: cell_servers.where_placed(tx, "none", [ID])))[ID].hidden
     for was in (recorded.generation, sealed.generation):
         written = await cell.write(
@@ -186,10 +186,10 @@ async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
         assert written is None
     # who holds the server writes, and the seal stays
     ours = await cell.write(lambda tx: cell_servers.write(tx, sealed, by(LATER)))
-    assert await cell.read(lambda tx: copies.is_sealed(tx, ID))
-    open_again = await cell.write(lambda tx: copies.unseal(tx, ID, by(LATER)))
+    assert await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
+    open_again = await cell.write(lambda tx: record_transfer.unseal(tx, ID, by(LATER)))
     assert open_again.generation > ours.generation > sealed.generation > recorded.generation
-    assert not await cell.read(lambda tx: copies.is_sealed(tx, ID))
+    assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
     after = await cell.write(lambda tx: replace_server(tx, cell_servers.servers, tagged, was=open_again.generation))
     assert after is not None
     assert after.tags == ("red",)
@@ -197,24 +197,24 @@ async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
 
 async def test_a_seal_that_lands_late_seals_nothing(cell: Database) -> None:
     with pytest.raises(NotFound):
-        await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL)))
+        await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
     await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
-    await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL)))
-    await cell.write(lambda tx: copies.unseal(tx, ID, by(UNSEAL)))
+    await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
+    await cell.write(lambda tx: record_transfer.unseal(tx, ID, by(UNSEAL)))
     with pytest.raises(Stale):
-        await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL)))
-    await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL, epoch=2)))
+        await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
+    await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL, epoch=2)))
     with pytest.raises(Stale):
-        await cell.write(lambda tx: copies.unseal(tx, ID, by(UNSEAL)))
-    assert await cell.read(lambda tx: copies.is_sealed(tx, ID))
+        await cell.write(lambda tx: record_transfer.unseal(tx, ID, by(UNSEAL)))
+    assert await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
 
 
 async def test_a_record_that_is_written_over_a_sealed_row_is_not_sealed(cell: Database) -> None:
     """A server that goes back to the cell that it left."""
     await cell.write(lambda tx: cell_servers.record(tx, SERVER, by(1)))
-    await cell.write(lambda tx: copies.seal(tx, ID, by(SEAL)))
-    await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY, seq=3)))
-    assert not await cell.read(lambda tx: copies.is_sealed(tx, ID))
+    await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
+    await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY, seq=3)))
+    assert not await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
 
 
 async def test_the_whole_is_copied_and_read_again_as_it_was(cell: Database) -> None:
@@ -222,8 +222,8 @@ async def test_the_whole_is_copied_and_read_again_as_it_was(cell: Database) -> N
     await cell.write(lambda tx: migrations.put_all(tx, [move(9, OTHER)]))
     await cell.write(lambda tx: actions.write_all(tx, [other]))
     for _ in range(2):
-        await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY)))
-    found = await cell.read(lambda tx: copies.read(tx, ID))
+        await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
+    found = await cell.read(lambda tx: record_transfer.read(tx, ID))
     assert found is not None
     assert (found.server.tags, found.server.operation, found.server.op_line) == (("blue",), MOVE, COPY)
     assert found.actions == [action(2), action(1)]
@@ -231,39 +231,39 @@ async def test_the_whole_is_copied_and_read_again_as_it_was(cell: Database) -> N
     numbers = [each.number for each in found.migrations]
     assert numbers == sorted(numbers)
     assert len(set(numbers)) == 2
-    await cell.write(lambda tx: copies.remove_record(tx, ID, by(UNDO_COPY)))
-    assert await cell.read(lambda tx: copies.read(tx, ID)) is None
+    await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(UNDO_COPY)))
+    assert await cell.read(lambda tx: record_transfer.read(tx, ID)) is None
     assert await cell.read(lambda tx: (actions.of_server(tx, ID), migrations.of_server(tx, ID))) == ([], [])
     assert await cell.read(lambda tx: actions.of_server(tx, OTHER)) == [other]
     assert len(await cell.read(lambda tx: migrations.of_server(tx, OTHER))) == 1
-    await cell.write(lambda tx: copies.remove_record(tx, ID, by(UNDO_COPY)))
+    await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(UNDO_COPY)))
 
 
 async def test_a_copy_that_lands_after_it_was_removed_writes_nothing(cell: Database) -> None:
-    await cell.write(lambda tx: copies.remove_record(tx, ID, by(UNDO_COPY)))
+    await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(UNDO_COPY)))
     with pytest.raises(Stale):
-        await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY)))
+        await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
     assert await cell.read(lambda tx: (actions.of_server(tx, ID), migrations.of_server(tx, ID))) == ([], [])
-    await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY, epoch=2)))
-    assert await cell.read(lambda tx: copies.read(tx, ID)) is not None
+    await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY, epoch=2)))
+    assert await cell.read(lambda tx: record_transfer.read(tx, ID)) is not None
 
 
 async def test_a_second_copy_keeps_what_was_written_since_the_first(cell: Database) -> None:
     """The first hung and was tried again; it lands when the server is shown here and has been changed by its owner."""
-    copied = await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY)))
+    copied = await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
     tagged = msgspec.structs.replace(copied, tags=("blue", "red"))
     assert await cell.write(lambda tx: replace_server(tx, cell_servers.servers, tagged, was=copied.generation))
-    await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY)))
+    await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY)))
     found = await cell.read(lambda tx: cell_servers.get(tx, ID))
     assert found is not None
     assert found.tags == ("blue", "red")
 
 
 async def test_a_removal_that_lands_after_the_server_came_back_takes_nothing(cell: Database) -> None:
-    await cell.write(lambda tx: copies.copy(tx, RECORD, by(COPY, seq=3)))
+    await cell.write(lambda tx: record_transfer.copy(tx, RECORD, by(COPY, seq=3)))
     with pytest.raises(Stale):
-        await cell.write(lambda tx: copies.remove_record(tx, ID, by(LATER, seq=2)))
-    found = await cell.read(lambda tx: copies.read(tx, ID))
+        await cell.write(lambda tx: record_transfer.remove_record(tx, ID, by(LATER, seq=2)))
+    found = await cell.read(lambda tx: record_transfer.read(tx, ID))
     assert found is not None
     assert (len(found.actions), len(found.migrations)) == (2, 2)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.main.trees import REGION
+from moorage.main.schemas import REGION
 from moorage.model.ids import CellId
 from moorage.placement.inventory import HostReport, report_host
 from moorage.sql import Database

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.conductor.lease import Lease
-from moorage.main.config import Cell, Config, Region
+from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import SystemClock
@@ -45,7 +45,7 @@ def name(postgres_server: Server) -> Iterator[str]:
 
 
 def config_of(server: Server, name: str, tmp_path: Path) -> Config:
-    region = Region(database=server.url_of(name))
+    region = RegionSettings(database=server.url_of(name))
     cells = (Cell("cell1", f"sqlite:///{tmp_path}/cell1.db"),)
     return Config(data_dir=str(tmp_path / "data"), region=region, cells=cells)
 

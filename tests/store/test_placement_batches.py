@@ -16,9 +16,9 @@ from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage, Verdict
 from moorage.model.world import Ask, Choice, GroupAsk, NicAsk
-from moorage.placement import batches, claims
-from moorage.placement.batches import Bid
-from moorage.placement.claimer import Claimer
+from moorage.placement import batched_claims, claims
+from moorage.placement.batched_claims import ClaimRequest
+from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport
 from moorage.scheduler.profile import Profile
@@ -62,7 +62,7 @@ async def stock(engine: Engine, hosts: int = 4, vcpus: int = 5, addresses: int =
     return found
 
 
-def bid(dice: random.Random, hosts: list[HostId], consumer: str) -> Bid:
+def bid(dice: random.Random, hosts: list[HostId], consumer: str) -> ClaimRequest:
     """Small and large, possible and impossible, on few rows."""
     resources = {"VCPU": dice.choice([1, 1, 2, 3, 4]), "MEMORY_MB": dice.choice([4, 8, 8, 16, 6])}
     if dice.random() < 0.05:
@@ -74,13 +74,13 @@ def bid(dice: random.Random, hosts: list[HostId], consumer: str) -> Bid:
         group = GroupAsk(f"g-{policy}", policy, max_per_host=dice.choice([1, 2]))  # type: ignore[arg-type]
     segments = tuple(ProviderId(dice.choice(SEGMENTS)) for _ in nics)
     choice = Choice(dice.choice(hosts), "h", CELL, segments)
-    return Bid(
+    return ClaimRequest(
         Owner(consumer, "p", "u", operation="o", attempt=1), choice, Ask(resources=resources, nics=nics, group=group)
     )
 
 
-async def one_by_one(database: Database, bids: list[Bid]) -> list[Claimed | Shortage]:
-    def work(tx: Tx, each: Bid) -> Claimed | Shortage:
+async def one_by_one(database: Database, bids: list[ClaimRequest]) -> list[Claimed | Shortage]:
+    def work(tx: Tx, each: ClaimRequest) -> Claimed | Shortage:
         answer = claims.claim(tx, each.owner, each.choice, each.ask, replace=False)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
@@ -134,8 +134,8 @@ async def test_a_batch_brings_what_one_by_one_brings(engine: Engine, database: D
         after = await database.read(state)
         await database.write(empty)
         assert await database.read(sql.drift) == []
-        found = await database.write(partial(batches.claim, bids=first))
-        found += await database.write(partial(batches.claim, bids=again))
+        found = await database.write(partial(batched_claims.claim, bids=first))
+        found += await database.write(partial(batched_claims.claim, bids=again))
         assert [said(each) for each in found] == [said(each) for each in expected]
         assert await database.read(state) == after
         assert await database.read(sql.drift) == []
@@ -148,8 +148,8 @@ async def test_a_batch_brings_what_one_by_one_brings(engine: Engine, database: D
 async def test_the_numbers_are_those_after_the_batch(engine: Engine, database: Database) -> None:
     host = (await stock(engine, hosts=1))[0]
     ask = Ask(resources={"VCPU": 2})
-    bids = [Bid(Owner(str(uuid.UUID(int=n)), "p", "u"), Choice(host, "h0", CELL), ask) for n in range(3)]
-    first, second, third = await database.write(partial(batches.claim, bids=bids))
+    bids = [ClaimRequest(Owner(str(uuid.UUID(int=n)), "p", "u"), Choice(host, "h0", CELL), ask) for n in range(3)]
+    first, second, third = await database.write(partial(batched_claims.claim, bids=bids))
     assert isinstance(first, Claimed)
     assert isinstance(second, Claimed)
     assert isinstance(third, Shortage)
@@ -167,11 +167,11 @@ async def test_statements_do_not_grow_with_the_claims(engine: Engine, database: 
     for size in (1, 100):
         ask = Ask(resources={"VCPU": 1})
         bids = [
-            Bid(Owner(str(uuid.UUID(int=size * 1000 + n)), "p", "u"), Choice(hosts[n % 8], "h", CELL), ask)
+            ClaimRequest(Owner(str(uuid.UUID(int=size * 1000 + n)), "p", "u"), Choice(hosts[n % 8], "h", CELL), ask)
             for n in range(size)
         ]
         database.meter.reset()
-        assert all(isinstance(a, Claimed) for a in await database.write(partial(batches.claim, bids=bids)))
+        assert all(isinstance(a, Claimed) for a in await database.write(partial(batched_claims.claim, bids=bids)))
         counted.append((sum(database.meter.statements.values()), sum(database.meter.commits.values())))
     assert counted == [(2 if database.dialect == "postgresql" else 4, 1)] * 2
 
@@ -180,15 +180,17 @@ async def test_who_does_not_fit_has_all_judged_again(engine: Engine, database: D
     """The short way is a dead end for a row that is short, for a consumer that holds something, and for a strange portion."""
     hosts = await stock(engine, hosts=2, vcpus=3)
 
-    def bids(*asked: tuple[int, str, int]) -> list[Bid]:
+    def bids(*asked: tuple[int, str, int]) -> list[ClaimRequest]:
         return [
-            Bid(Owner(str(uuid.UUID(int=n)), "p", "u"), Choice(hosts[0], "h0", CELL), Ask(resources={resource: amount}))
+            ClaimRequest(
+                Owner(str(uuid.UUID(int=n)), "p", "u"), Choice(hosts[0], "h0", CELL), Ask(resources={resource: amount})
+            )
             for n, resource, amount in asked
         ]
 
     async def told(*asked: tuple[int, str, int]) -> tuple[list[bool], int]:
         database.meter.reset()
-        answers = await database.write(partial(batches.claim, bids=bids(*asked)))
+        answers = await database.write(partial(batched_claims.claim, bids=bids(*asked)))
         assert await database.read(sql.drift) == []
         return [isinstance(each, Claimed) for each in answers], sum(database.meter.commits.values())
 
@@ -206,15 +208,15 @@ async def test_in_a_shared_commit_only_who_does_not_fit_begins_again(engine: Eng
     """Two batches at the same moment: on SQLite they share the commit, each in its savepoint."""
     hosts = await stock(engine, hosts=2, vcpus=3)
 
-    def batch(first: int, count: int, host: int) -> list[Bid]:
+    def batch(first: int, count: int, host: int) -> list[ClaimRequest]:
         ask = Ask(resources={"VCPU": 1})
         return [
-            Bid(Owner(str(uuid.UUID(int=first + n)), "p", "u"), Choice(hosts[host], "h", CELL), ask)
+            ClaimRequest(Owner(str(uuid.UUID(int=first + n)), "p", "u"), Choice(hosts[host], "h", CELL), ask)
             for n in range(count)
         ]
 
     both = [batch(100, 2, 0), batch(200, 5, 1), batch(300, 1, 0)]
-    answers = await asyncio.gather(*(database.write(partial(batches.claim, bids=bids)) for bids in both))
+    answers = await asyncio.gather(*(database.write(partial(batched_claims.claim, bids=bids)) for bids in both))
     taken = [sum(isinstance(each, Claimed) for each in some) for some in answers]
     assert taken == [2, 3, 1]
     assert await database.read(sql.drift) == []
@@ -222,13 +224,13 @@ async def test_in_a_shared_commit_only_who_does_not_fit_begins_again(engine: Eng
 
 async def test_a_consumer_comes_once(engine: Engine, database: Database) -> None:
     host = (await stock(engine, hosts=1))[0]
-    one = Bid(Owner(str(uuid.UUID(int=1)), "p", "u"), Choice(host, "h0", CELL), Ask(resources={"VCPU": 1}))
+    one = ClaimRequest(Owner(str(uuid.UUID(int=1)), "p", "u"), Choice(host, "h0", CELL), Ask(resources={"VCPU": 1}))
     with pytest.raises(Internal):
-        await database.write(partial(batches.claim, bids=[one, one]))
+        await database.write(partial(batched_claims.claim, bids=[one, one]))
     strange = one._replace(owner=one.owner._replace(project="two\nlines"))
     if database.dialect == "postgresql":
         with pytest.raises(Internal):
-            await database.write(partial(batches.claim, bids=[strange]))
+            await database.write(partial(batched_claims.claim, bids=[strange]))
     assert await database.read(state) == [
         [], [], sorted((p, c, 0) for p, c, _ in (await database.read(state))[2]), []
     ]  # fmt: skip
@@ -242,7 +244,7 @@ async def test_batches_of_rivals_never_take_too_much(engine: Engine, database: D
         [bid(dice, hosts, str(uuid.UUID(int=dice.getrandbits(128)))) for _ in range(dice.randrange(1, 9))]
         for _ in range(24)
     ]
-    answers = await asyncio.gather(*(database.write(partial(batches.claim, bids=bids)) for bids in each))
+    answers = await asyncio.gather(*(database.write(partial(batched_claims.claim, bids=bids)) for bids in each))
     assert await database.read(sql.drift) == []
     i = inventories.c
     assert await database.read(lambda tx: tx.rows(sa.select(i.provider).where(i.used > i.cap))) == []
@@ -276,8 +278,8 @@ async def test_a_loser_takes_another_host(engine: Engine, database: Database) ->
     hosts = await stock(engine, hosts=2, vcpus=2)
     ask = Ask(resources={"VCPU": 2})
     choice = engine.rank(ask).best[0]
-    rival = Bid(Owner(str(uuid.UUID(int=9)), "p", "u"), choice, ask)
-    assert isinstance((await database.write(partial(batches.claim, bids=[rival])))[0], Claimed)
+    rival = ClaimRequest(Owner(str(uuid.UUID(int=9)), "p", "u"), choice, ask)
+    assert isinstance((await database.write(partial(batched_claims.claim, bids=[rival])))[0], Claimed)
     claimer = Claimer(engine, database)
     answer = await claimer.place(ask, Owner(str(uuid.UUID(int=10)), "p", "u"))
     assert isinstance(answer, Claimed)

@@ -19,7 +19,7 @@ from moorage.placement.inventory import DeviceReport, HostReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
-from moorage.store.region.placement import functions, placement_metadata
+from moorage.store.region.placement import placement_metadata, virtual_functions
 from moorage.store.region.placement.claims import drift
 from moorage.store.region.placement.tables import allocations, inventories
 
@@ -249,7 +249,7 @@ async def test_every_virtual_function_is_one_ports_at_a_time(database: Database)
                 group.create_task(rival(engines[number % 2], number))
         assert got
         assert len({(host, one.address) for host, one in got.values()}) == len(got)
-        rows = await database.read(functions.held)
+        rows = await database.read(virtual_functions.held)
         assert {consumer for consumer, _ in rows.values()} == got.keys()
         assert {(provider.removesuffix("-card"), address) for provider, address in rows} == {
             (await_name, one.address)
@@ -284,17 +284,17 @@ async def test_a_function_is_taken_extended_and_given_back_port_by_port(database
         assert not engine.rank(direct("third")).best
 
         engine.settle(await database.write(lambda tx: engine.shrink(tx, "server", {}, ("its-id", "first"))))
-        assert {port for _, port in (await database.read(functions.held)).values()} == {"second"}
+        assert {port for _, port in (await database.read(virtual_functions.held)).values()} == {"second"}
         other = await claim(engine, database, "other", engine.rank(direct("x")).best[0], direct("x"))
         assert isinstance(other, Claimed)
         assert other.functions["x"].address == "0000:81:01.0"
 
         await database.write(partial(engine.release, consumer="server"))
-        assert {port for _, port in (await database.read(functions.held)).values()} == {"x"}
+        assert {port for _, port in (await database.read(virtual_functions.held)).values()} == {"x"}
         await engine.report_devices([card("h0", 1)])
-        assert len(await database.read(functions.held)) == 1
+        assert len(await database.read(virtual_functions.held)) == 1
         await database.write(partial(engine.release, consumer="other"))
-        assert await database.read(functions.held) == {}
+        assert await database.read(virtual_functions.held) == {}
 
 
 async def test_a_move_leaves_the_function_with_the_source_and_brings_it_back(database: Database) -> None:
@@ -309,9 +309,13 @@ async def test_a_move_leaves_the_function_with_the_source_and_brings_it_back(dat
         answer = await database.write(lambda tx: engine.move(tx, "server", "migration", there, ask, **moved))  # type: ignore[arg-type]
         assert isinstance(answer, Claimed)
         assert answer.functions["port"].address == "0000:81:01.0"
-        cards = {provider: consumer for (provider, _), (consumer, _) in (await database.read(functions.held)).items()}
+        cards = {
+            provider: consumer for (provider, _), (consumer, _) in (await database.read(virtual_functions.held)).items()
+        }
         assert cards == {here.providers["port/function"]: "migration", there.providers["port/function"]: "server"}
         await database.write(lambda tx: engine.move_back(tx, "server", "migration"))
-        cards = {provider: consumer for (provider, _), (consumer, _) in (await database.read(functions.held)).items()}
+        cards = {
+            provider: consumer for (provider, _), (consumer, _) in (await database.read(virtual_functions.held)).items()
+        }
         assert cards == {here.providers["port/function"]: "server"}
         assert await database.read(drift) == []

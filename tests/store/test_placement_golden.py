@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import batches, claims, puts, sums
+from moorage.store.region.placement import allocation_writes, batched_claims, claims, summed_claims
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
@@ -13,25 +13,25 @@ STATEMENTS = {
     "take_all_that_fit_unchanged.sqlite.sql": str(claims._take_sqlite(2, 2)),
     "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
     "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
-    "lock_for_a_batch.postgresql.sql": str(batches._LOCK_POSTGRESQL),
-    "lock_for_a_batch.sqlite.sql": str(batches._LOCK_SQLITE),
-    "take_a_batch.postgresql.sql": str(batches._TAKE_POSTGRESQL),
-    "count_a_batch.sqlite.sql": str(batches._COUNT_SQLITE),
-    "own_a_batch.sqlite.sql": str(batches.OWN_SQLITE),
-    "allocate_a_batch.sqlite.sql": str(batches.ALLOCATE_SQLITE),
-    "take_by_sums.postgresql.sql": str(sums._TAKE_POSTGRESQL),
-    "count_by_sums.sqlite.sql": str(sums._COUNT_SQLITE),
-    "look_at_consumers.sqlite.sql": puts._CONSUMERS.sqlite,
-    "look_at_consumers.postgresql.sql": puts._CONSUMERS.postgresql,
-    "look_at_stocks.sqlite.sql": puts._LEVELS.sqlite,
-    "look_at_stocks.postgresql.sql": puts._LEVELS.postgresql,
-    "look_at_what_is_held.postgresql.sql": puts._HELD.postgresql,
-    "put_counters.sqlite.sql": puts._COUNT.sqlite,
-    "put_generations.sqlite.sql": puts._ADVANCE.sqlite,
-    "put_consumers.sqlite.sql": puts._OWN.sqlite,
-    "put_allocations.sqlite.sql": puts._HOLD.sqlite,
-    "put_allocations_gone.sqlite.sql": puts._DROP.sqlite,
-    "put_all.postgresql.sql": puts._WRITE.postgresql,
+    "lock_for_a_batch.postgresql.sql": str(batched_claims._LOCK_POSTGRESQL),
+    "lock_for_a_batch.sqlite.sql": str(batched_claims._LOCK_SQLITE),
+    "take_a_batch.postgresql.sql": str(batched_claims._TAKE_POSTGRESQL),
+    "count_a_batch.sqlite.sql": str(batched_claims._COUNT_SQLITE),
+    "own_a_batch.sqlite.sql": str(batched_claims.OWN_SQLITE),
+    "allocate_a_batch.sqlite.sql": str(batched_claims.ALLOCATE_SQLITE),
+    "take_by_sums.postgresql.sql": str(summed_claims._TAKE_POSTGRESQL),
+    "count_by_sums.sqlite.sql": str(summed_claims._COUNT_SQLITE),
+    "look_at_consumers.sqlite.sql": allocation_writes._CONSUMERS.sqlite,
+    "look_at_consumers.postgresql.sql": allocation_writes._CONSUMERS.postgresql,
+    "look_at_stocks.sqlite.sql": allocation_writes._LEVELS.sqlite,
+    "look_at_stocks.postgresql.sql": allocation_writes._LEVELS.postgresql,
+    "look_at_what_is_held.postgresql.sql": allocation_writes._HELD.postgresql,
+    "put_counters.sqlite.sql": allocation_writes._COUNT.sqlite,
+    "put_generations.sqlite.sql": allocation_writes._ADVANCE.sqlite,
+    "put_consumers.sqlite.sql": allocation_writes._OWN.sqlite,
+    "put_allocations.sqlite.sql": allocation_writes._HOLD.sqlite,
+    "put_allocations_gone.sqlite.sql": allocation_writes._DROP.sqlite,
+    "put_all.postgresql.sql": allocation_writes._WRITE.postgresql,
 }
 
 

@@ -13,16 +13,18 @@ import sqlalchemy as sa
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
-from moorage.placement import allocations, claims, nouns
-from moorage.placement.allocations import Outcome, Request, Wanted
+from moorage.placement import claims
 from moorage.placement.engine import Engine
-from moorage.placement.group_commit import GroupCommit
+from moorage.placement.service import allocations
+from moorage.placement.service import providers as service_providers
+from moorage.placement.service.allocations import Outcome, Request, Wanted
+from moorage.placement.service.group_commit import GroupCommit
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import claims as sql
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.changes import since
+from moorage.store.region.placement.change_feed import since
 from moorage.store.region.placement.tables import allocations as held
 from moorage.store.region.placement.tables import consumers, inventories, providers
 
@@ -46,8 +48,10 @@ async def engine(database: Database) -> AsyncIterator[Engine]:
 
 def stock(tx: Tx) -> None:
     for number, uuid_ in enumerate(PROVIDERS):
-        nouns.create(tx, uuid_, f"p{number}", None)
-        nouns.set_inventories(tx, uuid_, {"VCPU": Inventory(8, max_unit=4), "MEMORY_MB": Inventory(64, step=4)}, None)
+        service_providers.create(tx, uuid_, f"p{number}", None)
+        service_providers.set_inventories(
+            tx, uuid_, {"VCPU": Inventory(8, max_unit=4), "MEMORY_MB": Inventory(64, step=4)}, None
+        )
 
 
 def wanted(
@@ -225,7 +229,7 @@ async def test_what_we_moved_is_not_read_again_but_all_else_is(engine: Engine, d
     assert [row.used for row in news.inventories] == [2]
     assert not news.providers  # what we moved is known
     # somebody else changes it, unseen by us, and then we do
-    await database.write(lambda tx: nouns.set_traits(tx, PROVIDERS[0], ["HW_CPU_X86_AVX"], None))
+    await database.write(lambda tx: service_providers.set_traits(tx, PROVIDERS[0], ["HW_CPU_X86_AVX"], None))
     await writes.put({CONSUMERS[1]: wanted({PROVIDERS[0]: {"VCPU": 1}})})
     await engine.catch_up()
     assert here.traits == {"HW_CPU_X86_AVX"}
@@ -234,7 +238,9 @@ async def test_what_we_moved_is_not_read_again_but_all_else_is(engine: Engine, d
 
 async def test_a_root_that_went_under_another_is_no_root_any_more(engine: Engine, database: Database) -> None:
     assert len(engine.picture.anchors()) == len(PROVIDERS)
-    under = partial(nouns.update, uuid=PROVIDERS[1], name="p1", parent=PROVIDERS[0], reparent=True, has_parent=True)
+    under = partial(
+        service_providers.update, uuid=PROVIDERS[1], name="p1", parent=PROVIDERS[0], reparent=True, has_parent=True
+    )
     await database.write(under)
     await engine.catch_up()
     assert {engine.picture.host_ids[slot] for slot in engine.picture.anchors()} == {PROVIDERS[0], PROVIDERS[2]}

@@ -14,12 +14,12 @@ from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice, Nested, Segment, World
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.provider import Provider
 from moorage.placement.engine import RELOAD_AFTER_S, Engine
 from moorage.placement.inventory import HostReport
-from moorage.placement.known import Provider
-from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, open_database
-from moorage.store.region.placement import changes, placement_metadata, tables
+from moorage.store.region.placement import change_feed, placement_metadata, tables
 from moorage.testing.bench.fleet import fill
 
 
@@ -27,7 +27,7 @@ def _unranked(ask: Ask, world: World) -> Verdict:
     raise AssertionError("nothing is decided here")
 
 
-def content(picture: Picture) -> object:
+def content(picture: ProviderCache) -> object:
     """All that was read, and all that a decision is told of it."""
     world = picture.world()
     return (
@@ -127,13 +127,13 @@ async def test_read_all_at_once_or_one_by_one_it_is_the_same(
     """A few rows at a time, in the order in which they lie, make the picture that a provider at a time makes."""
     await database.create(placement_metadata)
     await database.write(lambda tx: random_fleet(tx, random.Random(seed)))
-    monkeypatch.setattr(changes, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(change_feed, "ROWS_AT_ONCE", 7)
     engine = Engine(database, _unranked, every_s=3600)
     database.meter.reset()
     await engine.start()
     assert sum(database.meter.statements.values()) <= 9  # however many rows there are
-    one_by_one = Picture()
-    one_by_one.apply(await database.read(changes.since))
+    one_by_one = ProviderCache()
+    one_by_one.apply(await database.read(change_feed.since))
     assert content(engine.picture) == content(one_by_one)
     assert len(engine.picture.providers) == len(one_by_one.providers) == 40
     assert len(engine.picture.trees) == len(one_by_one.trees)
@@ -154,21 +154,21 @@ async def _report(url: str, report: HostReport) -> HostId:
 @pytest.mark.postgres
 async def test_what_comes_while_everything_is_read_is_found_afterwards(postgres_url: str) -> None:
     """Rows of a provider that was not there when the providers were looked at say nothing; catch-up reads all of it."""
-    database, looked = await open_database(postgres_url, name="region"), changes.Everything.stocks
+    database, looked = await open_database(postgres_url, name="region"), change_feed.Everything.stocks
     await database.create(placement_metadata)
     amounts, came = {"VCPU": Inventory(8)}, list[HostId]()
     await _report(postgres_url, HostReport(host="h1", cell=CellId("c"), inventories=amounts))
     report = HostReport(host="h2", cell=CellId("c"), inventories=amounts, traits=("COMPUTE_NODE",))
 
-    def stocks(self: changes.Everything) -> Iterator[changes.Plain]:
+    def stocks(self: change_feed.Everything) -> Iterator[change_feed.Plain]:
         with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
-            patch.setattr(changes.Everything, "stocks", looked)  # the other one reads, too
+            patch.setattr(change_feed.Everything, "stocks", looked)  # the other one reads, too
             came.append(pool.submit(asyncio.run, _report(postgres_url, report)).result())
         yield from looked(self)
 
     engine = Engine(database, _unranked, every_s=3600)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes.Everything, "stocks", stocks)
+        patch.setattr(change_feed.Everything, "stocks", stocks)
         await engine.start()
     assert [p.name for p in engine.picture.providers.values()] == ["h1"]
     await engine.catch_up()
@@ -208,7 +208,7 @@ async def test_everything_is_read_anew_when_much_of_it_is_no_more(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await database.create(placement_metadata)
-    monkeypatch.setattr("moorage.placement.world.WASTE_MIN", 2)
+    monkeypatch.setattr("moorage.placement.cache.cache.WASTE_MIN", 2)
     engine = Engine(database, _unranked, every_s=3600)
     await engine.start()
     first, host = engine.picture, HostId("")
@@ -235,9 +235,9 @@ async def test_news_are_found_without_reading_the_tables(postgres_url: str) -> N
         said: list[str] = []
         columns = sa.text("1")
         for number, table in enumerate((None, tables.providers, tables.inventories)):
-            fresh = changes._NEWS.numbered
+            fresh = change_feed._NEWS.numbered
             if table is not None:
-                chosen = sa.select(columns).select_from(table).where(changes._fresh(table)).params(b_horizon=7)
+                chosen = sa.select(columns).select_from(table).where(change_feed._fresh(table)).params(b_horizon=7)
                 compiled = str(chosen.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}))
                 fresh = compiled.replace("7", "$1", 1)
             tx.run(sa.text(f"PREPARE news_{number}(bigint) AS {fresh.replace(':', chr(92) + ':')}"))

@@ -20,7 +20,7 @@ from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import IPV4_ADDRESS, Inventory
 from moorage.model.verdict import Claimed, Shortage, Verdict
 from moorage.model.world import Ask, Choice, NicAsk
-from moorage.placement.claimer import Claimer
+from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport, report_host, report_segment
 from moorage.scheduler.profile import Profile

@@ -7,9 +7,9 @@ import pytest
 
 from moorage.model.ids import CellId, HostId, SegmentId
 from moorage.model.resources import Inventory
-from moorage.placement import nouns
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport, segment_aggregate
+from moorage.placement.service import providers
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
@@ -41,8 +41,8 @@ async def test_what_neutron_reports_is_not_counted_again(engine: Engine, databas
     host, theirs = await _host(engine), Inventory(14, reserved=2, max_unit=1)
 
     def reported(tx: Tx) -> None:
-        nouns.create(tx, SEGMENT, f"Neutron segment id {SEGMENT}", None)
-        nouns.set_inventories(tx, SEGMENT, {"IPV4_ADDRESS": theirs}, 0)
+        providers.create(tx, SEGMENT, f"Neutron segment id {SEGMENT}", None)
+        providers.set_inventories(tx, SEGMENT, {"IPV4_ADDRESS": theirs}, 0)
 
     await database.write(reported)
     await engine.report_segments([REPORT])
@@ -57,6 +57,6 @@ async def test_hosts_are_let_go_when_somebody_else_deleted_our_segment(engine: E
     host = await _host(engine)
     await engine.report_segments([REPORT])
     assert await _aggregates(database, host) == {segment_aggregate(SEGMENT)}
-    await database.write(lambda tx: nouns.delete(tx, SEGMENT))
+    await database.write(lambda tx: providers.delete(tx, SEGMENT))
     assert await engine.drop_segment(SEGMENT)
     assert await _aggregates(database, host) == frozenset()

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from moorage.cli import status
 from moorage.model.clock import SystemClock
-from moorage.operations.presence import Presence
+from moorage.operations.process_heartbeat import Presence
 from moorage.sql import Database
 from moorage.store.region import processes
 from moorage.store.region.processes import Process

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Internal
-from moorage.sql import Database, Ready, Tx
+from moorage.sql import Database, PreparedStatement, Tx
 
 metadata = sa.MetaData()
 things = sa.Table(
@@ -38,7 +38,7 @@ def _row(id: str, kind: str = "k", good: bool | None = None, size: int | None = 
     return {"id": id, "kind": kind, "good": good, "class": size}
 
 
-@pytest.mark.parametrize("make", [Ready, lambda statement: statement], ids=["ready", "plain"])
+@pytest.mark.parametrize("make", [PreparedStatement, lambda statement: statement], ids=["ready", "plain"])
 async def test_what_is_ready_says_the_same(database: Database, make: Any) -> None:
     await database.create(metadata)
     insert, better, some, raw = (make(each) for each in (_INSERT, _BETTER, _SOME, _RAW))
@@ -77,17 +77,17 @@ async def test_what_is_ready_says_the_same(database: Database, make: Any) -> Non
 
 async def test_what_goes_wrong_is_told_as_ever(database: Database) -> None:
     await database.create(metadata)
-    insert = Ready(_INSERT)
+    insert = PreparedStatement(_INSERT)
     await database.write(lambda tx: tx.run(insert, _row("a")))
     for rows in (_row("a"), [_row("b"), _row("a")]):
         with pytest.raises(IntegrityError):
             await database.write(lambda tx, rows=rows: tx.run(insert, rows))  # type: ignore[misc]
-    assert len(await database.read(lambda tx: tx.rows(Ready(sa.select(things))))) == 1
+    assert len(await database.read(lambda tx: tx.rows(PreparedStatement(sa.select(things))))) == 1
 
 
 async def test_each_is_counted_once(database: Database) -> None:
     await database.create(metadata)
-    insert, find = Ready(_INSERT), Ready(_RAW)
+    insert, find = PreparedStatement(_INSERT), PreparedStatement(_RAW)
     database.meter.reset()
     await database.write(lambda tx: tx.run(insert, [_row("a"), _row("b")]))
     await database.read(lambda tx: tx.row(find, {"id": "a"}))
@@ -102,7 +102,7 @@ async def test_defaults_of_a_table_are_not_forgotten(database: Database) -> None
     table = sa.Table("more", sa.MetaData(), sa.Column("id", sa.String(9)), sa.Column("n", sa.Integer, default=7))
     await database.create(table.metadata)
     with pytest.raises(Internal):
-        await database.write(lambda tx: tx.run(Ready(table.insert()), {"id": "a"}))
+        await database.write(lambda tx: tx.run(PreparedStatement(table.insert()), {"id": "a"}))
 
 
 @pytest.mark.parametrize("most", [20, 3_000])
@@ -110,8 +110,8 @@ async def test_lists_of_many_lengths_are_few_texts_and_say_the_same(database: Da
     """The last element is said again until the length is one of a few."""
     await database.create(metadata)
     names = [f"{number:05}" for number in range(most)]
-    among = Ready(sa.select(things.c.id).where(things.c.id.in_(sa.bindparam("ids", expanding=True))))
-    but = Ready(sa.select(things.c.id).where(things.c.id.not_in(sa.bindparam("ids", expanding=True))))
+    among = PreparedStatement(sa.select(things.c.id).where(things.c.id.in_(sa.bindparam("ids", expanding=True))))
+    but = PreparedStatement(sa.select(things.c.id).where(things.c.id.not_in(sa.bindparam("ids", expanding=True))))
     await database.write(lambda tx: tx.run(_INSERT, [_row(each) for each in names]))
     for length in (0, 1, 2, 3, 5, 8, 13, most - 1, most):
         some = names[:length]

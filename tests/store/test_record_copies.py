@@ -1,7 +1,7 @@
 """Copies of records and hosts in the region: written over one another, read by cell, forgotten with their servers."""
 
 import msgspec
-from test_hidden_records import ID, OTHER, SERVER, A, B, move
+from tests.store.test_hidden_records import ID, OTHER, SERVER, A, B, move
 
 from moorage.model.host import Host
 from moorage.model.ids import HostId

@@ -12,21 +12,21 @@ from moorage.model.errors import Invalid
 from moorage.model.guest import InjectedFile
 from moorage.model.ids import ConductorId, OperationId
 from moorage.operations.accept import accepted
-from moorage.operations.all import SAGAS
-from moorage.operations.reencrypt import OF_REGION, Found, _exchange, reencrypt, walk
-from moorage.operations.seals import BEGINS, Seals
+from moorage.operations.encryption import BEGINS, Encryption
+from moorage.operations.reencryption import OF_REGION, Found, _exchange, reencrypt, walk
+from moorage.operations.registry import SAGAS
 from moorage.sql import Database, Tx
-from moorage.store import secrets
+from moorage.store import encrypted_columns
 from moorage.store.region import operations, region_keys, servers
 from moorage.store.region.tables import region_metadata
-from moorage.testing.small_region import a_boot, a_server
+from moorage.testing.region_fixture import a_boot, a_server
 
 SCRIPT, FILE, OTHER = "Y2xlYXIgc2NyaXB0", "Y2xlYXIgZmlsZQ==", "bm90IGEgc2VjcmV0"
 METADATA = {"user_data": OTHER, "sealed_password": OTHER, "contents": OTHER, "path": "a", "files": OTHER}
 
 
-def of(*keys: str, **more: bool) -> Seals:
-    return Seals(lambda: keys, **more)
+def of(*keys: str, **more: bool) -> Encryption:
+    return Encryption(lambda: keys, **more)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def region(database: Database) -> Database:
 
 async def texts(region: Database) -> str:
     """All that is kept, one after the other."""
-    found = [await region.read(lambda tx, p=place: secrets.page(tx, p, None, 100)) for place in OF_REGION]  # type: ignore[misc]
+    found = [await region.read(lambda tx, p=place: encrypted_columns.page(tx, p, None, 100)) for place in OF_REGION]  # type: ignore[misc]
     return "\n".join(row.text for rows in found for row in rows)
 
 
@@ -110,7 +110,7 @@ async def test_who_goes_back_has_all_in_clear(region: Database) -> None:
 
 async def test_what_was_written_meanwhile_stays(region: Database) -> None:
     place = OF_REGION[0]
-    rows = await region.read(lambda tx: secrets.page(tx, place, None, 10))
+    rows = await region.read(lambda tx: encrypted_columns.page(tx, place, None, 10))
     await region.write(lambda tx: tx.run(servers.servers.update().values(doc=rows[0].text.replace('"a"', '"b"'))))
     assert await region.write(lambda tx: _exchange(tx, place, [(rows[0], "{}")])) == 0
     assert (await order(region))["name"] == "b"

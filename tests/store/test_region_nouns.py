@@ -8,10 +8,10 @@ import pytest
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.flavor import Flavor
-from moorage.model.group import ServerGroup
 from moorage.model.ids import ConductorId, FlavorId
 from moorage.model.keypair import KeyPair
-from moorage.operations.nouns import flavors as flavor_writes
+from moorage.model.server_group import ServerGroup
+from moorage.operations.records import flavors as flavor_writes
 from moorage.sql import Database, Tx
 from moorage.store.region import aggregates, conductors, flavors, keypairs, server_groups
 from moorage.store.region.tables import region_metadata

@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.main.config import Cell, Config
 from moorage.main.databases import open_databases
-from moorage.main.seed import FLAVORS, seed
+from moorage.main.seed_data import FLAVORS, seed
 from moorage.store.region import flavors
 
 

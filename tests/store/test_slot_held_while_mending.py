@@ -12,16 +12,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.main.trees import PLACEMENT, REGION
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.main.schemas import PLACEMENT, REGION
 from moorage.model.ids import NetworkId, OperationId, PortId, ProviderId
 from moorage.model.server import Address, Nic
-from moorage.operations import port_truth
+from moorage.operations.interfaces import port_sync
 from moorage.sql import Database, Tx, open_database
 from moorage.sql.migrate import bring_forward
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.small_region import SERVER, a_server
+from moorage.testing.region_fixture import SERVER, a_server
 
 pytestmark = pytest.mark.postgres
 ATTACH = OperationId("attach")
@@ -60,15 +60,15 @@ class SlowClaims:
         assert rows == ()
 
 
-def mend_claim(rooms: Any) -> Awaitable[object]:
+def mend_claim(context: Any) -> Awaitable[object]:
     nic = Nic(
         0, NetworkId("network"), "network", PortId("port"), addresses=(Address("subnet", "10.0.0.2"),), segment=SEGMENT
     )
-    return port_truth._mend_claim(rooms, a_server(nics=(nic,)), 1, {}, {}, guarantees=False)
+    return port_sync._mend_claim(context, a_server(nics=(nic,)), 1, {}, {}, guarantees=False)
 
 
-def release_stray(rooms: Any) -> Awaitable[object]:
-    return StrayClaims(rooms)._release(SERVER, 1)
+def release_stray(context: Any) -> Awaitable[object]:
+    return StrayClaims(context)._release(SERVER, 1)
 
 
 @pytest.mark.parametrize("mend", [mend_claim, release_stray])

@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.main.adopt import adopt
-from moorage.main.config import Cell, Config, Region
+from moorage.main.config import Cell, Config, RegionSettings
+from moorage.main.data_dir_lock import DataLock
 from moorage.main.databases import Databases, open_databases
-from moorage.main.lock import DataLock
+from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.main.store_watch import StoreWatch
-from moorage.main.trees import CELL, PLACEMENT, REGION
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
@@ -29,17 +29,17 @@ from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement.changes import since
+from moorage.store.region.placement.change_feed import since
 from moorage.store.servers import server_values
 from moorage.testing.postgres import Server as PostgresServer
 from moorage.testing.postgres import start_postgres
-from moorage.testing.small_region import a_server
+from moorage.testing.region_fixture import a_server
 
 ONE = CellId("cell1")
 
 
 def cloud_of(directory: Path) -> Config:
-    return Config(data_dir=str(directory / "data"), region=Region(durability="process"))
+    return Config(data_dir=str(directory / "data"), region=RegionSettings(durability="process"))
 
 
 async def watched(opened: Databases, *, keeps: bool = True) -> StoreWatch:
@@ -129,7 +129,7 @@ async def test_cells_that_changed_places_and_strangers_are_refused(tmp_path: Pat
     assert "configured for cell1 is that of cell2" in await refused(msgspec.structs.replace(config, cells=swapped))
     strange = (Cell("cell1", other.cell_url(Cell("cell1"))), Cell("cell2"))
     assert "belongs to region" in await refused(msgspec.structs.replace(config, cells=strange))
-    empty = Region(database=f"sqlite:///{tmp_path}/empty.db")
+    empty = RegionSettings(database=f"sqlite:///{tmp_path}/empty.db")
     assert "and the region database is empty" in await refused(msgspec.structs.replace(config, region=empty))
 
 
@@ -208,7 +208,7 @@ async def test_whoever_answers_after_a_reconnect_is_asked_who_it_is(
     names = [f"identity_{tmp_path.name}_{each}".lower() for each in ("region", "cell1")]
     urls = [postgres_server.create_database(name) for name in names]
     config = msgspec.structs.replace(
-        cloud_of(tmp_path), region=Region(database=urls[0]), cells=(Cell("cell1", urls[1]),)
+        cloud_of(tmp_path), region=RegionSettings(database=urls[0]), cells=(Cell("cell1", urls[1]),)
     )
     await lived_through(config)
     postgres_server.create_database(f"{names[1]}_kept", template=names[1])
@@ -323,7 +323,7 @@ async def test_nothing_is_adopted_while_a_process_runs(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="another moorage already runs"):
         await adopt(config)
     lock.release()
-    config = msgspec.structs.replace(config, region=Region(database=config.region_url()))
+    config = msgspec.structs.replace(config, region=RegionSettings(database=config.region_url()))
     opened = await open_databases(config)
     await opened.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), [], "host", ["boot/1"]))
     await opened.close()
@@ -334,7 +334,7 @@ async def test_nothing_is_adopted_while_a_process_runs(tmp_path: Path) -> None:
 @pytest.mark.postgres
 async def test_stamps_of_another_cluster_are_made_anew_at_start(postgres_url: str, tmp_path: Path) -> None:
     """As a dump brings them: a catch-up reads nothing where nothing changed."""
-    config = msgspec.structs.replace(cloud_of(tmp_path), region=Region(database=postgres_url))
+    config = msgspec.structs.replace(cloud_of(tmp_path), region=RegionSettings(database=postgres_url))
     opened = await open_databases(config)
     report = InventoryReport(host="h1", cell="cell1", inventories={"VCPU": Inventory(8)})
     await opened.region.write(lambda tx: inventory.report_host(tx, report))
@@ -355,7 +355,7 @@ async def test_dumps_are_restored_into_another_cluster(postgres_server: Postgres
     urls = [postgres_server.create_database(name) for name in names]
 
     def config_of(urls: list[str]) -> Config:
-        region = Region(database=urls[0])
+        region = RegionSettings(database=urls[0])
         return msgspec.structs.replace(cloud_of(tmp_path), region=region, cells=(Cell("cell1", urls[1]),))
 
     (server,) = await book(config_of(urls), "old")

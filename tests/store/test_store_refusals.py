@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 
 from moorage.main.adopt import check_adoptable
+from moorage.main.store_consistency import CellSeen, RegionSeen, refusal
 from moorage.main.store_watch import _Watched
-from moorage.main.stores import CellSeen, RegionSeen, refusal
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 from moorage.sql import Database

@@ -5,10 +5,10 @@ import pytest
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted, OperationStatus
 from moorage.sql import Database, Tx
-from moorage.store.region import notifications, operations, tallies
+from moorage.store.region import counts, notifications, operations
+from moorage.store.region.counts import Backlog, OpenOperations
 from moorage.store.region.inbox import inbox
 from moorage.store.region.tables import region_metadata
-from moorage.store.region.tallies import Backlog, OpenOperations
 
 
 def an_operation(name: str, saga: str, *, at: int, after: str | None = None) -> Accepted:
@@ -37,7 +37,7 @@ async def test_operations_are_counted_by_saga_and_state(database: Database) -> N
         standing(tx, "boot4", OperationStatus.DONE)
 
     await database.write(fill)
-    assert set(await database.read(tallies.open_operations)) == {
+    assert set(await database.read(counts.open_operations)) == {
         OpenOperations("boot/1", "running", 2, 100),
         OpenOperations("boot/1", "waiting", 1, 101),
         OpenOperations("boot/1", "cleaning", 1, 102),
@@ -50,7 +50,7 @@ async def test_what_waits_is_counted_with_its_age(database: Database) -> None:
     await database.create(region_metadata)
 
     def backlogs(tx: Tx) -> tuple[Backlog, Backlog]:
-        return tallies.inbox_backlog(tx), tallies.outbox_backlog(tx, notifications.OUTBOX)
+        return counts.inbox_backlog(tx), counts.outbox_backlog(tx, notifications.OUTBOX)
 
     assert await database.read(backlogs) == (Backlog(0, None), Backlog(0, None))
 
@@ -67,6 +67,6 @@ async def test_a_long_backlog_is_not_counted_to_its_end(database: Database, monk
     await database.create(region_metadata)
     rows = [{"created_at": at, "doc": "{}"} for at in range(20)]
     await database.write(lambda tx: tx.run(notifications.OUTBOX.table.insert(), rows))
-    monkeypatch.setattr(tallies, "COUNTED_MAX", 11)
-    found = await database.read(lambda tx: tallies.outbox_backlog(tx, notifications.OUTBOX))
+    monkeypatch.setattr(counts, "COUNTED_MAX", 11)
+    found = await database.read(lambda tx: counts.outbox_backlog(tx, notifications.OUTBOX))
     assert found.count == 11

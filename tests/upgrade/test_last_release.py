@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from moorage import __version__
-from moorage.testing.census import guests_on_disk, nothing_leaked
+from moorage.testing.api_user import Person
 from moorage.testing.fault_rounds import Fault, Rounds
+from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage.testing.local_cluster import TrialSet
 from moorage.testing.nats import nats_server_program
-from moorage.testing.person import Person
 from moorage.testing.postgres import find_binaries
 from moorage.testing.releases import Installed, installed, last_release, releases, version_of
-from moorage.testing.set import TrialSet
-from moorage.testing.upped import Upped
+from moorage.testing.up_process import Upped
 
 pytestmark = pytest.mark.slow
 no_servers = pytest.mark.skipif(

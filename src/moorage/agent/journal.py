@@ -16,9 +16,9 @@ from typing import Any
 
 from moorage.bus.messages import ResultKey
 from moorage.model.errors import Internal
+from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.model.private_files import private_database
-from moorage.model.turn import Turn
 
 MAX_GROUP = 500
 LIVES_KEPT = 16
@@ -170,7 +170,7 @@ def _tell(loop: asyncio.AbstractEventLoop, waiting: list["asyncio.Future[None]"]
 
 @dataclass
 class _Memory:
-    turn: Turn
+    turn: FencingToken
     running: bool = False
     results: dict[str, bytes] = field(default_factory=dict)
     """By step, all of the highest turn: an older turn's results answer nobody."""
@@ -197,7 +197,7 @@ class Journal:
                 "SELECT server, operation_seq, attempt, phase, running FROM turns WHERE host=?", (self._host,)
             )
             servers = {
-                ServerId(server): _Memory(Turn(seq, attempt, phase), bool(on))
+                ServerId(server): _Memory(FencingToken(seq, attempt, phase), bool(on))
                 for server, seq, attempt, phase, on in turns
             }
             for server, step, result in self.file.read(
@@ -211,7 +211,7 @@ class Journal:
                 "SELECT server, operation_seq, attempt, phase, step FROM starts WHERE host=?", (self._host,)
             ):
                 memory = servers.get(ServerId(server))
-                if memory is not None and memory.turn == Turn(seq, attempt, phase):
+                if memory is not None and memory.turn == FencingToken(seq, attempt, phase):
                     memory.start = step
             lives = tuple(agent for (agent,) in self.file.read(_LIVES, (self._host,)))
             self.earlier_lives = None if servers and not lives else lives
@@ -223,11 +223,11 @@ class Journal:
         """To be awaited before the agent says its name to anybody: the next one on this disk knows by it whom it replaces."""
         await self._write([(_LIVES_BEGUN, (self._host, agent)), (_LIVES_OVER, (self._host, self._host))])
 
-    def turn_of(self, server: ServerId) -> Turn | None:
+    def turn_of(self, server: ServerId) -> FencingToken | None:
         memory = self._servers.get(server)
         return memory.turn if memory else None
 
-    def turns(self) -> dict[ServerId, Turn]:
+    def turns(self) -> dict[ServerId, FencingToken]:
         return {server: memory.turn for server, memory in self._servers.items()}
 
     def running(self) -> set[ServerId]:
@@ -250,7 +250,7 @@ class Journal:
         """Servers with a start in their present turn of which nobody has said that it counts."""
         return {server for server, memory in self._servers.items() if memory.start is not None}
 
-    async def raise_turn(self, server: ServerId, turn: Turn, *, starts: bool = False) -> None:
+    async def raise_turn(self, server: ServerId, turn: FencingToken, *, starts: bool = False) -> None:
         """To be awaited before anything is done in this turn.  The results of earlier turns go; `starts`: it is a start's.
 
         When the server is forgotten while this is written, the next write would take it away again: so it is written once more.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from moorage.agent.journal import Journal
-from moorage.agent.outgoing import Outgoing
 from moorage.agent.report import changes, described, report
+from moorage.agent.report_subjects import Outgoing
 from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat
 from moorage.drivers.driver import Driver
 from moorage.model.guest import PowerState, digest

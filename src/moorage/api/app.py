@@ -22,17 +22,17 @@ How to add a noun
             Route("POST", "/servers/{id}/action", lock, takes=LockBody, action="lock"),   # an action: its one key
         )
 
-   Join ROUTES in `api/table.py`.  Bodies are `wire.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
+   Join ROUTES in `api/route_table.py`.  Bodies are `wire.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
    decoded strictly before the handler runs.  Answer `Reply(status, body, headers)`: a Struct, plain JSON values that
    nobody else holds (they may be changed in place), or ready bytes.  An answer already in the asked shape says
    `finished=True`; `call.bridge.masks` tells which fields to leave out.
 2. Raise `moorage.model.errors` Problems; never speak of statuses other than success.
 3. `call.require(rule, target)` asks policy (no target: the asker's own project); `call.allows` answers a bool.
 4. `call.page()` gives (limit, marker), `call.links(path)` self and bookmark, `call.next_links(…)` the next page.
-5. Reads: `await call.desk.region.read(functions of moorage.store.region.<noun>)`; writes: `moorage.operations.nouns`.
-6. What older versions see differently: a `Change` in `api/past/v2_NNN.py` (add to the file if it is there), keyed by
+5. Reads: `await call.desk.region.read(functions of moorage.store.region.<noun>)`; writes: `moorage.operations.records`.
+6. What older versions see differently: a `Change` in `api/version_changes/v2_NNN.py` (add to the file if it is there), keyed by
    `"GET /flavors/{id}"` or `"POST /servers/{id}/action:lock"`, with a golden exchange in tests/pure.
-7. A fresh `Desk` (api/desk.py) is what `main` builds and tests fake: `Frontdesk(desk, authenticate)`.
+7. A fresh `Desk` (api/context.py) is what `main` builds and tests fake: `Frontdesk(desk, authenticate)`.
 """
 
 import logging
@@ -46,15 +46,15 @@ from urllib.parse import parse_qs, unquote
 
 from starlette.middleware.cors import CORSMiddleware
 
-from moorage.api import problems, versions
+from moorage.api import http_errors, versions
 from moorage.api.base_url import base_url as base_url_of
-from moorage.api.call import Call, Reply
-from moorage.api.desk import Authenticate, Desk
-from moorage.api.microversions import OLDEST, Change, Json, Query, Version, negotiate
-from moorage.api.past import CHANGES
-from moorage.api.routes import Match, Ready, Route, Router
-from moorage.api.table import TABLE
-from moorage.api.wire import decode, plain, read_json, write_json
+from moorage.api.call import Call, Response
+from moorage.api.context import AppContext, Authenticate
+from moorage.api.microversions import OLDEST, Json, Query, Version, VersionChange, negotiate
+from moorage.api.route_table import TABLE
+from moorage.api.routes import CompiledRoute, Match, Route, Router
+from moorage.api.schema import decode, plain, read_json, write_json
+from moorage.api.version_changes import CHANGES
 from moorage.clients.http import request_id as carried
 from moorage.model.admission import charge, declares_more
 from moorage.model.errors import (
@@ -69,7 +69,7 @@ from moorage.model.errors import (
 )
 from moorage.model.ids import new_uuid
 from moorage.model.log_context import request_id as of_log
-from moorage.model.spans import request
+from moorage.model.tracing import request
 
 log = logging.getLogger(__name__)
 
@@ -115,26 +115,26 @@ def _usual_router() -> Router:
     return Router(TABLE, CHANGES)
 
 
-class Frontdesk:
+class ComputeApp:
     """The Compute API over one Desk."""
 
     def __init__(
         self,
-        desk: Desk,
+        context: AppContext,
         authenticate: Authenticate,
         *,
         table: Iterable[Route] = TABLE,
-        changes: tuple[Change, ...] = CHANGES,
+        changes: tuple[VersionChange, ...] = CHANGES,
     ) -> None:
-        self.desk = desk
+        self.context = context
         self._authenticate = authenticate
         usual = table is TABLE and changes is CHANGES
         self.router = _usual_router() if usual else Router(table, changes)
         self._inside: Callable[[Scope, Receive, Send], Awaitable[None]] = self._answer
-        if desk.config.cors_origins:
+        if context.config.cors_origins:
             self._inside = CORSMiddleware(
                 self._answer,
-                allow_origins=list(desk.config.cors_origins),
+                allow_origins=list(context.config.cors_origins),
                 allow_methods=["GET", "PUT", "POST", "DELETE", "PATCH"],
                 allow_headers=[
                     "X-Auth-Token", "X-Openstack-Request-Id", "X-Identity-Status", "X-Roles", "X-Service-Catalog",
@@ -168,7 +168,7 @@ class Frontdesk:
             answer = self._problem(problem, request_id)
         except Exception:
             log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
-            answer = Answer(500, problems.fault(500, problems.UNEXPECTED))
+            answer = Answer(500, http_errors.fault(500, http_errors.UNEXPECTED))
         answer.headers.append(("x-openstack-request-id", request_id))
         answer.headers.append(("x-compute-request-id", request_id))
         await _send(send, answer)
@@ -177,18 +177,18 @@ class Frontdesk:
             log.info("%s %s %s %d %.1f ms", request_id, scope["method"], scope["path"], answer.status, spent_ms)
 
     def _problem(self, problem: Problem, request_id: str) -> Answer:
-        status, body = problems.answer(problem)
+        status, body = http_errors.answer(problem)
         if status >= 500 and status != 501:
             log.error("%s: %s (%s)", request_id, problem.named or problem.public, problem.private)
         extra: list[tuple[str, str]] = []
         if isinstance(problem, Unauthenticated):
-            extra.append(("WWW-Authenticate", f'Keystone uri="{self.desk.config.identity_url}"'))
+            extra.append(("WWW-Authenticate", f'Keystone uri="{self.context.config.identity_url}"'))
         if isinstance(problem, Unavailable | TooManyRequests):
             extra.append(("Retry-After", str(math.ceil(max(problem.retry_after_s, RETRY_LEAST_S)))))
         return Answer(status, body, extra)
 
     async def _route(self, scope: Scope, headers: Headers, receive: Receive, request_id: str) -> Answer:
-        base_url = base_url_of(scope, self.desk.config.public_url)
+        base_url = base_url_of(scope, self.context.config.public_url)
         path: str = scope.get("raw_path", b"").decode("ascii", "replace").split("?")[0] or scope["path"]
         segments = tuple(unquote(part) for part in path.removeprefix("/").split("/"))
         root = segments[0]
@@ -199,27 +199,27 @@ class Frontdesk:
         legacy = root == "v2"
         if segments[1:] in {(), ("",)}:
             return self._version_document(base_url, headers, legacy)
-        if declares_more(headers.get("content-length"), self.desk.config.body_max_bytes):
+        if declares_more(headers.get("content-length"), self.context.config.body_max_bytes):
             raise TooLarge("Request is too large.")
         token = headers.get("x-auth-token")
         if not token:
             raise Unauthenticated("The request you have made requires authentication.")
         callers_id = _callers_id(headers)
         carried.set(callers_id or request_id)
-        asker = await self._authenticate(token, headers.get("x-service-token"))
-        asker.require_call("compute", scope["method"], unquote(path))
-        charge(scope, asker)
+        principal = await self._authenticate(token, headers.get("x-service-token"))
+        principal.require_call("compute", scope["method"], unquote(path))
+        charge(scope, principal)
         body = await self._body(receive)
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])
             call: Call[Any] = Call(
-                asker=asker,
+                principal=principal,
                 version=version,
                 body=None,
                 query=_query(scope.get("query_string", b"")),
                 path={},
-                desk=self.desk,
+                context=self.context,
                 bridge=None,  # type: ignore[arg-type]  # set with the route, below
                 request_id=request_id,
                 global_request_id=callers_id,
@@ -235,7 +235,7 @@ class Frontdesk:
             answer = self._problem(problem, request_id)
         except Exception:
             log.exception("%s: unexpected failure of %s %s", request_id, scope["method"], scope["path"])
-            answer = Answer(500, problems.fault(500, problems.UNEXPECTED))
+            answer = Answer(500, http_errors.fault(500, http_errors.UNEXPECTED))
         if not legacy:
             answer.headers.extend(version_headers(version))
         return answer
@@ -268,10 +268,10 @@ class Frontdesk:
         else:
             ready = match.by_action[None]
             body = read_json(raw) if has_body else None
-        if call.url_project is not None and call.url_project != call.asker.project:
+        if call.url_project is not None and call.url_project != call.principal.project:
             raise Invalid(
                 f"Malformed request URL: URL's project_id '{call.url_project}' doesn't match Context's project_id "
-                f"'{call.asker.project}'"
+                f"'{call.principal.project}'"
             )
         if not ready.lives_at(call.version):
             raise NotFound(NO_RESOURCE)
@@ -290,7 +290,7 @@ class Frontdesk:
         return _finish(call, await route.handler(call))
 
     async def _body(self, receive: Receive) -> bytes:
-        most = self.desk.config.body_max_bytes
+        most = self.context.config.body_max_bytes
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -320,7 +320,7 @@ def _known(route: Route, method: str, call: Call[Any]) -> Query:
     return {}
 
 
-def _action(match: Match, body: Json) -> Ready:
+def _action(match: Match, body: Json) -> CompiledRoute:
     """The route of the action that a body names by its one key."""
     if not isinstance(body, dict) or len(body) != 1:
         raise Invalid("Malformed request body")
@@ -340,7 +340,7 @@ def _query(raw: bytes) -> Query:
         raise Invalid("Query string is not UTF-8 encoded or too long") from failure
 
 
-def _finish(call: Call[Any], reply: Reply) -> Answer:
+def _finish(call: Call[Any], reply: Response) -> Answer:
     """Carry the answer down to the version asked for, and write it."""
     bridge = call.bridge
     status = reply.status if reply.fixed_status or bridge.status is None else bridge.status
@@ -375,4 +375,4 @@ async def _send(send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": answer.body})
 
 
-__all__ = ["Frontdesk"]
+__all__ = ["ComputeApp"]

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from moorage.api.desk import Desk
-from moorage.api.microversions import Bridge, Query, Version
-from moorage.model.asker import Asker
+from moorage.api.context import AppContext
+from moorage.api.microversions import Query, Version, VersionAdapter
 from moorage.model.errors import Invalid
+from moorage.model.principal import Principal
 
 DIGITS_MAX = 1000
 """Python reads no number of more than 4,300 digits."""
@@ -19,7 +19,7 @@ MARKERS = ("limit", "marker")
 
 
 @dataclass(slots=True)
-class Reply:
+class Response:
     """A handler's answer in today's (full) shape; the framework carries it down to the version asked for."""
 
     status: int = 200
@@ -40,13 +40,13 @@ NUMBER_MAX = 2**31 - 1
 class Call(Generic[BodyT]):
     """What a handler sees.  `body` is decoded into the route's `takes`, in today's shape; `path` has the path's parameters."""
 
-    asker: Asker
+    principal: Principal
     version: Version
     body: BodyT
     query: Query
     path: Mapping[str, str]
-    desk: Desk
-    bridge: Bridge
+    context: AppContext
+    bridge: VersionAdapter
     request_id: str
     global_request_id: str | None
     base_url: str
@@ -65,27 +65,23 @@ class Call(Generic[BodyT]):
     """A dry run: what it would begin is told and not begun."""
 
     @property
-    def rooms(self) -> Desk:
-        return self.desk
-
-    @property
     def is_admin(self) -> bool:
         """Nova's `context.is_admin`: what the rule `context_is_admin` says."""
-        return self.desk.policy.allows(self.asker, "context_is_admin")
+        return self.context.policy.allows(self.principal, "context_is_admin")
 
     @property
     def project(self) -> str:
         """The asker's project; raises Invalid for a token without one."""
-        if self.asker.project is None:
+        if self.principal.project is None:
             raise Invalid("This call needs a token that is scoped to a project.")
-        return self.asker.project
+        return self.principal.project
 
     def require(self, rule: str, target: Mapping[str, Any] | None = None) -> None:
         """Raises Forbidden unless policy allows; the target defaults to the asker's own project and user."""
-        self.desk.policy.require(self.asker, rule, target)
+        self.context.policy.require(self.principal, rule, target)
 
     def allows(self, rule: str, target: Mapping[str, Any] | None = None) -> bool:
-        return self.desk.policy.allows(self.asker, rule, target)
+        return self.context.policy.allows(self.principal, rule, target)
 
     # ---------------------------------------------------------------------------------------------- the query
 
@@ -96,7 +92,7 @@ class Call(Generic[BodyT]):
 
     def page(self) -> tuple[int, str | None]:
         """(limit in rows, marker).  Raises Invalid for a limit that is not a number."""
-        limit, most = self.first("limit"), self.desk.config.page_max_rows
+        limit, most = self.first("limit"), self.context.config.page_max_rows
         if limit is None or limit == "":
             return most, self.first("marker")
         if not limit.isdecimal() or len(limit) > DIGITS_MAX:

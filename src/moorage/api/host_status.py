@@ -2,39 +2,39 @@
 
 from collections.abc import Mapping
 
-from moorage.api.desk import Desk
-from moorage.api.gather import cells_of
+from moorage.api.context import AppContext
+from moorage.api.cross_cell import cells_of
 from moorage.model.errors import Unavailable
 from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.store.cell import hosts as cell_hosts
 
 
-def status_word(desk: Desk, host: Host) -> str:
+def status_word(context: AppContext, host: Host) -> str:
     if host.disabled:
         return "MAINTENANCE"
     if host.forced_down:
         return "DOWN"
-    silent_s = desk.clock.now() - host.seen_at / 1_000_000
-    return "UP" if silent_s <= desk.config.service_down_s else "UNKNOWN"
+    silent_s = context.clock.now() - host.seen_at / 1_000_000
+    return "UP" if silent_s <= context.config.service_down_s else "UNKNOWN"
 
 
-async def host_statuses(desk: Desk) -> Mapping[str, str]:
+async def host_statuses(context: AppContext) -> Mapping[str, str]:
     """Name of host → status, of all cells that answer."""
     found: dict[str, str] = {}
-    for database in cells_of(desk).values():
+    for database in cells_of(context).values():
         try:
             hosts = await database.read(cell_hosts.listed)
         except (Unavailable, OSError):
             continue
-        found.update({host.host: status_word(desk, host) for host in hosts})
+        found.update({host.host: status_word(context, host) for host in hosts})
     return found
 
 
-async def status_of_host(desk: Desk, server: Server) -> str:
+async def status_of_host(context: AppContext, server: Server) -> str:
     """Of the host a server is on; empty when it is on none."""
-    name, database = server.host, cells_of(desk).get(server.cell or "")
+    name, database = server.host, cells_of(context).get(server.cell or "")
     if name is None or database is None:
         return ""
     host = await database.glance(lambda tx: cell_hosts.named(tx, name))
-    return "UNKNOWN" if host is None else status_word(desk, host)
+    return "UNKNOWN" if host is None else status_word(context, host)

@@ -1,7 +1,7 @@
 """The bridge between today and every version since 2.1: negotiate, carry requests up, carry answers down.
 
-Handlers speak `Full`, a superset of all versions (RULES §18).  A `Change` says what one microversion altered, and only
-that; all changes that touch a route are compiled once per (route, version) into one `Bridge`:
+Handlers speak `Full`, a superset of all versions (RULES §18).  A `VersionChange` says what one microversion altered, and only
+that; all changes that touch a route are compiled once per (route, version) into one `VersionAdapter`:
 
     fields added or retired   `adds`, `retires`: composed into one mask per row place, so that a list of 1,000 rows is
                               walked once, however many changes touch it
@@ -51,7 +51,7 @@ SERVICE = "compute"
 
 
 @dataclass(frozen=True)
-class Change:
+class VersionChange:
     """What one microversion altered.  Keys are routes, `"GET /flavors/{id}"`, an action's `"POST /servers/{id}/action:lock"`."""
 
     at: tuple[int, int]
@@ -192,7 +192,7 @@ def unexpected(names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Bridge:
+class VersionAdapter:
     """What to do to one route's requests and answers at one version.  Answers are changed in place: hand over your own."""
 
     up: tuple[Translate, ...]
@@ -213,7 +213,7 @@ class Bridge:
         return body
 
 
-def _going_up(route: str, version: Version, changes: tuple[Change, ...]) -> tuple[Translate, ...]:
+def _going_up(route: str, version: Version, changes: tuple[VersionChange, ...]) -> tuple[Translate, ...]:
     refused: dict[str, set[str]] = {}
     steps: list[Translate] = []
     for change in changes:
@@ -238,7 +238,7 @@ def _checking(check: Callable[[Json], None]) -> Translate:
 
 
 def _going_down(
-    route: str, version: Version, changes: tuple[Change, ...]
+    route: str, version: Version, changes: tuple[VersionChange, ...]
 ) -> tuple[tuple[Translate, ...], dict[str, set[str]]]:
     """Retired fields go first, then the newest change backwards; neighbouring masks are one."""
     pending: dict[str, set[str]] = {}
@@ -266,11 +266,11 @@ def _going_down(
     return tuple(steps), whole
 
 
-def compile_bridge(route: str, version: Version, changes: tuple[Change, ...]) -> Bridge:
+def compile_bridge(route: str, version: Version, changes: tuple[VersionChange, ...]) -> VersionAdapter:
     """Everything between `version` and today for one route."""
     down, whole = _going_down(route, version, changes)
     older = [change for change in changes if version < change.at]
-    return Bridge(
+    return VersionAdapter(
         up=_going_up(route, version, changes),
         down=down,
         queries=tuple(change.query[route] for change in older if route in change.query),
@@ -279,7 +279,7 @@ def compile_bridge(route: str, version: Version, changes: tuple[Change, ...]) ->
     )
 
 
-def lifetime(route: str, changes: tuple[Change, ...]) -> tuple[Version, Version | None]:
+def lifetime(route: str, changes: tuple[VersionChange, ...]) -> tuple[Version, Version | None]:
     """From which version a route is there, and from which it is gone."""
     since = next((change.version for change in changes if route in change.begins), OLDEST)
     until = next((change.version for change in changes if route in change.ends), None)

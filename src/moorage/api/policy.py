@@ -16,8 +16,8 @@ from oslo_policy import policy as oslo
 
 from moorage.api.policy_defaults import BASE, RULES
 from moorage.api.policy_file import read_overrides
-from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Internal
+from moorage.model.principal import Principal
 
 REMEMBERED_MAX = 50_000
 
@@ -31,24 +31,24 @@ class Listed(msgspec.Struct, frozen=True):
     operations: tuple[str, ...]
 
 
-def credentials(asker: Asker) -> dict[str, Any]:
+def credentials(principal: Principal) -> dict[str, Any]:
     """What the checks may look at, under the names oslo.context gives them.
 
     What a token does not say is left out: `project_id:%(project_id)s` must not find the project that nobody has in a
     token without one.
     """
     said = {
-        "user_id": asker.user,
-        "user_domain_id": asker.user_domain,
-        "project_id": asker.project,
-        "tenant": asker.project,
-        "project_domain_id": asker.project_domain,
-        "domain_id": asker.domain,
-        "system_scope": "all" if asker.system else None,
-        "roles": list(asker.roles),
-        "service_roles": list(asker.service_roles),
-        "is_admin": "admin" in asker.roles,
-        "is_admin_project": asker.is_admin_project,
+        "user_id": principal.user,
+        "user_domain_id": principal.user_domain,
+        "project_id": principal.project,
+        "tenant": principal.project,
+        "project_domain_id": principal.project_domain,
+        "domain_id": principal.domain,
+        "system_scope": "all" if principal.system else None,
+        "roles": list(principal.roles),
+        "service_roles": list(principal.service_roles),
+        "is_admin": "admin" in principal.roles,
+        "is_admin_project": principal.is_admin_project,
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -74,7 +74,7 @@ class Policy:
         self._texts.update(overrides or {})
         self.rules = parsed(self._texts)
         """Named `rules` because oslo's `rule:` check looks here."""
-        self._remembered: dict[tuple[Asker, str, str | None, str | None], bool] = {}
+        self._remembered: dict[tuple[Principal, str, str | None, str | None], bool] = {}
 
     @classmethod
     def of_file(cls, path: str | None) -> "Policy":
@@ -89,34 +89,36 @@ class Policy:
         except ValueError as failure:
             raise Internal(str(failure)) from failure
 
-    def allows(self, asker: Asker, rule: str, target: Mapping[str, Any] | None = None) -> bool:
+    def allows(self, principal: Principal, rule: str, target: Mapping[str, Any] | None = None) -> bool:
         """Whether the asker may; without a target, their own project and user are it."""
         if target is None:
-            key = (asker, rule, asker.project, asker.user)
+            key = (principal, rule, principal.project, principal.user)
         elif len(target) == 2 and "project_id" in target and "user_id" in target:
-            key = (asker, rule, target["project_id"], target["user_id"])
+            key = (principal, rule, target["project_id"], target["user_id"])
         else:
-            return self._judge(asker, rule, target)
+            return self._judge(principal, rule, target)
         known = self._remembered.get(key)
         if known is None:
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
-            known = self._judge(asker, rule, {"project_id": key[2], "user_id": key[3]})
+            known = self._judge(principal, rule, {"project_id": key[2], "user_id": key[3]})
             self._remembered[key] = known
         return known
 
-    def _judge(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        if asker.beyond_projects:
+    def _judge(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
+        if principal.beyond_projects:
             return False
         check = self.rules.get(rule)
         if check is None:
             raise Internal(f"the policy has no rule {rule}")
         judged: Callable[..., Any] = _checks._check  # pyright: ignore[reportPrivateUsage]
-        return bool(judged(rule=check, target=dict(target), creds=credentials(asker), enforcer=self, current_rule=rule))
+        return bool(
+            judged(rule=check, target=dict(target), creds=credentials(principal), enforcer=self, current_rule=rule)
+        )
 
-    def require(self, asker: Asker, rule: str, target: Mapping[str, Any] | None = None) -> None:
+    def require(self, principal: Principal, rule: str, target: Mapping[str, Any] | None = None) -> None:
         """Raises Forbidden in Nova's words."""
-        if not self.allows(asker, rule, target):
+        if not self.allows(principal, rule, target):
             raise Forbidden(f"Policy doesn't allow {rule} to be performed.")
 
     def listed(self) -> list[Listed]:

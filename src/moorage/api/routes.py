@@ -1,6 +1,6 @@
 """The table of routes, and a router that costs a few dictionary look-ups.
 
-A noun module makes a tuple of `Route`s; `TABLE` in api/table.py joins them.  A route's lifetime (since, until) comes
+A noun module makes a tuple of `Route`s; `TABLE` in api/route_table.py joins them.  A route's lifetime (since, until) comes
 from the past: a `Change` that lists it under `begins` or `ends`.
 """
 
@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from moorage.api.call import Call, Reply
-from moorage.api.microversions import OLDEST, Bridge, Change, Query, Version, compile_bridge, lifetime
+from moorage.api.call import Call, Response
+from moorage.api.microversions import OLDEST, Query, Version, VersionAdapter, VersionChange, compile_bridge, lifetime
 from moorage.model import pattern
 from moorage.model.errors import Internal, Invalid
 
-Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Reply]]
+Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ class _Node:
     def __init__(self) -> None:
         self.literal: dict[str, _Node] = {}
         self.any: _Node | None = None
-        self.routes: dict[str, dict[str | None, Ready]] = {}
+        self.routes: dict[str, dict[str | None, CompiledRoute]] = {}
 
 
-class Ready:
+class CompiledRoute:
     """A route with its lifetime, and its bridges, compiled when a version is first asked for."""
 
-    def __init__(self, route: Route, changes: tuple[Change, ...]) -> None:
+    def __init__(self, route: Route, changes: tuple[VersionChange, ...]) -> None:
         self.route = route
         self.names = tuple(part[1:-1] for part in route.path.split("/") if part.startswith("{"))
         self.since, self.until = lifetime(route.key, changes)
@@ -127,12 +127,12 @@ class Ready:
         if route.alias_of is not None:
             self.since = max(self.since, lifetime(route.alias_of, changes)[0])
         self._changes = changes
-        self._bridges: dict[Version, Bridge] = {}
+        self._bridges: dict[Version, VersionAdapter] = {}
 
     def lives_at(self, version: Version) -> bool:
         return self.since <= version and (self.until is None or version < self.until)
 
-    def bridge(self, version: Version) -> Bridge:
+    def bridge(self, version: Version) -> VersionAdapter:
         found = self._bridges.get(version)
         if found is None:
             found = self._bridges[version] = compile_bridge(
@@ -145,14 +145,14 @@ class Ready:
 class Match:
     """Where a path led: for each action (None: no actions) a route, and the values of the path's parameters."""
 
-    by_action: Mapping[str | None, Ready]
+    by_action: Mapping[str | None, CompiledRoute]
     values: tuple[str, ...]
 
 
 class Router:
     """Literal names win over parameters; nothing is scanned."""
 
-    def __init__(self, routes: Iterable[Route], changes: tuple[Change, ...]) -> None:
+    def __init__(self, routes: Iterable[Route], changes: tuple[VersionChange, ...]) -> None:
         self._root = _Node()
         self.keys: set[str] = set()
         for route in routes:
@@ -165,7 +165,7 @@ class Router:
         self.unknown_in_changes = unknown
         """Routes that changes name and the table lacks: a test looks that there are none."""
 
-    def _add(self, route: Route, changes: tuple[Change, ...]) -> None:
+    def _add(self, route: Route, changes: tuple[VersionChange, ...]) -> None:
         node = self._root
         for part in route.path.strip("/").split("/"):
             if part.startswith("{"):
@@ -173,7 +173,7 @@ class Router:
                 node = node.any
             else:
                 node = node.literal.setdefault(part, _Node())
-        node.routes.setdefault(route.method, {})[route.action] = Ready(route, changes)
+        node.routes.setdefault(route.method, {})[route.action] = CompiledRoute(route, changes)
 
     def is_noun(self, first: str) -> bool:
         """Whether a path's first segment is one of ours, not a project's id."""
@@ -199,4 +199,16 @@ class Router:
         return None
 
 
-__all__ = ["LIMIT", "NUMBER", "OLDEST", "TEXT", "Handler", "Match", "Param", "Params", "Ready", "Route", "Router"]
+__all__ = [
+    "LIMIT",
+    "NUMBER",
+    "OLDEST",
+    "TEXT",
+    "CompiledRoute",
+    "Handler",
+    "Match",
+    "Param",
+    "Params",
+    "Route",
+    "Router",
+]

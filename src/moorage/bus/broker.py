@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.bus.carrier import MAX_MESSAGE_BYTES
 from moorage.bus.permissions import Permissions, of_agent, of_process
 from moorage.bus.security import is_public_key
+from moorage.bus.transport import MAX_MESSAGE_BYTES
 from moorage.model.errors import Invalid
 
 SUBSCRIPTIONS_MAX = 4_096

@@ -5,12 +5,12 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage.bus.subjects import matches
+from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 
 
 @dataclass
-class Dials:
+class TransportFaults:
     """Chances are from 0 to 1, for each message and each subscription; all are drawn from one seed."""
 
     drop: float = 0.0
@@ -63,8 +63,8 @@ class _Listener:
 class MemoryBus:
     """See `carrier.Bus`."""
 
-    def __init__(self, dials: Dials | None = None, *, seed: int = 0) -> None:
-        self.dials = dials or Dials()
+    def __init__(self, dials: TransportFaults | None = None, *, seed: int = 0) -> None:
+        self.dials = dials or TransportFaults()
         self.lost = 0
         self._outages = 0
         self._was_cut = False

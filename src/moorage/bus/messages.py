@@ -13,11 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 from typing_extensions import override
 
-from moorage.bus.rescuing import RescueGuest, UnrescueGuest
-from moorage.bus.seldom import unreadable
-from moorage.bus.stillness import FreezeGuest, ThawGuest
+from moorage.bus.log_limiter import unreadable
+from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
+from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.model.console import ConsoleSocket
 from moorage.model.diagnostics import GuestDiagnostics
+from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import (
     GuestSpec,
     MoveTarget,
@@ -28,10 +29,9 @@ from moorage.model.guest import (
     VifData,
     VolumeDisk,
 )
+from moorage.model.host_ports import Plumbed, PortOrder
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
-from moorage.model.live import LiveNow, LiveSource
-from moorage.model.plumbing import Plumbed, PortOrder
-from moorage.model.turn import Turn
+from moorage.model.live_migration import LiveNow, LiveSource
 
 MAX_LISTED = 5_000
 """Servers in one message, and results acknowledged in one: about half of the megabyte that a NATS server lets through."""
@@ -303,7 +303,7 @@ class ResultKey(msgspec.Struct, frozen=True, array_like=True):
     """Names one result at one host."""
 
     server: ServerId
-    turn: Turn
+    turn: FencingToken
     step: str
 
 
@@ -311,7 +311,7 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     """A conductor tells a host to do one thing to one server."""
 
     server: ServerId
-    turn: Turn
+    turn: FencingToken
     step: str
     """The saga's step; equal turn and step mean the same command again."""
     verb: str
@@ -328,7 +328,7 @@ class Command(msgspec.Struct, frozen=True, tag="command"):
     until_done: bool = False
     """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
     knows_senders: bool = False
-    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
+    """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""
     trace: str = ""  # what the command is part of, as a `traceparent`; empty: nobody traces it
 
 
@@ -338,7 +338,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     host: str
     cell: CellId
     server: ServerId
-    turn: Turn
+    turn: FencingToken
     step: str
     ok: bool
     code: str = ""
@@ -415,7 +415,7 @@ class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
 
     host: str = ""
     knows_senders: bool = False
-    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
+    """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""
 
 
 class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
@@ -451,7 +451,7 @@ class ServerTurn(msgspec.Struct, frozen=True):
     """What a cell knows of one server and one host."""
 
     server: ServerId
-    turn: Turn | None = None
+    turn: FencingToken | None = None
     """The highest turn known; None if there is none."""
     here: bool = True
     """It belongs on this host."""
@@ -470,7 +470,7 @@ class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
     """From the question; an answer to an earlier one is ignored.  Empty: unasked."""
     servers: tuple[ServerTurn, ...] = ()
     knows_senders: bool = False
-    """The sender hears what hosts say under their names (`bus/senders.py`); False: its release does not."""
+    """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""
 
 
 class OperationHint(msgspec.Struct, frozen=True, tag="operation_hint"):

@@ -25,8 +25,8 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as NatsSubscription
 from typing_extensions import override
 
-from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage.bus.security import Security
+from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage.model.errors import Invalid
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ import msgspec
 from oslo_config import cfg
 
 from moorage.bus import subjects
-from moorage.bus.carrier import Bus
+from moorage.bus.transport import Bus
 from moorage.model.errors import Invalid, Unavailable
 
 ENVELOPE_VERSION = "2.0"

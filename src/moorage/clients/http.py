@@ -35,10 +35,10 @@ from typing import Any, TypeAlias, cast
 import httpx
 import msgspec
 
-from moorage.clients.breaker import Breaker, Passage
+from moorage.clients.asgi_transport import Base, EmbeddedTransport, TooLong, encoded, is_plain
+from moorage.clients.circuit_breaker import Breaker, Permit
+from moorage.clients.connection_pools import PoolSet
 from moorage.clients.deadline import Deadline, LeaseEnds, lease_left
-from moorage.clients.inside import Base, EmbeddedTransport, TooLong, encoded, is_plain
-from moorage.clients.ways import Ways
 from moorage.model.errors import (
     Conflict,
     Forbidden,
@@ -55,7 +55,7 @@ from moorage.model.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from moorage.model.spans import Kind, Span, span, traceparent
+from moorage.model.tracing import Kind, Span, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json | list[Json]
@@ -104,7 +104,7 @@ def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
     return app if isinstance(app, EmbeddedTransport) else EmbeddedTransport(app)
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ServiceResponse(msgspec.Struct, frozen=True):
     """What a neighbour answered, when it did not refuse."""
 
     status: int
@@ -112,7 +112,7 @@ class Reply(msgspec.Struct, frozen=True):
     body: Json
 
 
-class Neighbour:
+class ServiceClient:
     """One outside service."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Neighbour:
         usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
         self._base = Base(self.url, usual)
-        self._ways = Ways(transport, call_deadline_s, usual, ca_file)
+        self._ways = PoolSet(transport, call_deadline_s, usual, ca_file)
 
     async def call(
         self,
@@ -154,7 +154,7 @@ class Neighbour:
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         counted: bool = True,
-    ) -> Reply:
+    ) -> ServiceResponse:
         """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names.
 
         `counted`: whether its failure is one of the service, for the breaker; not so of a call that may fail by what it asks.
@@ -178,7 +178,7 @@ class Neighbour:
         doing: Span,
         *,
         counted: bool,
-    ) -> Reply:
+    ) -> ServiceResponse:
         patience_s = self.call_deadline_s if deadline_s is None else deadline_s
         enter = self.breaker.enter if counted else self.breaker.aside
         passage = enter(kind)
@@ -281,9 +281,9 @@ class Neighbour:
         body: Body | None,
         params: Params | None,
         headers: dict[str, str],
-        passage: Passage,
+        passage: Permit,
         doing: Span,
-    ) -> Reply:
+    ) -> ServiceResponse:
         """`ours`: where the token in `headers` is from, if it is not a user's."""
         passage.sent = True
         status, answered, content = await self._send(method, path, body, params, headers, passage)
@@ -303,7 +303,7 @@ class Neighbour:
                 passage.answered()
             raise problem
         try:
-            reply = Reply(status, answered, _decoded(content))
+            reply = ServiceResponse(status, answered, _decoded(content))
         except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
             sentence = f"the {self.name} service's answer cannot be read"
             passage.failed(sentence)
@@ -318,7 +318,7 @@ class Neighbour:
         body: Body | None,
         params: Params | None,
         headers: dict[str, str],
-        passage: Passage,
+        passage: Permit,
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.calls[f"{method} {_kind(path)}"] += 1
         if told := request_id.get():
@@ -476,7 +476,7 @@ class ServiceTokens:
 
     def __init__(
         self,
-        identity: Neighbour,
+        identity: ServiceClient,
         *,
         user: str,
         password: str,
@@ -550,7 +550,7 @@ def _without_lease() -> Context:
     return context
 
 
-def _life_s(reply: Reply) -> float:
+def _life_s(reply: ServiceResponse) -> float:
     """How long a token lives by the identity service's own clock, so that ours may differ."""
     token = reply.body.get("token", {})
     try:

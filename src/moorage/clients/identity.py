@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, Neighbour
+from moorage.clients.http import CREDENTIALS, ServiceClient
 from moorage.model.access_rules import AccessRule
-from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
-from moorage.model.heard import heard
+from moorage.model.principal import Principal
+from moorage.model.request_identity import heard
 
 KEPT_S = 60.0
 REFUSAL_KEPT_S = 10.0
@@ -38,12 +38,12 @@ OF_THE_TOKEN = (NotFound, Gone, Invalid, TooLarge)
 class IdentityClient:
     """Keystone v3, or the embedded service, through `Neighbour` with the service's own credentials."""
 
-    def __init__(self, identity: Neighbour) -> None:
+    def __init__(self, identity: ServiceClient) -> None:
         self._identity = identity
-        self._kept: OrderedDict[str, tuple[float, Asker | None]] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[Asker | None]] = {}
+        self._kept: OrderedDict[str, tuple[float, Principal | None]] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[Principal | None]] = {}
 
-    async def validate(self, token: str, service_token: str | None = None) -> Asker:
+    async def validate(self, token: str, service_token: str | None = None) -> Principal:
         """Who holds `token`. With a valid service token beside it, a token that has expired meanwhile still counts.
 
         Raises Unauthenticated, or Unavailable when the identity service is out.
@@ -74,7 +74,7 @@ class IdentityClient:
         """Drop every kept answer."""
         self._kept.clear()
 
-    async def _holder(self, token: str, *, allow_expired: bool) -> Asker | None:
+    async def _holder(self, token: str, *, allow_expired: bool) -> Principal | None:
         if not token or len(token) > TOKEN_MAX_CHARS or not token.isprintable() or not token.isascii():
             return None
         key = hashlib.sha256(f"{allow_expired}:{token}".encode()).hexdigest()
@@ -89,7 +89,7 @@ class IdentityClient:
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)  # one caller hanging up must not fail the others
 
-    async def _ask(self, key: str, token: str, allow_expired: bool) -> Asker | None:
+    async def _ask(self, key: str, token: str, allow_expired: bool) -> Principal | None:
         params = {"nocatalog": "1", **({"allow_expired": "1"} if allow_expired else {})}
         try:
             reply = await self._identity.call(
@@ -104,24 +104,24 @@ class IdentityClient:
                 private=f"{refused.private}; [service_user] needs the role admin or service",
                 code=CREDENTIALS,
             ) from refused
-        asker = asker_of(reply.body.get("token", {}))
-        left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(asker.expires_at, reply.headers.get("date", "")))
+        principal = principal_of(reply.body.get("token", {}))
+        left_s = KEPT_S if allow_expired else min(KEPT_S, _left_s(principal.expires_at, reply.headers.get("date", "")))
         if left_s > 0:
-            self._keep(key, left_s, asker)
-        return asker
+            self._keep(key, left_s, principal)
+        return principal
 
-    def _keep(self, key: str, for_s: float, answer: Asker | None) -> None:
+    def _keep(self, key: str, for_s: float, answer: Principal | None) -> None:
         self._kept[key] = (time.monotonic() + for_s, answer)
         while len(self._kept) > KEPT_MAX:
             self._kept.popitem(last=False)
 
 
-def asker_of(token: Mapping[str, Any]) -> Asker:
+def principal_of(token: Mapping[str, Any]) -> Principal:
     """What a Keystone v3 token says, in our words."""
     user: Mapping[str, Any] = token.get("user", {})
     project: Mapping[str, Any] = token.get("project", {})
     domain: Mapping[str, Any] = token.get("domain", {})
-    return Asker(
+    return Principal(
         user=user.get("id", ""),
         user_name=user.get("name", ""),
         user_domain=user.get("domain", {}).get("id", "default"),

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import CREDENTIALS, Json, Neighbour
+from moorage.clients.http import CREDENTIALS, Json, ServiceClient
 from moorage.model.errors import Conflict, Gone, NotFound, Unavailable
 from moorage.model.image import Image
 
@@ -23,7 +23,7 @@ _KNOWN = frozenset(
 
 
 class ImageClient:
-    def __init__(self, image: Neighbour) -> None:
+    def __init__(self, image: ServiceClient) -> None:
         self._image = image
 
     async def show(self, image: str, token: str | None = None) -> Image:

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, Json, Neighbour
+from moorage.clients.http import CREDENTIALS, Json, ServiceClient
 from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
 from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile
@@ -59,7 +59,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class ImageData:
-    def __init__(self, image: Neighbour, directory: Path) -> None:
+    def __init__(self, image: ServiceClient, directory: Path) -> None:
         self._image, self._room = image, directory
         self._known: OrderedDict[str, _Facts] = OrderedDict()
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.instance_metadata import VENDOR_DATA_MAX_BYTES
 from moorage.model.server import Server
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 class VendorData:
     """All configured services, each under its name."""
 
-    def __init__(self, services: Sequence[tuple[str, Neighbour]], *, timeout_s: float, fatal: bool) -> None:
+    def __init__(self, services: Sequence[tuple[str, ServiceClient]], *, timeout_s: float, fatal: bool) -> None:
         """`timeout_s`: of each call, all of it. `fatal`: a service that does not answer holds the guest up."""
         self._services = tuple(services)
         self._timeout_s = timeout_s
@@ -37,7 +37,7 @@ class VendorData:
         for _, service in self._services:
             await service.close()
 
-    async def _ask(self, name: str, service: Neighbour, server: Server) -> Mapping[str, Any]:
+    async def _ask(self, name: str, service: ServiceClient, server: Server) -> Mapping[str, Any]:
         try:
             reply = await service.call("POST", "", body=_about(server), deadline_s=self._timeout_s)
             size = len(msgspec.json.encode(reply.body))

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Json, Neighbour, Reply
+from moorage.clients.http import Json, ServiceClient, ServiceResponse
 from moorage.model.errors import (
     Conflict,
     Invalid,
@@ -42,7 +42,7 @@ BACK_END_FAILED = "500 "
 
 
 class VolumeClient:
-    def __init__(self, volume: Neighbour) -> None:
+    def __init__(self, volume: ServiceClient) -> None:
         self._volume = volume
         self._connected: dict[str, Attachment] = {}
         """The newest exports, so that who has just made one need not ask for its connection; in memory only."""
@@ -311,7 +311,7 @@ class VolumeClient:
 
     # ---- how it is asked ----------------------------------------------------------------------------------------------
 
-    async def _act(self, volume: str, action: str, body: Json, version: str = ATTACHMENTS) -> Reply:
+    async def _act(self, volume: str, action: str, body: Json, version: str = ATTACHMENTS) -> ServiceResponse:
         return await self._call("POST", f"volumes/{_id(volume)}/action", version, body={action: body})
 
     async def _call(
@@ -323,7 +323,7 @@ class VolumeClient:
         token: str | None = None,
         body: Json | None = None,
         params: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> ServiceResponse:
         """One call, at the address of the project whose token is used."""
         headers = {"OpenStack-API-Version": f"volume {version}"}
         tokens = self._volume.tokens

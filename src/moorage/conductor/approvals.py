@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from moorage.bus.senders import FromHost
+from moorage.bus.sender_checks import FromHost
 from moorage.bus.subjects import word
 from moorage.model.clock import Clock
 from moorage.model.ids import CellId

@@ -19,9 +19,9 @@ from moorage.model.drain import Drain, DrainAsked, DrainStatus, Progress
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
-from moorage.operations import cell_drain_moves
-from moorage.operations.nouns import cells as cell_writes
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import cell_drain_moves
+from moorage.operations.records import cells as cell_writes
 from moorage.sql import Tx
 from moorage.store.region import cell_drains, drains, operations
 from moorage.store.region import servers as region_servers
@@ -45,15 +45,15 @@ class CellDrainsDone(msgspec.Struct, frozen=True):
 
 
 class CellDrains:
-    def __init__(self, rooms: Rooms, clock: Clock) -> None:
-        self._rooms, self._clock = rooms, clock
+    def __init__(self, context: SagaContext, clock: Clock) -> None:
+        self._context, self._clock = context, clock
 
     async def run(self) -> CellDrainsDone:
         """One round: every cell that is being emptied; one whose database is out waits."""
-        found = await self._rooms.region.read(cell_drains.open_ones)
+        found = await self._context.region.read(cell_drains.open_ones)
         ended = 0
         for each in found:
-            if each.cell not in self._rooms.cells.ids:
+            if each.cell not in self._context.cells.ids:
                 logger.warning("the drain %s waits: cell %s is not in the configuration", each.id, each.cell)
                 continue
             try:
@@ -79,7 +79,7 @@ class CellDrains:
         records, gone = await self._records(drain_now)
         going = changed(drain_now, hosts=hosts, records=records, records_gone=drain.records_gone + gone, why="")
         now = await self._ended(going)
-        if now != drain and not await self._rooms.region.write(lambda tx: cell_drains.write(tx, now)):
+        if now != drain and not await self._context.region.write(lambda tx: cell_drains.write(tx, now)):
             logger.info("the drain %s was written by another process; the next round looks again", drain.id)
         if now.ended_at is not None:
             logger.info("the drain %s of cell %s: %s %s", now.id, now.cell, now.status.value, now.why)
@@ -87,7 +87,7 @@ class CellDrains:
 
     async def _disable(self, drain: CellDrain) -> None:
         """With its own reason, if it has one already."""
-        region, now = self._rooms.region, self._now_us
+        region, now = self._context.region, self._now_us
         said = (await region.read(cells.every)).get(drain.cell)
         if said is None or not said.disabled:
             await cell_writes.set_disabled(
@@ -98,7 +98,7 @@ class CellDrains:
 
     async def _hosts(self, drain: CellDrain) -> tuple[HostPart, ...]:
         known = {each.host: each for each in drain.hosts}
-        names = await cell_drain_moves.hosts_of(self._rooms, drain.cell)
+        names = await cell_drain_moves.hosts_of(self._context, drain.cell)
         parts = [known.get(name, HostPart(name)) for name in (*known, *(each for each in names if each not in known))]
         looked = [await self._looked(drain, each, there=each.host in names) for each in parts]
         under_way = sum(each.progress is Progress.MOVING for each in looked)
@@ -117,11 +117,11 @@ class CellDrains:
         if not there:
             return changed(part, progress=Progress.DONE, why="the host was deleted")
         id = _id_of(drain, part.host)
-        its = await self._rooms.region.read(lambda tx: drains.get(tx, id))
+        its = await self._context.region.read(lambda tx: drains.get(tx, id))
         if its is None:
             return changed(part, drain="", progress=Progress.WAITING)
         if drain.cancel and its.ended_at is None and not its.cancel:
-            await self._rooms.region.write(lambda tx: drains.cancel(tx, id))
+            await self._context.region.write(lambda tx: drains.cancel(tx, id))
         now = changed(part, drain=id, servers=its.counts(), why=its.why)
         if its.ended_at is None:
             return changed(now, progress=Progress.MOVING)
@@ -141,12 +141,12 @@ class CellDrains:
                 concurrency=asked.concurrency,
                 confirm=asked.confirm,
                 partial=True,
-                live=asked.live and cell_drain_moves.live(self._rooms, drain.cell),
+                live=asked.live and cell_drain_moves.live(self._context, drain.cell),
                 across=True,
             ),
             status=DrainStatus.WAITING,
         )
-        refused = await self._rooms.region.write(lambda tx: drains.ask(tx, new))
+        refused = await self._context.region.write(lambda tx: drains.ask(tx, new))
         if refused is not None:
             return changed(part, why=refused.public)
         return changed(part, drain=new.id, progress=Progress.MOVING, why="")
@@ -156,7 +156,7 @@ class CellDrains:
     async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
         """Offloaded servers that are here yet, and how many of those that were have gone since."""
         stay = sum(each.progress is Progress.LEFT for each in drain.records)
-        found = await cell_drain_moves.offloaded(self._rooms, drain.cell, stay + RECORDS_AT_ONCE)
+        found = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
         here = {each.id: each for each in found}
         known = {each.server for each in drain.records}
         rows: list[RecordRow] = []
@@ -175,7 +175,7 @@ class CellDrains:
         """None: it is for nobody to move any more, being deleted or on a host."""
         if row.progress is Progress.LEFT and row.server in here:
             return row
-        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, row.server))
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, row.server))
         if where is None or where.deleted:
             return None
         if where.operation is not None:
@@ -197,7 +197,7 @@ class CellDrains:
             holder = None if where is None or where.operation is None else operations.get(tx, where.operation)
             return holder is not None and holder.request_id == _request(drain)
 
-        return await self._rooms.region.read(work)
+        return await self._context.region.read(work)
 
     async def _begin(self, drain: CellDrain, rows: list[RecordRow], here: Mapping[ServerId, Server]) -> list[RecordRow]:
         under_way = sum(each.progress is Progress.MOVING for each in rows)
@@ -217,7 +217,7 @@ class CellDrains:
         tried = changed(row, attempts=row.attempts + 1)
         by = (drain.asked_by, drain.project, _request(drain))
         try:
-            now = await cell_drain_moves.leave(self._rooms, tried, server, *by)
+            now = await cell_drain_moves.leave(self._context, tried, server, *by)
         except NotFound:
             return row  # it is being deleted; the next round sees that it is gone
         except Unavailable as later:
@@ -231,7 +231,7 @@ class CellDrains:
         return changed(now, progress=Progress.MOVING, why="")
 
     async def _held(self, server: ServerId) -> bool:
-        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         return where is not None and where.operation is not None
 
     def _again(self, row: RecordRow, why: str) -> RecordRow:
@@ -246,7 +246,7 @@ class CellDrains:
         far = {each.progress for each in drain.hosts} | {each.progress for each in drain.records}
         if Progress.MOVING in far or (Progress.WAITING in far and not drain.cancel):
             return drain
-        counts = await self._rooms.region.read(region_servers.counts_by_cell)
+        counts = await self._context.region.read(region_servers.counts_by_cell)
         left = counts[drain.cell].servers if drain.cell in counts else 0
         why = f"{left} servers stay" if left else ""
         emptied = DrainStatus.INCOMPLETE if left else DrainStatus.DONE

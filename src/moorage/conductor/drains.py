@@ -16,9 +16,10 @@ from moorage.model.drain import Drain, DrainServer, DrainStatus, Progress, Way
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
-from moorage.operations import confirm_resize, drain_moves
-from moorage.operations.nouns import hosts as host_writes
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import drain_moves
+from moorage.operations.records import hosts as host_writes
+from moorage.operations.resize import confirm_resize
 from moorage.operations.steps import moving
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
@@ -48,8 +49,8 @@ class DrainsDone(msgspec.Struct, frozen=True):
 
 
 class Drains:
-    def __init__(self, rooms: Rooms, clock: Clock) -> None:
-        self._rooms, self._clock = rooms, clock
+    def __init__(self, context: SagaContext, clock: Clock) -> None:
+        self._context, self._clock = context, clock
 
     async def run(self) -> DrainsDone:
         """One round: every host that is being emptied; one whose cell is out waits.
@@ -57,7 +58,7 @@ class Drains:
         All that begin are disabled before anybody is moved, so that two hosts are not emptied into one another.
         """
         begun = ended = 0
-        found = await self._rooms.region.read(drains.open_ones)
+        found = await self._context.region.read(drains.open_ones)
         for each in [each for each in found if await self._closed(each)]:
             try:
                 now, moves = await self._turn(each)
@@ -94,7 +95,7 @@ class Drains:
             for id, each in here.items()
             if id not in known
         ]
-        came += await drain_moves.left_before(self._rooms, drain.cell, drain.host, {*here, *known})
+        came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*here, *known})
         rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
         going = changed(drain, servers=tuple(rows), why="")
@@ -105,7 +106,7 @@ class Drains:
                 now = changed(going, why="somebody has a claim there, and no record yet")
             elif foreign:
                 now = changed(now, why=f"what others claimed there stays: {', '.join(foreign[:NAMED_MAX])}")
-        if now != drain and not await self._rooms.region.write(lambda tx: drains.write(tx, now)):
+        if now != drain and not await self._context.region.write(lambda tx: drains.write(tx, now)):
             logger.info("drain %s was written by another process; the next round looks again", drain.id)
         if now.ended_at is not None:
             logger.info("drain %s of host %s: %s %s", now.id, now.host, now.status.value, now.why)
@@ -113,18 +114,18 @@ class Drains:
 
     async def _disable(self, drain: Drain) -> None:
         """First of all nobody comes any more. Said of a host that its cell has as disabled too: the region may not have heard of it."""
-        cell = self._rooms.cells[drain.cell]
+        cell = self._context.cells[drain.cell]
         host = await cell.read(lambda tx: cell_hosts.named(tx, drain.host))
         if host is not None:
             reason = host.disabled_reason if host.disabled else f"drain {drain.id}"
-            region = self._rooms.region
+            region = self._context.region
             await host_writes.set_disabled(region, cell, host, self._now_us, disabled=True, reason=reason)
 
     async def _claims(self, drain: Drain) -> tuple[bool, list[str]]:
         """Whether a server has a claim there, as of a boot that claimed before the host was disabled and comes to it yet; and consumers that
         are no servers: they hold what they hold by a word of their owners, so nobody is waited for.
         """
-        host = await self._rooms.cells[drain.cell].read(lambda tx: cell_hosts.named(tx, drain.host))
+        host = await self._context.cells[drain.cell].read(lambda tx: cell_hosts.named(tx, drain.host))
         if host is None:
             return False, []
         id = host.id
@@ -134,10 +135,10 @@ class Drains:
             foreign = [each for each, by in found if by is None and region_servers.find(tx, each) is None]
             return len(foreign) < len(found), foreign
 
-        return await self._rooms.region.read(work)
+        return await self._context.region.read(work)
 
     async def _servers(self, drain: Drain) -> Mapping[ServerId, Server]:
-        found = await self._rooms.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
+        found = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
         return {each.id: each for each in found}
 
     # --------------------------------------------------------------------------------------------- how far each is
@@ -154,7 +155,7 @@ class Drains:
         if known is not None and only_waits:
             return _waits(drain, row, known)
         held = await self._held(row.server)
-        server = (await records.find(self._rooms, row.server)).server
+        server = (await records.find(self._context, row.server)).server
         if server is None or server.deleted:
             return changed(row, progress=Progress.DONE, why="it was deleted")
         if server.host == drain.host:
@@ -170,7 +171,7 @@ class Drains:
         return changed(row, progress=Progress.DONE, host=server.host or "", why="")
 
     async def _held(self, server: ServerId) -> bool:
-        where = await self._rooms.region.read(lambda tx: region_servers.find(tx, server))
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         return where is not None and where.operation is not None
 
     async def _ours(self, drain: Drain, server: ServerId) -> bool:
@@ -181,7 +182,7 @@ class Drains:
             holder = None if where is None or where.operation is None else operations.get(tx, where.operation)
             return holder is not None and holder.request_id == _request(drain)
 
-        return await self._rooms.region.read(work)
+        return await self._context.region.read(work)
 
     def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """On the host still: on its way, or what was tried failed."""
@@ -201,16 +202,16 @@ class Drains:
         at = changed(row, progress=Progress.CONFIRMING, host=server.host or "", why="")
         if held:
             return at
-        if not await drain_moves.begun_as(self._rooms, server, _request(drain)):
+        if not await drain_moves.begun_as(self._context, server, _request(drain)):
             return changed(at, way=Way.NONE, progress=Progress.LEFT, why=drain_moves.OWNERS_MOVE)
         if not drain.asked.confirm:
             return changed(at, why="it waits for its owner to confirm")
-        if self._rooms.hosts.is_silent(str(server.host)):
+        if self._context.hosts.is_silent(str(server.host)):
             return changed(at, why="its new host is silent, and does not say that it has it")
         try:
-            if await moving.is_lost(self._rooms, server):
+            if await moving.is_lost(self._context, server):
                 return changed(at, way=Way.NONE, progress=Progress.LEFT, why=confirm_resize.LOST)
-            await drain_moves.let_go(self._rooms, server, _request(drain))
+            await drain_moves.let_go(self._context, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)
         return at
@@ -246,7 +247,7 @@ class Drains:
         tried = changed(row, attempts=row.attempts + 1)
         try:
             await drain_moves.leave(
-                self._rooms,
+                self._context,
                 server,
                 drain.host,
                 drain.asked_by,

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from moorage.bus import subjects
-from moorage.bus.carrier import Bus, Subscription
 from moorage.bus.messages import OperationHint, read
+from moorage.bus.transport import Bus, Subscription
 from moorage.clients.deadline import lease_left
 from moorage.clients.http import request_id as carried
 from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
@@ -28,11 +28,11 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.log_context import operation_id
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
-from moorage.model.spans import Kind, span
-from moorage.operations.all import SAGAS
-from moorage.operations.rooms import Rooms
-from moorage.saga import Fenced, Saga, Stuck, Torn, Unwound, tell
-from moorage.saga.log import Intent, Line
+from moorage.model.tracing import Kind, span
+from moorage.operations.context import SagaContext
+from moorage.operations.registry import SAGAS
+from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
+from moorage.saga.journal import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.sql import Database, label
 from moorage.store.region import conductors, operations
@@ -55,7 +55,7 @@ class Conductor:
     def __init__(
         self,
         conductor: ConductorId,
-        rooms: Rooms,
+        context: SagaContext,
         bus: Bus,
         clock: Clock,
         *,
@@ -68,8 +68,8 @@ class Conductor:
         lease_on: Database | None = None,
     ) -> None:
         """`renamed` hears of the new id after a lost lease was taken again; `lease_on`: where the lease is renewed, if elsewhere."""
-        self.rooms = rooms
-        self.lease = Lease(conductor, lease_on or rooms.region, clock, SAGAS, lease_s=lease_s)
+        self.context = context
+        self.lease = Lease(conductor, lease_on or context.region, clock, SAGAS, lease_s=lease_s)
         self.peers = Peers(lease_s)
         self.bulkheads = Bulkheads(places or Places())
         self._bus = bus
@@ -223,22 +223,22 @@ class Conductor:
         """Take over the operations of those that are no more; how many."""
         adopted = 0
         with label("adopt"):
-            peers = await self.rooms.region.read(conductors.peers)
+            peers = await self.context.region.read(conductors.peers)
             silent = self.peers.note(peers, self.id, self._clock.monotonic())
             if everything:
                 silent = {each.id: each.alive_until for each in peers if each.lives and each.id != self.id}
             if silent:
                 if not everything:
                     logger.error("conductors %s renew nothing: their leases are ended", ", ".join(sorted(silent)))
-                await self.rooms.region.write(lambda tx: conductors.end_silent(tx, silent))
-                self.peers.note(await self.rooms.region.read(conductors.peers), self.id, self._clock.monotonic())
+                await self.context.region.write(lambda tx: conductors.end_silent(tx, silent))
+                self.peers.note(await self.context.region.read(conductors.peers), self.id, self._clock.monotonic())
             while self.alive:
-                ids = await self.rooms.region.read(
+                ids = await self.context.region.read(
                     lambda tx: operations.orphaned(tx, self.id, SAGAS, everything=everything)
                 )
                 if not ids:
                     break
-                taken = await self.rooms.region.write(
+                taken = await self.context.region.write(
                     lambda tx, ids=ids: operations.adopt(tx, self.id, ids, SAGAS, everything=everything)  # type: ignore[misc]
                 )
                 adopted += len(taken)
@@ -304,7 +304,7 @@ class Conductor:
         elif hint.operation not in self._told:
             try:
                 with label("fetch"):
-                    found = await self.rooms.region.read(lambda tx: operations.owned_of(tx, [hint.operation]))
+                    found = await self.context.region.read(lambda tx: operations.owned_of(tx, [hint.operation]))
             except Problem as problem:  # the look of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
@@ -338,7 +338,7 @@ class Conductor:
         if not self.alive:
             return
         with label("look"):
-            mine = await self.rooms.region.read(lambda tx: operations.owned(tx, self.id))
+            mine = await self.context.region.read(lambda tx: operations.owned(tx, self.id))
         self._queue([each for each in mine if each.id not in self._stuck_until])
         await self.begin_waiting()
         now = self._clock.monotonic()
@@ -349,7 +349,7 @@ class Conductor:
     async def _again(self, due: Sequence[OperationId]) -> None:
         """Take up what was stuck, as far as there are places."""
         with label("look"):
-            found = await self.rooms.region.read(lambda tx: operations.owned_of(tx, due))
+            found = await self.context.region.read(lambda tx: operations.owned_of(tx, due))
         gone = set(due) - {each.id for each in found}
         chosen: list[OperationId] = []
         for each in found:
@@ -359,7 +359,7 @@ class Conductor:
                 chosen.append(each.id)
         begun: set[OperationId] = set()
         try:
-            rows = await self.rooms.region.write(lambda tx: operations.readopt(tx, self.id, chosen)) if chosen else ()
+            rows = await self.context.region.write(lambda tx: operations.readopt(tx, self.id, chosen)) if chosen else ()
             for operation in (*chosen, *gone):
                 self._stuck_until.pop(operation, None)
             for row in rows:
@@ -389,7 +389,7 @@ class Conductor:
             begun: set[OperationId] = set()
             try:
                 with label("fetch"):
-                    rows = await self.rooms.region.read(lambda tx, ids=ids: operations.by_ids(tx, ids))  # type: ignore[misc]
+                    rows = await self.context.region.read(lambda tx, ids=ids: operations.by_ids(tx, ids))  # type: ignore[misc]
                 for row in rows:
                     if row.owner == self.id and row.ended_at is None and row.after is None:
                         self._begin(row)
@@ -436,7 +436,7 @@ class Conductor:
             try:
                 await self._tell_once(operation, adopted)
                 return
-            except Torn as torn:
+            except CommitUnknown as torn:
                 self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
                 again = await self._read_again(operation.id, backoff)
                 if again is None or again.owner != self.id or again.ended_at is not None:
@@ -473,7 +473,7 @@ class Conductor:
         lease_left.set(self.lease.left_s)
         operation_id.set(operation.id)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
-        journal = Journal(self.rooms.region, operation, held=self.lease.held)
+        journal = Journal(self.context.region, operation, held=self.lease.held)
         with span(
             Kind.OPERATION,
             saga.name,
@@ -484,18 +484,20 @@ class Conductor:
             epoch=operation.epoch,
         ) as doing:
             try:
-                await tell(
+                await execute(
                     saga,
                     operation.id,
                     asked,
-                    dataclasses.replace(self.rooms, aside=self._aside),
+                    dataclasses.replace(self.context, aside=self._aside),
                     journal,
                     cancel_hint=cancel,
                     adopted=adopted,
-                    max_attempts=hosts_tried(saga, self.rooms.settings.max_attempts),
-                    herald=None if self.rooms.herald is None else self.rooms.herald.heard,
+                    max_attempts=hosts_tried(saga, self.context.settings.max_attempts),
+                    notification_writer=None
+                    if self.context.notification_writer is None
+                    else self.context.notification_writer.heard,
                 )
-            except (Unwound, Stuck, Fenced, Torn, asyncio.CancelledError) as ending:
+            except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))
                 raise
             doing.came_to("done")
@@ -507,7 +509,7 @@ class Conductor:
         while True:
             await self._clock.sleep(backoff.next_s())
             try:
-                return await self.rooms.region.read(lambda tx: operations.get(tx, operation))
+                return await self.context.region.read(lambda tx: operations.get(tx, operation))
             except Problem as problem:
                 self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)
 

@@ -7,7 +7,7 @@
         set-aside/                  records that could not be read: an operator looks at them, and removes them
         config-drives/<server>.iso  what its config drive says, where it has one
         rescue-drives/<server>.iso  the same while it is rescued
-        dials.json                  optional; what goes wrong (drivers/dials.py)
+        dials.json                  optional; what goes wrong (drivers/fault_injection.py)
 
 Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
 an empty file is no guest.  They are not synced: they outlive every process,
@@ -28,16 +28,16 @@ import msgspec
 from typing_extensions import override
 
 from moorage.drivers.config_drive import build
-from moorage.drivers.dials import ANY, HONEST, Dials, Knob, read_dials
-from moorage.drivers.drive_files import DriveFiles
+from moorage.drivers.fault_injection import ANY, HONEST, FaultCounter, FaultSettings, read_dials
 from moorage.drivers.simulated_chains import SimulatedChains
+from moorage.drivers.simulated_config_drives import DriveFiles
 from moorage.drivers.simulated_consoles import SimulatedConsoles
 from moorage.drivers.simulated_disks import WRITTEN_MAX_BYTES, SimulatedDisks
-from moorage.drivers.simulated_freezing import SimulatedFreezing
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_life import SimulatedLife
 from moorage.drivers.simulated_live import SimulatedLive, Transfer, cpu_info
 from moorage.drivers.simulated_moves import SimulatedMoves
+from moorage.drivers.simulated_quiesce import SimulatedFreezing
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket
 from moorage.model.errors import HostFailed
@@ -85,7 +85,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         self,
         directory: Path,
         clock: Clock,
-        dials: Dials | None = None,
+        dials: FaultSettings | None = None,
         *,
         hostname: str = "",
         images: ImageStore | None = None,
@@ -95,8 +95,8 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         self._disks = SimulatedDisks(directory, images)
         self._clock = clock
         self._hostname = hostname or directory.name
-        self._own = dials or Dials()
-        self._knob = Knob(self._own)
+        self._own = dials or FaultSettings()
+        self._knob = FaultCounter(self._own)
         self._dials_seen: tuple[int, int] | None = None
         self._guests: dict[ServerId, SimulatedGuest] = {}
         self._set_aside: tuple[str, ...] = ()
@@ -371,11 +371,11 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
     # ---- only the simulated one --------------------------------------------------------------------------------------
 
     @property
-    def dials(self) -> Dials:
+    def dials(self) -> FaultSettings:
         """As the process turned them, without what a `dials.json` lays over them."""
         return self._own
 
-    def turn(self, dials: Dials) -> None:
+    def turn(self, dials: FaultSettings) -> None:
         """Turn the dials from inside the process, for tests; a `dials.json` still lies over them."""
         self._own, self._dials_seen = dials, None
 
@@ -517,7 +517,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
     # ---- dials -----------------------------------------------------------------------------------------------------------
 
     @override
-    def _turned(self) -> Knob:
+    def _turned(self) -> FaultCounter:
         """The dials as they are now; the file is only looked at when it has changed."""
         file = self._room / "dials.json"
         try:
@@ -528,7 +528,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
         if seen != self._dials_seen:
             self._dials_seen = seen
             try:
-                self._knob = Knob(read_dials(file, self._own))
+                self._knob = FaultCounter(read_dials(file, self._own))
             except msgspec.MsgspecError as error:
                 _log.error("%s is not a file of dials, they stay as they were: %s", file, error)
             self._crash_some()
@@ -544,7 +544,7 @@ class SimulatedDriver(SimulatedLife, SimulatedChains, SimulatedFreezing, Simulat
 
     @override
     @asynccontextmanager
-    async def _trouble(self, verb: str) -> AsyncIterator[Knob]:
+    async def _trouble(self, verb: str) -> AsyncIterator[FaultCounter]:
         """Around each verb: the delay, and the failure before or after its effect."""
         knob = self._turned()
         dial = knob.of(verb)

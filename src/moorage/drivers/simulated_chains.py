@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
 
-from moorage.drivers.dials import Knob
+from moorage.drivers.fault_injection import FaultCounter
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
@@ -16,7 +16,7 @@ class SimulatedChains(ABC):
     """The part of `SimulatedDriver` that is about snapshots of volumes."""
 
     @abstractmethod
-    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[FaultCounter]: ...
 
     @abstractmethod
     def _of(self, server: ServerId) -> SimulatedGuest: ...

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.dials import Dials, read_dials
+from moorage.drivers.fault_injection import FaultSettings, read_dials
 
 _log = logging.getLogger(__name__)
 
@@ -17,16 +17,16 @@ class SimulatedFence:
     name = "simulated"
     off_within_s = 0.0
 
-    def __init__(self, rooms: Path) -> None:
-        self._rooms = rooms
+    def __init__(self, context: Path) -> None:
+        self._context = context
 
     async def is_off(self, host: str) -> bool:
         """What cannot be read is not sure."""
-        file = self._rooms / host / "dials.json"
-        if file.parent.parent != self._rooms:
+        file = self._context / host / "dials.json"
+        if file.parent.parent != self._context:
             return False
         try:
-            return (await asyncio.to_thread(read_dials, file, Dials())).fenced
+            return (await asyncio.to_thread(read_dials, file, FaultSettings())).fenced
         except (OSError, msgspec.MsgspecError) as failure:
             _log.warning("the simulated fence cannot read %s: %r", file, failure)
             return False

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.dials import Knob
+from moorage.drivers.fault_injection import FaultCounter
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.clock import Clock
@@ -52,7 +52,7 @@ class SimulatedLife(ABC):
     _guests: dict[ServerId, SimulatedGuest]
 
     @abstractmethod
-    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[FaultCounter]: ...
 
     @abstractmethod
     def _of(self, server: ServerId) -> SimulatedGuest: ...

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.dials import Dials, Knob
+from moorage.drivers.fault_injection import FaultCounter, FaultSettings
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_moves import ARRIVING, DEPARTED, LEFT
@@ -26,7 +26,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
-from moorage.model.live import LiveNow, LiveSource, LiveState
+from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 from moorage.model.migration import Progress
 from moorage.model.private_files import private_directory, private_file
 
@@ -82,10 +82,10 @@ class SimulatedLive(ABC):
     _departed: dict[ServerId, str]
 
     @abstractmethod
-    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[FaultCounter]: ...
 
     @abstractmethod
-    def _turned(self) -> Knob: ...
+    def _turned(self) -> FaultCounter: ...
 
     @abstractmethod
     def _of(self, server: ServerId) -> SimulatedGuest: ...
@@ -389,7 +389,7 @@ class SimulatedLive(ABC):
         self._transfers.clear()
 
 
-def cpu_info(dials: Dials) -> dict[str, str]:
+def cpu_info(dials: FaultSettings) -> dict[str, str]:
     return {"vendor": "Moorage", "model": dials.cpu_model, "arch": "x86_64"}
 
 

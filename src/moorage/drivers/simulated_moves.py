@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.dials import Knob
+from moorage.drivers.fault_injection import FaultCounter
 from moorage.drivers.simulated_disks import SimulatedDisks
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.errors import HostFailed
@@ -38,7 +38,7 @@ class SimulatedMoves(ABC):
     _departed: dict[ServerId, str]
 
     @abstractmethod
-    def _trouble(self, verb: str) -> AbstractAsyncContextManager[Knob]: ...
+    def _trouble(self, verb: str) -> AbstractAsyncContextManager[FaultCounter]: ...
 
     @abstractmethod
     def _of(self, server: ServerId) -> SimulatedGuest: ...

@@ -17,14 +17,14 @@ from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
 from moorage.main.adopt_records import settle_records
 from moorage.main.config import Config
+from moorage.main.data_dir_lock import DataLock
 from moorage.main.databases import Databases, connect_databases
-from moorage.main.lock import DataLock
-from moorage.main.stores import CellSeen, RegionSeen, identify, look
-from moorage.main.trees import CELL, PLACEMENT, REGION
+from moorage.main.schemas import CELL, PLACEMENT, REGION
+from moorage.main.store_consistency import CellSeen, RegionSeen, identify, look
 from moorage.model.errors import Conflict, Internal, Invalid
 from moorage.model.ids import CellId
 from moorage.model.server import Fault
-from moorage.operations.missing import missing_in
+from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import bring_forward
 from moorage.store.cell import identity as cell_identities

@@ -14,7 +14,7 @@ from moorage.main.adopt_records import fence_of
 from moorage.model.errors import Stale
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import VmState
-from moorage.operations.missing import missing_in
+from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations

@@ -15,9 +15,9 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration, MigrationType
 from moorage.operations.steps.moving import cell_left
 from moorage.sql import Database, Tx
-from moorage.store.cell import copies, migrations
 from moorage.store.cell import identity as cell_identities
-from moorage.store.cell.copies import RecordCopy
+from moorage.store.cell import migrations, record_transfer
+from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import hidden_records
 
 PAGE_ROWS = 500
@@ -61,12 +61,12 @@ async def _again(
         return cell_identities.seen(tx, move.server, "").rank
 
     rank = await cells[left].read(lost)
-    record = await cells[shown].read(partial(copies.read, server=move.server))
+    record = await cells[shown].read(partial(record_transfer.read, server=move.server))
     if rank is None or record is None or rank > record.server.op_epoch:
         return False
 
     def work(tx: Tx) -> None:
-        if not copies.is_sealed(tx, move.server) and move.type is not MigrationType.EVACUATION:
+        if not record_transfer.is_sealed(tx, move.server) and move.type is not MigrationType.EVACUATION:
             _sealed_copy(tx, record, left)
         migrations.put(tx, move)
 
@@ -82,5 +82,5 @@ def _sealed_copy(tx: Tx, record: RecordCopy, left: CellId) -> None:
         return
     there = msgspec.structs.replace(server, cell=left, host=server.moved.host)
     fence = fence_of(server)
-    copies.copy(tx, RecordCopy(there), fence)  # its actions go back with the record that is shown
-    copies.seal(tx, server.id, fence)
+    record_transfer.copy(tx, RecordCopy(there), fence)  # its actions go back with the record that is shown
+    record_transfer.seal(tx, server.id, fence)

@@ -18,7 +18,7 @@ from moorage.main.adopt_records import as_shown, moved_unknown, told_of
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import OPEN_STATUSES, Operation, OperationStatus
 from moorage.model.server import VmState
-from moorage.saga.log import Ended, Result, decode_lines, encode_lines
+from moorage.saga.journal import Ended, Result, decode_lines, encode_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell.identity import Seen

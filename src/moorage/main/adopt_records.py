@@ -16,8 +16,8 @@ import msgspec
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server
 from moorage.sql import Database, Tx
-from moorage.store.cell import copies
 from moorage.store.cell import identity as cell_identities
+from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.identity import Seen
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
@@ -146,9 +146,9 @@ async def _settle(
         settled.hidden += len(others.keys() - told.hidden)
     for cell, row in others.items():
         if not row.sealed:
-            await cells[cell].write(lambda tx, row=row: copies.seal(tx, server, fence_of(row.server)))  # type: ignore[misc]
+            await cells[cell].write(lambda tx, row=row: record_transfer.seal(tx, server, fence_of(row.server)))  # type: ignore[misc]
     if rows[shown].sealed:
-        await cells[shown].write(lambda tx: copies.unseal(tx, server, fence_of(rows[shown].server)))
+        await cells[shown].write(lambda tx: record_transfer.unseal(tx, server, fence_of(rows[shown].server)))
 
 
 def _shown(named: CellId | None, rows: Mapping[CellId, _Row], *, behind: bool) -> CellId | None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from moorage.main.config import Config, checked, read_config
+from moorage.main.event_loop import run_loop
 from moorage.main.hosts import HostPlan, make_driver
-from moorage.main.loop import run_loop
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId

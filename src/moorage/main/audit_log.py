@@ -9,13 +9,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from moorage.api.audit_log.listener import Listener
+from moorage.api.audit_log.middleware import Listener
+from moorage.main.composition import RegionProcess
 from moorage.main.config import Config
-from moorage.main.region import Region
 from moorage.model.errors import Invalid
 
 if TYPE_CHECKING:
-    from moorage.api.audit_log.book import AuditBook, Sink
+    from moorage.api.audit_log.writer import AuditBook, Sink
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +38,12 @@ class AuditDoors:
             await self._book.close()
 
 
-def open_audit_log(config: Config, region: Region | None) -> AuditDoors:
+def open_audit_log(config: Config, region: RegionProcess | None) -> AuditDoors:
     """`region` None: this process keeps no database, and events go into the file or the log. Raises Invalid."""
     wanted = config.audit_log
     if not wanted.enabled:
         return AuditDoors(config, None)
-    books = importlib.import_module("moorage.api.audit_log.book")
+    books = importlib.import_module("moorage.api.audit_log.writer")
     sinks: list[Sink] = []
     if wanted.file:
         try:

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from moorage.main.databases import Databases, OpenCell
+from moorage.main.store_consistency import bring_in
 from moorage.main.store_watch import StoreWatch
-from moorage.main.stores import bring_in
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.retry import Backoff, SeldomLog
-from moorage.operations.cells import CellDatabase
+from moorage.operations.cell_databases import CellDatabase
 from moorage.sql import label
 
 PAUSE_FIRST_S = 1.0

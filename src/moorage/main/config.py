@@ -65,7 +65,7 @@ class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{'https' if self.has_tls else 'http'}://{host}:{self.port}"
 
 
-class Region(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = "RegionOne"
     database: str = ""
     """`postgresql://user:password@host/region`; empty: SQLite in the data directory."""
@@ -102,7 +102,7 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
-class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An outside service, or the embedded one."""
 
     url: str = ""
@@ -117,7 +117,7 @@ class Neighbour(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
 
 
-class Image(Neighbour, frozen=True):
+class Image(ServiceSettings, frozen=True):
     metadefs: str = ""
     """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
     image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
@@ -142,7 +142,7 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the hosts' bridge is called."""
 
 
-class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
+class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     """The network service, or none (`flat`)."""
 
     backend: Literal["ports", "flat"] = "ports"
@@ -154,7 +154,7 @@ class Network(Neighbour, frozen=True, forbid_unknown_fields=True):
     its agents guarantee: we draw neither."""
 
 
-class Volume(Neighbour, frozen=True, forbid_unknown_fields=True):
+class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     """The volume service (Cinder), up to but without `/v3`."""
 
     cross_az_attach: bool = True
@@ -360,12 +360,12 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "moorage-data"
-    region: Region = Region()
+    region: RegionSettings = RegionSettings()
     cells: tuple[Cell, ...] = (Cell("cell1"), Cell("cell2"))
     database: Database = Database()
     bus: Bus = Bus()
     api: Api = Api()
-    identity: Neighbour = Neighbour()
+    identity: ServiceSettings = ServiceSettings()
     network: Network = Network()
     image: Image = Image()
     volume: Volume = Volume()
@@ -414,7 +414,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def data(self) -> Path:
         return Path(self.data_dir).resolve()
 
-    def ca_of(self, named: Neighbour | None = None) -> str:
+    def ca_of(self, named: ServiceSettings | None = None) -> str:
         """The CA file of a neighbour, or (None, or without a URL) of our own listeners; empty: what this machine trusts."""
         name = named.ca_file if named is not None and named.url else self.api.ca_file
         return str(self.data / name) if name else ""

@@ -7,20 +7,20 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from moorage.api.console.app import ConsoleProxy, ProxySettings
-from moorage.bus.agents import HostCaller
+from moorage.bus.agent_rpc import AgentClient
 from moorage.main.cell_intake import CellIntake
+from moorage.main.composition import RegionProcess, callers_part, open_bus
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
-from moorage.main.observe import Observed, Sources, observe
-from moorage.main.region import Region, callers_part, open_bus
-from moorage.main.servers import Doorway
+from moorage.main.http_servers import HttpServer
+from moorage.main.observability import Observed, Sources, observe
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.console import ConsoleType
 from moorage.model.errors import Invalid
 from moorage.model.ids import ConductorId
-from moorage.operations.consoles import Consoles, ConsoleSettings
-from moorage.operations.presence import Presence
+from moorage.operations.guest.consoles import Consoles, ConsoleSettings
+from moorage.operations.process_heartbeat import Presence
 
 ROLE = "console"
 
@@ -39,7 +39,7 @@ def urls(config: Config) -> dict[str, str]:
     }
 
 
-def make_consoles(config: Config, databases: Databases, hosts: HostCaller, clock: Clock) -> Consoles:
+def make_consoles(config: Config, databases: Databases, hosts: AgentClient, clock: Clock) -> Consoles:
     """What gives tokens and knows what they are good for."""
     settings = ConsoleSettings(urls(config), config.console.token_life_s, config.console.single_use)
     cells = {str(cell): database for cell, database in databases.cells.items()}
@@ -62,11 +62,11 @@ def make_proxy(config: Config, consoles: Consoles) -> ConsoleProxy:
     return ConsoleProxy(consoles, settings)
 
 
-def consoles_of(region: Region) -> Consoles:
-    return make_consoles(region.config, region.databases, region.rooms.hosts, region.clock)
+def consoles_of(region: RegionProcess) -> Consoles:
+    return make_consoles(region.config, region.databases, region.context.hosts, region.clock)
 
 
-async def open_proxy(door: Doorway, config: Config, consoles: Consoles, observed: Observed) -> ConsoleProxy:
+async def open_proxy(door: HttpServer, config: Config, consoles: Consoles, observed: Observed) -> ConsoleProxy:
     """Serve it."""
     proxy = make_proxy(config, consoles)
     await door.open(observed.app(ROLE, proxy), websockets_max=config.console.connections_max)
@@ -75,7 +75,7 @@ async def open_proxy(door: Doorway, config: Config, consoles: Consoles, observed
 
 async def console(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to look tokens up in, a bus to ask hosts; no scheduler, no neighbours."""
-    door = Doorway(ROLE, config.api.console, config)
+    door = HttpServer(ROLE, config.api.console, config)
     observed = await observe(config, ROLE)
     databases = await open_databases(config)
     clock = SystemClock()
@@ -85,7 +85,7 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     intake.start()
     bus = await open_bus(config)
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
-    hosts = HostCaller(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, **callers_part(config))
+    hosts = AgentClient(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, **callers_part(config))
     await hosts.start()
     proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)
     presence = Presence(databases.region, clock, me, ROLE)

@@ -13,10 +13,10 @@ from typing import TypeAlias
 import sqlalchemy as sa
 
 from moorage.main.config import Cell, Config
-from moorage.main.stores import bring_together
+from moorage.main.store_consistency import bring_together
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.cells import AbsentDatabase, CellDatabase
+from moorage.operations.cell_databases import AbsentDatabase, CellDatabase
 from moorage.sql import Database, Meter, Tx, open_database
 
 BRINGS_MAX = 3

@@ -15,8 +15,8 @@ import msgspec
 import moorage.store
 from moorage.main.adopt import adopt
 from moorage.main.config import Config, read_config
-from moorage.main.private import keep_private
-from moorage.main.trees import CELL, PLACEMENT, REGION
+from moorage.main.private_data_dir import keep_private
+from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.sql import Database, open_database
 from moorage.sql.migrate import Tree, bring_forward, number_of

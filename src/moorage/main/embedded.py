@@ -14,15 +14,15 @@ from moorage.embedded.identity.app import (
 )
 from moorage.embedded.identity.lockout import Limits
 from moorage.embedded.image.app import ImageService, Settings, make_image
-from moorage.embedded.image.who import IMAGE_DATA
+from moorage.embedded.image.policy import IMAGE_DATA
 from moorage.embedded.network.app import NetworkService, make_network
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.outbox import NotifyCompute
 from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
 from moorage.main.config import Config
 from moorage.main.config_bus import ImageUser
-from moorage.main.neighbours import service_password
 from moorage.main.secret_settings import secret
+from moorage.main.service_clients import service_password
 from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import Database, Meter, open_database
 

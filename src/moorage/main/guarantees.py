@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.embedded.network.guarantees import GuaranteeChange
-from moorage.main.region import Region
+from moorage.main.composition import RegionProcess
 from moorage.model.errors import Conflict, Problem, Refusal, Unavailable, UnknownOutcome
 from moorage.model.ids import ProviderId
 from moorage.model.retry import jittered
 from moorage.model.verdict import Row
-from moorage.placement.codes import CONCURRENT_UPDATE
+from moorage.placement.service.error_codes import CONCURRENT_UPDATE
 from moorage.sql import Tx, label
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class GuaranteeDoor:
     """Given to the service when it is opened; the region is known later."""
 
     def __init__(self) -> None:
-        self.region: Region | None = None
+        self.region: RegionProcess | None = None
 
     async def __call__(self, changes: Sequence[GuaranteeChange], must_be: bool) -> bool:
         """Change what the servers hold, all of it or nothing; `must_be`: though there is not so much. False: it does not fit."""
@@ -76,7 +76,7 @@ class _Held(msgspec.Struct, frozen=True):
 class GuaranteesOverHttp:
     """The same by the Placement API: `POST /allocations`, which changes several consumers or none."""
 
-    def __init__(self, placement: Neighbour) -> None:
+    def __init__(self, placement: ServiceClient) -> None:
         self._placement = placement
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 

@@ -3,12 +3,12 @@
 import socket
 from dataclasses import dataclass
 
+from moorage.agent.agent import Agent
 from moorage.agent.journal import Journal, JournalFile
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND, Plumbing, PortPlumber
-from moorage.agent.serve import Agent
-from moorage.bus.carrier import Bus
-from moorage.drivers.dials import Dials
+from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, HostPortClient, Plumbing
+from moorage.bus.transport import Bus
 from moorage.drivers.driver import Driver
+from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.embedded.network.hosts import HostNetworks
@@ -121,7 +121,7 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
     ]
 
 
-def plumbing_of(host: str, level: int, plumber: PortPlumber | None) -> Plumbing | None:
+def plumbing_of(host: str, level: int, plumber: HostPortClient | None) -> Plumbing | None:
     """How a host of this level sees to ports: not at all from level 3 on. Raises Invalid when an old one has no way to."""
     if level >= PORTS_ARRIVE_BOUND:
         return None
@@ -153,7 +153,7 @@ class Fleet:
         bus: Bus,
         clock: Clock,
         plans: list[HostPlan],
-        plumber: PortPlumber | None = None,
+        plumber: HostPortClient | None = None,
         images: ImageStore | None = None,
     ) -> None:
         """`plumber`: the network service, for hosts of level 1 and 2; those of level 3 never see it.
@@ -171,7 +171,7 @@ class Fleet:
                 self._real[plan.host] = make_driver(config, plan, clock, images)
                 self.agents[plan.host] = self._agent(plan)
                 continue
-            dials = Dials(
+            dials = FaultSettings(
                 vcpus=config.hosts.vcpus,
                 ram_mib=config.hosts.ram_mib,
                 disk_gib=config.hosts.disk_gib,

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from moorage.main.doorkeeper import Doorkeeper, Visit, caller_of, forwarded_address
+from moorage.main.connection_limits import Doorkeeper, Visit, caller_of, forwarded_address
 from moorage.main.http_answers import (
     BAD_REQUEST,
     BODY_TOO_SLOW,
@@ -38,7 +38,7 @@ from moorage.main.http_answers import (
     too_often,
 )
 from moorage.main.http_limits import HttpLimits
-from moorage.main.rates import RateLimits
+from moorage.main.rate_limits import RateLimits
 from moorage.model.admission import CHARGE
 
 HEAD, BODY, DONE, OVER = range(4)

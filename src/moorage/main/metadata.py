@@ -5,23 +5,23 @@ import time
 import uuid
 
 from moorage.api.metadata.app import MetadataApp
-from moorage.api.metadata.guests import Guests
+from moorage.api.metadata.servers import Guests
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases
-from moorage.main.flat import flat_network, pools_of
-from moorage.main.neighbours import make_clients
-from moorage.main.observe import Sources, observe
+from moorage.main.flat_networks import flat_network, pools_of
+from moorage.main.http_servers import HttpServer
+from moorage.main.observability import Sources, observe
 from moorage.main.region_key import open_seals
 from moorage.main.secret_settings import secret
-from moorage.main.servers import Doorway
+from moorage.main.service_clients import make_clients
 from moorage.main.store_watch import StoreWatch
 from moorage.main.vendor_data import static_vendor_data
 from moorage.model.clock import SystemClock
-from moorage.operations.presence import Presence
-from moorage.operations.seals import Seals
+from moorage.operations.encryption import Encryption
+from moorage.operations.process_heartbeat import Presence
 
 ROLE = "metadata"
 
@@ -32,7 +32,7 @@ def shared_secret(config: Config) -> str:
 
 
 def make_metadata(
-    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None, seals: Seals
+    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None, seals: Encryption
 ) -> MetadataApp:
     """The service over these databases and clients."""
     flat = config.network.backend == "flat"
@@ -59,7 +59,7 @@ def make_metadata(
 
 async def metadata(config: Config, stopping: asyncio.Event) -> None:
     """The role: databases to read and a network service to ask; no scheduler, no bus, no hosts."""
-    door = Doorway(ROLE, config.api.metadata, config)
+    door = HttpServer(ROLE, config.api.metadata, config)
     observed = await observe(config, ROLE)
     databases = await open_databases(config)
     clock = SystemClock()

@@ -4,14 +4,14 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from moorage.bus.carrier import Bus
 from moorage.bus.notifications import AllSenders, BusSender, OsloSender, Sender
+from moorage.bus.transport import Bus
 from moorage.conductor.reconcilers.notifications import Notifications, OutboxLimits
 from moorage.main.config import Config
 from moorage.main.config_notifications import Notifications as NotificationsConfig
 from moorage.model.clock import Clock
-from moorage.operations.notifications.herald import Herald
 from moorage.operations.notifications.messages import Wording
+from moorage.operations.notifications.outbox_writer import OutboxWriter
 from moorage.sql import Database
 
 
@@ -19,7 +19,7 @@ from moorage.sql import Database
 class Told:
     """What one process has of it: its herald writes; only a conductor sends."""
 
-    herald: Herald
+    notification_writer: OutboxWriter
     wanted: NotificationsConfig
     wording: Wording
     bus: Bus
@@ -54,7 +54,9 @@ def open_notifications(config: Config, bus: Bus) -> Told | None:
     if not wanted.wanted:
         return None
     return Told(
-        Herald(wanted.publisher_host or platform.node(), wanted.notify_on_state_change, wanted.usage_audit_period),
+        OutboxWriter(
+            wanted.publisher_host or platform.node(), wanted.notify_on_state_change, wanted.usage_audit_period
+        ),
         wanted,
         Wording(
             wanted.notification_format,

@@ -6,10 +6,10 @@ import signal
 import sys
 
 from moorage.main.config import LISTENERS, OPTIONAL_PORTS, Config
+from moorage.main.event_loop import SWITCH_INTERVAL_S
+from moorage.main.http_servers import reread_certificates
+from moorage.main.library_logs import quiet_libraries
 from moorage.main.logs import set_up_log
-from moorage.main.loop import SWITCH_INTERVAL_S
-from moorage.main.quiet import quiet_libraries
-from moorage.main.servers import reread_certificates
 
 OPEN_FILES_MAX = 65_536
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from cryptography.fernet import Fernet
 
 from moorage.main.config import Config
-from moorage.main.neighbours import service_password
+from moorage.main.service_clients import service_password
 from moorage.model.errors import Invalid
 from moorage.model.private_files import may_be_read_by_others, private_directory, private_file
-from moorage.operations.seals import Seals, key_id
+from moorage.operations.encryption import Encryption, key_id
 from moorage.sql import Database, Tx
 from moorage.store.region import region_keys
 
@@ -117,17 +117,17 @@ def region_keys_of(config: Config, *, made: bool = True) -> KeyFile | tuple[str,
     return KeyFile(path)
 
 
-async def open_seals(config: Config, region: Database) -> Seals:
+async def open_seals(config: Config, region: Database) -> Encryption:
     """What this process encrypts with. Raises Invalid when its keys are not the region's."""
     used = await region.read(region_keys.used)
     keys = region_keys_of(config, made=not used)
     all_keys = keys if isinstance(keys, KeyFile) else (lambda: keys)
-    seals = Seals(all_keys, former=service_password(config), clear_user_data=config.secrets.user_data == "clear")
+    seals = Encryption(all_keys, former=service_password(config), clear_user_data=config.secrets.user_data == "clear")
     await know_key(region, seals, all_keys())
     return seals
 
 
-async def know_key(region: Database, seals: Seals, keys: Sequence[str]) -> None:
+async def know_key(region: Database, seals: Encryption, keys: Sequence[str]) -> None:
     """The region knows the key that encrypts here, if this process has its newest one. Raises Invalid."""
     mine = {key_id(each) for each in keys}
     while True:

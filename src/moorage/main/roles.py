@@ -13,35 +13,35 @@ from pathlib import Path
 
 import msgspec
 
+from moorage.agent.agent import Agent
 from moorage.agent.journal import Journal, JournalFile
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND
-from moorage.agent.serve import Agent
+from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.bus.memory import MemoryBus
-from moorage.conductor.rounds import Rounds
-from moorage.drivers.dials import Dials
+from moorage.conductor.reconcile_loop import Rounds
 from moorage.drivers.driver import Driver
+from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main import agent_clean
-from moorage.main.api import make_frontdesk
+from moorage.main.api_app import make_frontdesk
 from moorage.main.audit_log import open_audit_log
+from moorage.main.composition import RegionProcess, cells_out, open_bus, open_region, start_telling
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
 from moorage.main.consoles import console
 from moorage.main.embedded import open_embedded
-from moorage.main.events import EventsOverHttp
+from moorage.main.event_bridge import EventsOverHttp
+from moorage.main.event_loop import run_loop
 from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.main.hosts import HostPlan, host_networks, make_driver, planned_hosts, plumbing_of
-from moorage.main.loop import run_loop
+from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import metadata
-from moorage.main.neighbours import Clients, HostsImages, make_clients, make_hosts_images, make_own_apis
-from moorage.main.observe import Sources, observe, of_region
-from moorage.main.placement import PREFIX, make_placement
-from moorage.main.private import keep_private
+from moorage.main.observability import Sources, observe, of_region
+from moorage.main.placement_app import PREFIX, make_placement
+from moorage.main.private_data_dir import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
-from moorage.main.region import Region, cells_out, open_bus, open_region, start_telling
-from moorage.main.rounds import add_rounds
-from moorage.main.seed import seed
+from moorage.main.reconcilers import add_rounds
+from moorage.main.seed_data import seed
 from moorage.main.server_volumes import ServerVolumesOverHttp
-from moorage.main.servers import Doorway
+from moorage.main.service_clients import Clients, HostsImages, make_clients, make_hosts_images, make_own_apis
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId
@@ -54,7 +54,7 @@ Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 async def api(config: Config, stopping: asyncio.Event) -> None:
     """The front desk and the Placement API; it accepts and hands over, it tells nothing."""
     listens = {"compute": config.api.compute, "placement": config.api.placement}
-    doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
+    doors = {name: HttpServer(name, listen, config) for name, listen in listens.items()}
     observed = await observe(config, "api")
     region = await open_region(config)
     audited = open_audit_log(config, region)
@@ -85,7 +85,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     await region.appear("conductor")
     observed.sees(of_region(region, rounds))
     _say_out(region)
-    _say(f"conductor {region.rooms.hosts.me}")
+    _say(f"conductor {region.context.hosts.me}")
     await stopping.wait()
     await rounds.stop()
     await region.stop()
@@ -116,7 +116,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         plan = HostPlan(mine.host, CellId(mine.cell), mine.physical_networks, mine.level, real=True)
         driver = make_driver(config, plan, clock, images)
     else:
-        dials = Dials(
+        dials = FaultSettings(
             vcpus=mine.vcpus, ram_mib=mine.ram_mib, disk_gib=mine.disk_gib, physical_networks=mine.physical_networks
         )
         driver = SimulatedDriver(room, clock, dials, hostname=mine.host, images=images)
@@ -165,7 +165,7 @@ def not_a_hosts(config: Config) -> list[str]:
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
     """The embedded identity, image, network and volume services, over sockets, for a set without real neighbours."""
     doors = {
-        name: Doorway(name, getattr(config.api, name), config) for name in ("identity", "image", "network", "volume")
+        name: HttpServer(name, getattr(config.api, name), config) for name in ("identity", "image", "network", "volume")
     }
     observed = await observe(config, "embedded")
     own = make_own_apis(config)
@@ -207,7 +207,7 @@ ROLES: dict[str, Role] = {
 }
 
 
-def _say_out(region: Region) -> None:
+def _say_out(region: RegionProcess) -> None:
     for line in cells_out(region):
         print(f"moorage: {line}", flush=True)
 

@@ -16,26 +16,26 @@ import msgspec
 from moorage.main.config import Config, read_config
 from moorage.model.errors import Invalid, NotFound, Problem
 from moorage.model.ids import ProviderId, ServerId
-from moorage.model.photo import FORMAT, Photo, photo_of, world_of
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations.boot import BOOT, Boot, Made, ask_of
-from moorage.placement.world import Picture
+from moorage.model.world_snapshot import FORMAT, WorldSnapshot, photo_of, world_of
+from moorage.operations.boot.boot import BOOT, Boot, Made, ask_of
+from moorage.placement.cache.cache import ProviderCache
 from moorage.saga import decode_lines
-from moorage.saga.log import Result
+from moorage.saga.journal import Result
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region import aggregates, operations
-from moorage.store.region.placement.changes import since
+from moorage.store.region.placement.change_feed import since
 
 PORTS_STEP = "make_ports"
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
-def take_photo(tx: Tx) -> Photo:
+def take_photo(tx: Tx) -> WorldSnapshot:
     """Every host as the region's database has it."""
-    picture = Picture()
+    picture = ProviderCache()
     picture.apply(since(tx))
     picture.set_host_aggregates(aggregates.for_placement(tx))
     return photo_of(picture.world())
@@ -54,7 +54,7 @@ def ask_of_server(tx: Tx, server: ServerId) -> Ask:
     return ask_of(boot, {**boot.networks, **made.networks}, made.ports, not_on=())
 
 
-async def read_region(config: Config, server: str | None) -> tuple[Photo, Ask | None]:
+async def read_region(config: Config, server: str | None) -> tuple[WorldSnapshot, Ask | None]:
     """The picture, and what was asked for a server."""
     region: Database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     try:
@@ -78,13 +78,13 @@ def export(config: Config, world: Path, server: str | None, ask: Path) -> list[s
     return said
 
 
-def replay(photo: Photo, ask: Ask, config: Config | None = None) -> Verdict:
+def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verdict:
     """The decision, again; with a configuration, by its multipliers of weights."""
     multipliers = {} if config is None else config.scheduler.multipliers
     return rank(ask, world_of(photo), Profile().weighing(multipliers))
 
 
-def told(verdict: Verdict, photo: Photo) -> list[str]:
+def told(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
     """The verdict for people: who is best, in order, and why the others were refused."""
     names = {each.id: each.name for each in photo.segments}
     devices = {each.id: each.name for host in photo.hosts for each in host.devices}
@@ -152,7 +152,7 @@ def main(argv: Sequence[str]) -> int:
             return 0
         if arguments.world is None:
             raise Invalid("say --world FILE --ask FILE to replay a decision, or --export FILE to write a picture")
-        photo = _read(arguments.world, Photo)
+        photo = _read(arguments.world, WorldSnapshot)
         if photo.format != FORMAT:
             raise Invalid(f"{arguments.world} is a {photo.format!r}; this release reads {FORMAT!r}")
         verdict = replay(photo, _read(arguments.ask, Ask), config)

@@ -18,12 +18,12 @@ import msgspec
 
 from moorage.main.config import Config, read_config
 from moorage.main.databases import Databases, connect_databases
-from moorage.main.private import keep_private
+from moorage.main.private_data_dir import keep_private
 from moorage.main.region_key import KEYS_MAX, KeyFile, key_path, new_key, open_seals, region_keys_of
 from moorage.model.errors import Invalid, Problem
 from moorage.model.private_files import private_directory
-from moorage.operations.reencrypt import Found, reencrypt, walk
-from moorage.operations.seals import Seals, key_id
+from moorage.operations.encryption import Encryption, key_id
+from moorage.operations.reencryption import Found, reencrypt, walk
 from moorage.sql import Database
 from moorage.store.region import region_keys
 
@@ -58,7 +58,7 @@ async def rotate(config: Config, databases: Databases) -> None:
 async def anew(config: Config, databases: Databases, *, lost: bool = False) -> None:
     """Everything, with the first key."""
     if lost:
-        await _adopt(databases.region, Seals(partial(tuple, _keys(config))))
+        await _adopt(databases.region, Encryption(partial(tuple, _keys(config))))
     seals = await open_seals(config, databases.region)
     found = await reencrypt(_named(databases), seals, drop_lost=lost, say=_say)
     if found.lost and not lost:
@@ -118,7 +118,7 @@ def _file(config: Config) -> KeyFile:
     return keys
 
 
-async def _adopt(region: Database, seals: Seals) -> None:
+async def _adopt(region: Database, seals: Encryption) -> None:
     """The key is the region's from now on, whatever was before."""
     used = await region.read(region_keys.used)
     if not used or used[0] != seals.key:

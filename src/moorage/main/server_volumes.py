@@ -2,7 +2,7 @@
 
 from urllib.parse import quote
 
-from moorage.clients.http import Neighbour
+from moorage.clients.http import ServiceClient
 from moorage.model.errors import NotFound, Problem, Unavailable
 
 VERSION = "2.89"
@@ -12,7 +12,7 @@ VERSION = "2.89"
 class ServerVolumesOverHttp:
     """`embedded.volume.neighbours.ServerVolumes`, with credentials of its own."""
 
-    def __init__(self, compute: Neighbour) -> None:
+    def __init__(self, compute: ServiceClient) -> None:
         self._compute = compute
 
     async def __call__(self, server: str, volume: str) -> str | None:

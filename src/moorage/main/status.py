@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 
 from moorage.cli.status import FINE, WARNED, lines
+from moorage.main.composition import check_credentials
 from moorage.main.config import Config, read_config
-from moorage.main.neighbours import make_clients
-from moorage.main.region import check_credentials
+from moorage.main.service_clients import make_clients
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId
 from moorage.operations.gate_watch import try_credentials

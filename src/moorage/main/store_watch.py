@@ -19,10 +19,10 @@ from sqlalchemy.exc import DBAPIError
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.cells import CellDatabase
-from moorage.sql import Database, Ready, Tx, label
-from moorage.sql.barred import examining
+from moorage.operations.cell_databases import CellDatabase
+from moorage.sql import Database, PreparedStatement, Tx, label
 from moorage.sql.failures import sqlstate_of
+from moorage.sql.guarded_database import examining
 from moorage.sql.postgresql import Ask, PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
 from moorage.store.cell import identity as cell_identities
@@ -35,7 +35,9 @@ EVERY_S = 5.0
 NO_SUCH_TABLE = "42P01"
 WHO = "SELECT uuid, epoch, mark FROM store_identity WHERE id = 1"
 _IDENTITY = sa.table("store_identity", *map(sa.column, ("id", "uuid", "epoch", "mark")))
-_WHO = Ready(sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_IDENTITY.c.id == sa.literal(1)))
+_WHO = PreparedStatement(
+    sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_IDENTITY.c.id == sa.literal(1))
+)
 
 
 class _Watched:

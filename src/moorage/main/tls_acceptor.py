@@ -9,7 +9,7 @@ import logging
 import socket
 from collections.abc import Callable
 
-from moorage.main.doorkeeper import Doorkeeper, Visit
+from moorage.main.connection_limits import Doorkeeper, Visit
 from moorage.main.tls import Certificate
 
 REST_S = 0.5

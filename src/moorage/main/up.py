@@ -10,29 +10,29 @@ from pathlib import Path
 import msgspec
 
 from moorage.api.console.app import ConsoleProxy
-from moorage.conductor.rounds import Rounds
-from moorage.main.api import make_frontdesk
+from moorage.conductor.reconcile_loop import Rounds
+from moorage.main.api_app import make_frontdesk
 from moorage.main.audit_log import AuditDoors, open_audit_log
-from moorage.main.clouds import ADMIN, write_clouds
+from moorage.main.clouds_yaml import ADMIN, write_clouds
+from moorage.main.composition import RegionProcess, cells_out, open_region, start_telling
 from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.consoles import consoles_of, open_proxy
+from moorage.main.data_dir_lock import DataLock
 from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
-from moorage.main.events import EventDoor
+from moorage.main.event_bridge import EventDoor
+from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.guarantees import GuaranteeDoor
 from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts, this_machine
-from moorage.main.lock import DataLock
-from moorage.main.loop import run_loop, settle_memory
+from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import make_metadata
-from moorage.main.neighbours import OwnApis, make_own_apis
-from moorage.main.observe import Observed, observe, of_region
-from moorage.main.placement import make_placement
-from moorage.main.private import keep_private
+from moorage.main.observability import Observed, observe, of_region
+from moorage.main.placement_app import make_placement
+from moorage.main.private_data_dir import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
-from moorage.main.region import Region, cells_out, open_region, start_telling
-from moorage.main.rounds import add_rounds
-from moorage.main.seed import seed
+from moorage.main.reconcilers import add_rounds
+from moorage.main.seed_data import seed
 from moorage.main.server_volumes import ServerVolumesOverHttp
-from moorage.main.servers import Doorway
+from moorage.main.service_clients import OwnApis, make_own_apis
 from moorage.model.errors import Problem, Unavailable
 
 READY_PATIENCE_S = 60.0
@@ -130,9 +130,9 @@ class Cloud:
 
     config: Config
     lock: DataLock
-    doors: dict[str, Doorway]
+    doors: dict[str, HttpServer]
     embedded: Embedded
-    region: Region
+    region: RegionProcess
     fleet: Fleet
     rounds: Rounds
     own: OwnApis
@@ -168,7 +168,7 @@ async def start_cloud(config: Config) -> Cloud:
         name: getattr(config.api, name) for name in ("identity", "image", "network", "volume", "compute", "placement")
     }
     listens |= {name: listen for name in OPTIONAL_PORTS if (listen := getattr(config.api, name)).port}
-    doors = {name: Doorway(name, listen, config) for name, listen in listens.items()}
+    doors = {name: HttpServer(name, listen, config) for name, listen in listens.items()}
     observed = await observe(config, "up")
     events, guarantees = EventDoor(), GuaranteeDoor()
     own = make_own_apis(config)
@@ -210,7 +210,7 @@ async def start_cloud(config: Config) -> Cloud:
     return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, plans)
 
 
-async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
+async def _all_hosts(region: RegionProcess, plans: list[HostPlan]) -> None:
     """Wait until every host of this process can be chosen, but for those of cells that are out."""
     try:
         async with asyncio.timeout(READY_PATIENCE_S):
@@ -221,8 +221,8 @@ async def _all_hosts(region: Region, plans: list[HostPlan]) -> None:
         raise Unavailable(f"these hosts did not report in {READY_PATIENCE_S:.0f} s: {missing}") from None
 
 
-def _unheard(region: Region, plans: list[HostPlan]) -> set[str]:
-    out = region.rooms.cells.out()
+def _unheard(region: RegionProcess, plans: list[HostPlan]) -> set[str]:
+    out = region.context.cells.out()
     wanted = {plan.host for plan in plans if plan.cell not in out}
     silent = {name for cell in region.cells for name in cell.unheard()}
     return (wanted - region.engine.world().slots_by_name.keys()) | (wanted & silent)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import Neighbour, ServiceTokens
+from moorage.clients.http import ServiceClient, ServiceTokens
 from moorage.clients.vendor_data import VendorData
 from moorage.main.config import Config
 from moorage.model.errors import Invalid
@@ -37,7 +37,7 @@ def vendor_services(config: Config, tokens: ServiceTokens) -> VendorData | None:
     services = [
         (
             each.name,
-            Neighbour(
+            ServiceClient(
                 f"vendor data {each.name}",
                 each.url,
                 tokens=tokens,

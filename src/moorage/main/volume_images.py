@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from moorage.embedded.image.app import ImageService
-from moorage.model.asker import Asker
+from moorage.model.principal import Principal
 
 
 class EmbeddedImages:
@@ -16,17 +16,17 @@ class EmbeddedImages:
     def __init__(self, service: ImageService) -> None:
         self._service = service
 
-    async def show(self, asker: Asker, id: str) -> dict[str, Any] | None:
-        return await self._service.look(asker, id)
+    async def show(self, principal: Principal, id: str) -> dict[str, Any] | None:
+        return await self._service.look(principal, id)
 
-    async def named(self, asker: Asker, name: str) -> list[dict[str, Any]]:
-        return await self._service.named(asker, name)
+    async def named(self, principal: Principal, name: str) -> list[dict[str, Any]]:
+        return await self._service.named(principal, name)
 
     def read(self, id: str) -> AsyncIterator[bytes]:
         return self._service.read(id)
 
-    async def create(self, asker: Asker, said: dict[str, Any]) -> dict[str, Any]:
-        return await self._service.create(asker, said)
+    async def create(self, principal: Principal, said: dict[str, Any]) -> dict[str, Any]:
+        return await self._service.create(principal, said)
 
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
         await self._service.fill(id, pieces)

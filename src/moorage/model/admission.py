@@ -3,20 +3,20 @@
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from moorage.model.asker import Asker
+from moorage.model.principal import Principal
 
 CHARGE = "moorage.charge_asker"
 """The listener's part, in the ASGI scope of requests that are counted; calls within the process have none."""
 DIGITS_MAX = 18
 
-ChargeAsker: TypeAlias = Callable[[Asker], None]
+ChargeAsker: TypeAlias = Callable[[Principal], None]
 
 
-def charge(scope: MutableMapping[str, Any], asker: Asker) -> None:
+def charge(scope: MutableMapping[str, Any], principal: Principal) -> None:
     """Count one request of the asker's project. Raises TooManyRequests."""
     charge_asker: ChargeAsker | None = scope.get(CHARGE)
     if charge_asker is not None:
-        charge_asker(asker)
+        charge_asker(principal)
 
 
 def declares_more(content_length: str | None, most_bytes: int) -> bool:

@@ -28,7 +28,7 @@
 `public` is a sentence that whoever asked may read and act on: it names no host, cell or provider, for owners of servers
 read it in faults and explanations (`tests/pure/test_public_sentences.py`); `private` is for the operator's log and the
 ledger only, and `named` is the public sentence with its names, for operators.  `code` is a stable word for machines and never changes once published.
-Only `api/problems.py` knows status numbers of the public API; the numbers above are for orientation.
+Only `api/http_errors.py` knows status numbers of the public API; the numbers above are for orientation.
 """
 
 from typing import Self

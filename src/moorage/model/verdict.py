@@ -19,7 +19,7 @@ FAULT_CHARACTERS_MAX = 255
 FAULT_START = "No valid host was found. "
 
 
-class Miss(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """One host that was refused, with the numbers of that moment."""
 
     host: str
@@ -29,14 +29,14 @@ class Miss(msgspec.Struct, frozen=True):
     """What else would have to change there."""
 
 
-class Ledger(msgspec.Struct, frozen=True):
+class DecisionRecord(msgspec.Struct, frozen=True):
     """What is kept of a decision, with the claim's line: at most 16 KiB of JSON."""
 
     considered: int
     willing: int
     counts: dict[str, int]
     """Cause → how many hosts."""
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[Rejection, ...] = ()
     """The nearest misses: where the least would have to change, each reason counting one, an amount the part of it that is missing."""
     others: dict[str, list[str]] = {}
     """Only when there was no host at all: filter → names of the remaining hosts, as far as the size allows."""
@@ -67,7 +67,7 @@ def pack_codes(codes: bytes, room: int) -> tuple[str, int]:
     return "", 0
 
 
-def cause_of_host(ledger: Ledger, roll: Sequence[str], digest: str, host: str) -> str | None:
+def cause_of_host(ledger: DecisionRecord, roll: Sequence[str], digest: str, host: str) -> str | None:
     """Why a host was refused, from the ledger's names or codes. None: it does not say; the hosts may be others by now.
 
     `roll` are the names of all hosts, in order, and `digest` is theirs.
@@ -90,7 +90,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """The answer of `rank`: the best hosts, best first, and the account of the others."""
 
     best: tuple[Choice, ...]
-    ledger: Ledger
+    ledger: DecisionRecord
 
     def counts(self) -> dict[str, int]:
         """Cause → number of hosts; no names, so the owner may see it."""
@@ -121,7 +121,7 @@ def fault_message(counts: Mapping[str, int]) -> str:
     return text
 
 
-def fitted(ledger: Ledger, limit: int = LEDGER_BYTES_MAX) -> Ledger:
+def fitted(ledger: DecisionRecord, limit: int = LEDGER_BYTES_MAX) -> DecisionRecord:
     """The same ledger, with names and misses left out (and counted) until its JSON is within the limit."""
     encode = msgspec.json.encode
     others = {name: list(hosts) for name, hosts in ledger.others.items()}

@@ -11,7 +11,7 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.saga import Saga, encode_lines, first_lines
 from moorage.sql import Tx
 from moorage.store.region import operations as region_operations
@@ -52,28 +52,31 @@ def accepted(
     )
 
 
-async def newest_known(rooms: Rooms, *sagas: SagaT) -> tuple[SagaT, ConductorId]:
+async def newest_known(context: SagaContext, *sagas: SagaT) -> tuple[SagaT, ConductorId]:
     """The first of these that every living conductor knows, and who begins. Raises Unavailable when they do not know the last."""
     for saga in sagas[:-1]:
         with suppress(Unavailable):
-            return saga, await rooms.tellers.choose(saga.name)
-    return sagas[-1], await rooms.tellers.choose(sagas[-1].name)
+            return saga, await context.dispatcher.choose(saga.name)
+    return sagas[-1], await context.dispatcher.choose(sagas[-1].name)
 
 
-def keep(rooms: Rooms, tx: Tx, new: Sequence[Accepted]) -> None:
+def persist(context: SagaContext, tx: Tx, new: Sequence[Accepted]) -> None:
     """Write the operations of one request, and what others are told of them, in the transaction that accepts them."""
     region_operations.accept(tx, new)
-    if rooms.herald is not None:
-        rooms.herald.accepted(tx, new)
+    if context.notification_writer is not None:
+        context.notification_writer.accepted(tx, new)
 
 
-async def tell_later(
-    rooms: Rooms, new: Accepted | None, holder: OperationId | None = None, holder_owner: ConductorId | None = None
+async def dispatch(
+    context: SagaContext,
+    new: Accepted | None,
+    holder: OperationId | None = None,
+    holder_owner: ConductorId | None = None,
 ) -> None:
     """After the commit: the new operation is begun, or, when it waits in line, its holder is told to stop."""
     if new is None:
         return
     if holder is None:
-        await rooms.tellers.begun(new)
+        await context.dispatcher.begun(new)
     elif holder_owner is not None:
-        await rooms.tellers.cancelled(holder, holder_owner)
+        await context.dispatcher.cancelled(holder, holder_owner)

@@ -12,12 +12,12 @@ import msgspec
 from moorage.model.network import Port
 from moorage.model.operation import Operation
 from moorage.model.server import Readdressed
-from moorage.model.verdict import Ledger, cause_of_host
-from moorage.operations.boot import Claim
-from moorage.operations.steps import crossing
-from moorage.operations.steps.guest_again import Cards
+from moorage.model.verdict import DecisionRecord, cause_of_host
+from moorage.operations.boot.boot import Claim
+from moorage.operations.steps import segment_change
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.saga import Line, decode_lines
-from moorage.saga.log import Cause, Failed, Result, Turn
+from moorage.saga.journal import Cause, Failed, Result, Unwinding
 
 CARDS_STEP, CLAIM_STEP = "read_ports", "claim_host"
 BOUND_STEPS = ("activate_bindings", "bind_ports")
@@ -32,7 +32,7 @@ HOST_CAUSE = "host failed"
 _claims = msgspec.json.Decoder(Claim)
 _cards = msgspec.json.Decoder(Cards)
 _ports = msgspec.json.Decoder(tuple[Port, ...])
-_ledgers = msgspec.json.Decoder(Ledger)
+_ledgers = msgspec.json.Decoder(DecisionRecord)
 
 
 class About(NamedTuple):
@@ -72,7 +72,7 @@ def _operation(operation: Operation, view: View) -> dict[str, Any]:
         "fault": operation.fault,
         "attempts": _attempts(lines, view),
     }
-    ending = next((line for line in reversed(lines) if isinstance(line, Turn)), None)
+    ending = next((line for line in reversed(lines) if isinstance(line, Unwinding)), None)
     if ending is not None:
         told["ended"] = {"reason": ending.reason, **_cause(ending.cause, view)}
     return told
@@ -90,7 +90,7 @@ def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
             attempts[line.attempt] = _attempt(line.attempt, claim, view)
         elif isinstance(line, Result) and line.step in BOUND_STEPS and cards is not None and claim is not None:
             if claim.subnets:
-                changes = crossing.readdressed(cards, claim.subnets, _ports.decode(line.value))
+                changes = segment_change.readdressed(cards, claim.subnets, _ports.decode(line.value))
                 left = [_readdressed(each, view) for each in changes if each.old]
                 attempts[line.attempt] |= {"readdressed": left} if left else {}
         elif isinstance(line, Failed):
@@ -98,7 +98,10 @@ def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
                 line.cause, view
             )
         elif (
-            isinstance(line, Turn) and line.reason == "failed" and line.cause.step != CLAIM_STEP and line.cause.attempt
+            isinstance(line, Unwinding)
+            and line.reason == "failed"
+            and line.cause.step != CLAIM_STEP
+            and line.cause.attempt
         ):
             attempts.setdefault(line.cause.attempt, {"attempt": line.cause.attempt}).setdefault(
                 "failed", _cause(line.cause, view)
@@ -141,7 +144,7 @@ def _readdressed(change: Readdressed, view: View) -> dict[str, Any]:
     return told
 
 
-def _ledger(ledger: Ledger, view: View) -> dict[str, Any]:
+def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
     told: dict[str, Any] = {
         "considered": ledger.considered,
         "willing": ledger.willing,
@@ -164,7 +167,7 @@ def _ledger(ledger: Ledger, view: View) -> dict[str, Any]:
     return told
 
 
-def ledger_told(ledger: Ledger, *, whole: bool) -> dict[str, Any]:
+def ledger_told(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
     """One decision: `whole` is for administrators."""
     return _ledger(ledger, View(whole, None))
 
@@ -182,7 +185,7 @@ def _cause(cause: Cause, view: View) -> dict[str, Any]:
     return told
 
 
-def _ledger_in(piece: str) -> Ledger | None:
+def _ledger_in(piece: str) -> DecisionRecord | None:
     at = piece.find('{"considered"')
     if at < 0:
         return None

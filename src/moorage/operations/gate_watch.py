@@ -18,7 +18,8 @@ from moorage.clients.network import NetworkClient
 from moorage.model.clock import Clock
 from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
 from moorage.model.ids import ConductorId
-from moorage.model.neighbour import CircuitSeen, LeftAlone
+from moorage.model.service_health import CircuitSeen, LeftAlone
+from moorage.operations.context import SagaContext
 from moorage.operations.gates import (
     ConductorCredentials,
     Credentials,
@@ -28,9 +29,8 @@ from moorage.operations.gates import (
     hosts_of,
     lowest_level,
 )
-from moorage.operations.rooms import Rooms
 from moorage.sql import label
-from moorage.store.region import conductor_network
+from moorage.store.region import conductor_health
 
 LOOK_EVERY_S = 10.0
 TRY_EVERY_S = 30.0
@@ -44,13 +44,13 @@ class GateWatch:
 
     def __init__(
         self,
-        rooms: Rooms,
+        context: SagaContext,
         clock: Clock,
         *,
         pin: int | None = None,
         circuits: Callable[[], tuple[CircuitSeen, ...]] = tuple,
     ) -> None:
-        self._rooms = rooms
+        self._context = context
         self._clock = clock
         self._pin = pin
         self._circuits = circuits
@@ -83,8 +83,8 @@ class GateWatch:
             self._mine = msgspec.structs.replace(mine, conductor=str(conductor))
             self._told_open = frozenset()
             with label("look:gates"):
-                await self._rooms.region.write(
-                    lambda tx: conductor_network.tell(tx, conductor, mine.state.value, mine.why)
+                await self._context.region.write(
+                    lambda tx: conductor_health.tell(tx, conductor, mine.state.value, mine.why)
                 )
         await self.look()
 
@@ -92,11 +92,11 @@ class GateWatch:
 
     def gates(self) -> Gates:
         """What begins now is done this way."""
-        return decide_by(lowest_level(self._rooms.placement.world()), self._pin, self._conductors)
+        return decide_by(lowest_level(self._context.placement.world()), self._pin, self._conductors)
 
     def facts(self) -> GateFacts:
         """Everything that decides, for people."""
-        return GateFacts(hosts_of(self._rooms.placement.world()), self._conductors, self._pin)
+        return GateFacts(hosts_of(self._context.placement.world()), self._conductors, self._pin)
 
     def neighbours(self) -> tuple[LeftAlone, ...]:
         """Whom this process leaves alone, as it is now, and whom the other conductors do, as they last said."""
@@ -127,7 +127,7 @@ class GateWatch:
         if now_open != self._told_open:
             told = msgspec.json.encode(circuits).decode()
             with label("look:gates"):
-                await self._rooms.region.write(lambda tx: conductor_network.tell_circuits(tx, me, told))
+                await self._context.region.write(lambda tx: conductor_health.tell_circuits(tx, me, told))
             self._told_open = now_open
 
     def _wants_trying(self) -> bool:
@@ -137,7 +137,7 @@ class GateWatch:
     async def look(self) -> None:
         """Read what the living conductors say."""
         with label("look:gates"):
-            rows = await self._rooms.region.read(conductor_network.of_the_living)
+            rows = await self._context.region.read(conductor_health.of_the_living)
         before, self._conductors = self._conductors, tuple(credentials_of(*row[:4]) for row in rows)
         self._left_alone = tuple(
             LeftAlone(str(row[0]), each) for row in rows for each in msgspec.json.decode(row[4], type=list[CircuitSeen])
@@ -148,7 +148,7 @@ class GateWatch:
     async def try_mine(self, me: ConductorId) -> ConductorCredentials:
         """What takes the roles that we need, tried for nothing; written down when the answer differs from the last one's."""
         self._tried_at = self._clock.monotonic()
-        state, why = await try_credentials(self._rooms.network)
+        state, why = await try_credentials(self._context.network)
         if state is Credentials.UNKNOWN and self._mine is not None and self._mine.state is not state:
             logger.info("the network service could not be asked about our credentials, they count as before: %s", why)
             return self._mine
@@ -156,7 +156,7 @@ class GateWatch:
         if mine != self._mine:
             self._mine = mine
             with label("look:gates"):
-                await self._rooms.region.write(lambda tx: conductor_network.tell(tx, me, state.value, why))
+                await self._context.region.write(lambda tx: conductor_health.tell(tx, me, state.value, why))
             if state is Credentials.REFUSED:
                 logger.warning(
                     "the network service does not accept this conductor's credentials (%s): ports are made and bound by hosts "

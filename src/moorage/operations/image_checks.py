@@ -4,9 +4,9 @@ from typing import Protocol
 
 import msgspec
 
-from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Invalid
 from moorage.model.image import Image
+from moorage.model.principal import Principal
 from moorage.model.server import BaseImage
 
 BYTES_PER_GIB = 1024**3
@@ -60,16 +60,16 @@ def _check_disk(image: Image, flavor: Size, may_zero_disk: bool) -> None:
         )
 
 
-def base_of(image: Image, asker: Asker) -> BaseImage:
+def base_of(image: Image, principal: Principal) -> BaseImage:
     """What a server keeps of the image it is booted from, for the images that are made of it (and who booted it, as in Nova)."""
     return BaseImage(
         image.min_disk_gib,
         image.min_ram_mib,
         image.disk_format,
         image.container_format,
-        asker.user_name,
-        asker.project_name,
-        ",".join(asker.roles),
+        principal.user_name,
+        principal.project_name,
+        ",".join(principal.roles),
     )
 
 

@@ -10,16 +10,16 @@ from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
 from moorage.model.network import Port
 from moorage.model.server import Server
-from moorage.model.verdict import Claimed, Ledger, Row, Shortage, Verdict
+from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
-from moorage.operations.boot import Claim
-from moorage.operations.steps import crossing, groups
+from moorage.operations.boot.boot import Claim
+from moorage.operations.steps import groups, segment_change
 from moorage.operations.steps.boot_volumes import with_attachments
-from moorage.operations.steps.crossing import Tries
-from moorage.operations.steps.guest_again import Cards
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.moving import MoveRun, MovingRun
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
-from moorage.operations.unshelve_asked import addresses_of
+from moorage.operations.steps.segment_change import Tries
+from moorage.operations.unshelve_input import addresses_of
 from moorage.sql import Tx
 from moorage.store.region import inbox
 
@@ -47,7 +47,7 @@ async def claimed_in_turn(run: MoveRun, tries: Tries, claiming: Claiming) -> Cla
         if isinstance(answer, Claim):
             return answer
         refused.append(answer)
-    if len(tries.asks) > 1 and not (told := run.rooms.placement.rank(tries.widest)).best:
+    if len(tries.asks) > 1 and not (told := run.context.placement.rank(tries.widest)).best:
         refused.append(told)
     verdict = refused[-1]
     raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
@@ -57,11 +57,11 @@ async def _claimed(
     run: MovingRun, cards: Cards, ask: Ask, may_leave: frozenset[int], lost: list[str]
 ) -> Claim | Verdict:
     """The claim, or why there is none; `lost` grows by the choices that were lost."""
-    engine = run.rooms.placement
+    engine = run.context.placement
     verdict, fresh = engine.rank(ask), False
     for _ in range(ROUNDS_MAX):
         for choice in verdict.best:
-            subnets = crossing.subnets_for(cards, choice, may_leave)
+            subnets = segment_change.subnets_for(cards, choice, may_leave)
             claim = _claim_of(run, cards, choice, ask, subnets, verdict.ledger, tuple(lost))
             with engine.holding(choice, ask):
                 answer = await _take(run, cards, choice, ask, claim)
@@ -77,7 +77,7 @@ async def _claimed(
 
 
 async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-    engine, server = run.rooms.placement, run.asked.server
+    engine, server = run.context.placement, run.asked.server
     taken: list[Claimed] = []
 
     def work(tx: Tx) -> Claim:
@@ -92,7 +92,7 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
             operation=run.operation,
             attempt=run.attempt,
             stays=addresses_of(cards),
-            leaves=crossing.leaves(cards, claim.subnets),
+            leaves=segment_change.leaves(cards, claim.subnets),
         )
         if isinstance(answer, Shortage):
             tx.refuse(answer)
@@ -115,10 +115,10 @@ async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
     before = None if cards is None else addresses_of(cards)
 
     def work(tx: Tx) -> None:
-        rows[:] = run.rooms.placement.move_back(tx, run.asked.server.id, run.asked.migration, before=before)
+        rows[:] = run.context.placement.move_back(tx, run.asked.server.id, run.asked.migration, before=before)
 
     await run.commit(work)
-    run.rooms.placement.settle(rows)
+    run.context.placement.settle(rows)
 
 
 def destination(claim: Claim, address: str = "") -> dict[str, Any]:
@@ -158,10 +158,10 @@ def _claim_of(
     choice: Choice,
     ask: Ask,
     subnets: dict[int, str],
-    ledger: Ledger,
+    ledger: DecisionRecord,
     lost: tuple[str, ...],
 ) -> Claim:
-    world = run.rooms.placement.world()
+    world = run.context.placement.world()
     slot_of = world.slots[choice.host]
     return Claim(
         host=choice.host,

@@ -10,9 +10,9 @@ from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.sql import Tx
 from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import groups, providers
-from moorage.store.region.placement.claims import Key, Owner, Want
+from moorage.store.region.placement import virtual_functions as virtual
+from moorage.store.region.placement.claims import InventoryDelta, Key, Owner
 from moorage.store.region.placement.providers import now_s
 from moorage.store.region.placement.tables import Stamp, stamp
 
@@ -43,11 +43,11 @@ def amounts_of(parts: Iterable[tuple[ProviderId, str, int]]) -> dict[Key, int]:
     return total
 
 
-def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[Want]:
+def wants(parts: Iterable[tuple[ProviderId, str, int]], old: dict[Key, int]) -> list[InventoryDelta]:
     """The net change of every row; portions are judged one by one, capacity on the sum."""
-    found: dict[Key, Want] = {key: Want(*key, -amount) for key, amount in old.items()}
+    found: dict[Key, InventoryDelta] = {key: InventoryDelta(*key, -amount) for key, amount in old.items()}
     for provider, resource, amount in parts:
-        was = found.get((provider, resource), Want(provider, resource, 0))
+        was = found.get((provider, resource), InventoryDelta(provider, resource, 0))
         found[provider, resource] = was._replace(
             change=was.change + amount,
             least=min(was.least or amount, amount),
@@ -115,7 +115,7 @@ def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
     )
 
 
-def _take(tx: Tx, asked: list[Want], at: Stamp, choice: Choice) -> list[Row] | Shortage:
+def _take(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
     rows = sql.take(tx, asked, at, choice.versions)
     changes = sum(1 for want in asked if want.change)
     if changes and len(rows) == changes:
@@ -185,7 +185,7 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collecti
         return ()
     at = stamp(tx)
     sql.drop(tx, consumer)
-    rows = sql.take(tx, [Want(*key, -amount) for key, amount in given.items()], at)
+    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in given.items()], at)
     left = {key: amount - given.get(key, 0) for key, amount in held.items()}
     sql.write(tx, owner, {key: amount for key, amount in left.items() if amount > 0}, now_s())
     return tuple(rows)
@@ -208,7 +208,7 @@ def adjust(
     if force:
         rows += [row for key, (change, _) in more.items() if (row := sql.force(tx, key, change, at)) is not None]
     else:
-        taken = sql.take(tx, [Want(*key, change, now, now, now) for key, (change, now) in more.items()], at)
+        taken = sql.take(tx, [InventoryDelta(*key, change, now, now, now) for key, (change, now) in more.items()], at)
         if len(taken) < len(more):
             return None
         rows += taken
@@ -241,7 +241,7 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     if not old and owner is None:
         return ()
     at = stamp(tx)
-    rows = sql.take(tx, [Want(*key, -amount) for key, amount in old.items()], at)
+    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in old.items()], at)
     _leave(tx, owner, at)
     return tuple(rows)
 
@@ -263,7 +263,7 @@ def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
         virtual.let_go(tx, consumer)
     at = stamp(tx)
     sql.drop(tx, consumer)
-    rows = sql.take(tx, [Want(*key, -amount) for key, amount in less.items()], at)
+    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in less.items()], at)
     _leave(tx, owner, at)
     sql.forget(tx, consumer)
     if kept:
@@ -371,7 +371,7 @@ def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] 
     change: dict[Key, int] = {key: -amount for key, amount in dropped.items()}
     for key, amount in wanted.items():
         change[key] = change.get(key, 0) + amount
-    rows = sql.take(tx, [Want(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
+    rows = sql.take(tx, [InventoryDelta(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
     _leave(tx, sql.owner(tx, server), at)
     if source.server_group is not None and source.host is not None:
         groups.come_back(tx, source.server_group, source.group_policy or "", source.host, at)
@@ -392,8 +392,10 @@ def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group:
     at = stamp(tx)
     held = sql.drop(tx, owner.consumer)
     left = sql.owner(tx, owner.consumer)
-    sql.take(tx, [Want(*key, amount - held[key]) for key, amount in truth.items() if amount < held.get(key, 0)], at)
-    sql.take(tx, [Want(*key, -amount) for key, amount in held.items() if key not in truth], at)
+    sql.take(
+        tx, [InventoryDelta(*key, amount - held[key]) for key, amount in truth.items() if amount < held.get(key, 0)], at
+    )
+    sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items() if key not in truth], at)
     more = {key: amount - held.get(key, 0) for key, amount in truth.items() if amount > held.get(key, 0)}
     absent = frozenset(key for key, amount in more.items() if sql.force(tx, key, amount, at) is None)
     if left is None or left.host != host:

@@ -22,14 +22,14 @@ from moorage.model.retry import Backoff
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
+from moorage.placement.cache.bulk_load import Loading
+from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
-from moorage.placement.loading import Loading
-from moorage.placement.world import Picture
 from moorage.sql import Database, Tx, label
-from moorage.store.region.placement.changes import NEVER, Changes, since
+from moorage.store.region.placement.allocation_writes import Told
+from moorage.store.region.placement.change_feed import NEVER, Changes, since
 from moorage.store.region.placement.claims import Key, Owner
 from moorage.store.region.placement.providers import forget_gone
-from moorage.store.region.placement.puts import Told
 
 CATCH_UP_EVERY_S = 0.2
 CATCH_UP_AGAIN_MOST_S = 5.0
@@ -86,7 +86,7 @@ class Engine:
         self._running: asyncio.Task[None] | None = None
         self._next: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self.picture = Picture()
+        self.picture = ProviderCache()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:

@@ -10,8 +10,8 @@ from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
 from moorage.store.region.placement import cells
-from moorage.store.region.placement import functions as virtual
 from moorage.store.region.placement import providers as sql
+from moorage.store.region.placement import virtual_functions as virtual
 from moorage.store.region.placement.tables import Stamp, stamp
 
 HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")

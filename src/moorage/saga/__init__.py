@@ -4,25 +4,25 @@ This room knows nothing of servers, of HTTP or of SQL: a transaction is opaque h
 implements `Log`.  The rules a step lives by are in `step`; why the telling is as it is, in `run`.
 """
 
-from moorage.saga.log import (
+from moorage.saga.definition import Herald, Saga, first_lines
+from moorage.saga.executor import execute
+from moorage.saga.journal import (
     FIRST_EPOCH,
     Appended,
     Cause,
+    CommitUnknown,
     Fenced,
     Line,
     Log,
     Status,
     Stuck,
-    Torn,
     Unwound,
     decode_lines,
     encode_lines,
 )
-from moorage.saga.pace import CancelHint, Clock, Limits
-from moorage.saga.paper import Killed, Paper, PaperTx
-from moorage.saga.run import tell
+from moorage.saga.memory_journal import Killed, MemoryJournal, MemoryJournalTx
+from moorage.saga.retry import CancelHint, Clock, Limits
 from moorage.saga.step import Run, Step, on_some_host, step
-from moorage.saga.story import Herald, Saga, first_lines
 
 __all__ = [
     "FIRST_EPOCH",
@@ -30,25 +30,25 @@ __all__ = [
     "CancelHint",
     "Cause",
     "Clock",
+    "CommitUnknown",
     "Fenced",
     "Herald",
     "Killed",
     "Limits",
     "Line",
     "Log",
-    "Paper",
-    "PaperTx",
+    "MemoryJournal",
+    "MemoryJournalTx",
     "Run",
     "Saga",
     "Status",
     "Step",
     "Stuck",
-    "Torn",
     "Unwound",
     "decode_lines",
     "encode_lines",
+    "execute",
     "first_lines",
     "on_some_host",
     "step",
-    "tell",
 ]

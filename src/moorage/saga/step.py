@@ -27,23 +27,23 @@ import msgspec
 
 from moorage.model.errors import Internal
 from moorage.model.ids import OperationId
-from moorage.saga.log import Cause
+from moorage.saga.journal import Cause
 
-AskedT = TypeVar("AskedT")
-RoomsT = TypeVar("RoomsT")
+InputT = TypeVar("InputT")
+ContextT = TypeVar("ContextT")
 ResultT = TypeVar("ResultT")
 T = TypeVar("T")
-Asked_co = TypeVar("Asked_co", covariant=True)
-Rooms_co = TypeVar("Rooms_co", covariant=True)
-Asked_contra = TypeVar("Asked_contra", contravariant=True)
-Rooms_contra = TypeVar("Rooms_contra", contravariant=True)
+Input_co = TypeVar("Input_co", covariant=True)
+Context_co = TypeVar("Context_co", covariant=True)
+Input_contra = TypeVar("Input_contra", contravariant=True)
+Context_contra = TypeVar("Context_contra", contravariant=True)
 
 Phase: TypeAlias = Literal["do", "undo"]
 PATIENCE_S = 300.0
 ATTEMPTS_MAX = 3
 
 
-class Teller(Protocol):
+class ResultReader(Protocol):
     """What a Run asks of whoever tells the story."""
 
     def result_of(self, step: "Step[Any, Any, Any]", view: int) -> tuple[bool, Any]: ...
@@ -56,11 +56,11 @@ class Writer(Protocol):
 
 
 @dataclass(eq=False)
-class Run(Generic[Asked_co, Rooms_co]):
+class Run(Generic[Input_co, Context_co]):
     """What a step sees of its story."""
 
-    asked: Asked_co
-    rooms: Rooms_co
+    asked: Input_co
+    context: Context_co
     operation: OperationId
     epoch: int
     attempt: int
@@ -83,8 +83,8 @@ class Run(Generic[Asked_co, Rooms_co]):
     """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
     _step: str
     _view: int
-    _teller: Teller
-    _scribe: Writer
+    _teller: ResultReader
+    _journal_writer: Writer
 
     def __getitem__(self, step: "Step[Any, Any, ResultT]") -> ResultT:
         """What an earlier step answered, in this attempt."""
@@ -119,20 +119,20 @@ class Run(Generic[Asked_co, Rooms_co]):
 
         When the work refuses (`tx.refuse(x)`) nothing is written and `x` is returned: try the next candidate.
         """
-        return await self._scribe.commit(self, work)
+        return await self._journal_writer.commit(self, work)
 
 
-Do: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]]
-Undo: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[None]]
-Look: TypeAlias = Callable[[Run[AskedT, RoomsT]], Awaitable[bool]]
+Do: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[ResultT]]
+Undo: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[None]]
+Look: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[bool]]
 
 
-class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
+class Step(Generic[Input_contra, Context_contra, ResultT]):
     """Made by `@step`; named after its do."""
 
     def __init__(
         self,
-        do: Callable[[Run[Asked_contra, Rooms_contra]], Awaitable[ResultT]],
+        do: Callable[[Run[Input_contra, Context_contra]], Awaitable[ResultT]],
         *,
         patience_s: float = PATIENCE_S,
         needs: tuple["Step[Any, Any, Any]", ...] = (),
@@ -158,12 +158,12 @@ class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
         self.passed_when: Look[Any, Any] | None = None
         self._decoder: msgspec.json.Decoder[ResultT] | None = None
 
-    def undo(self, undo: Undo[AskedT, RoomsT]) -> Undo[AskedT, RoomsT]:
+    def undo(self, undo: Undo[InputT, ContextT]) -> Undo[InputT, ContextT]:
         """Register the undo; its name should be a real verb (`release_host`, never `undo_claim`)."""
         self.undo_with = undo
         return undo
 
-    def passed(self, look: Look[AskedT, RoomsT]) -> Look[AskedT, RoomsT]:
+    def passed(self, look: Look[InputT, ContextT]) -> Look[InputT, ContextT]:
         """For a point of no return: has it been passed?  Asked by an adopter, who cannot know; reads region results only."""
         self.passed_when = look
         return look
@@ -183,7 +183,7 @@ class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
         self,
         do: Callable[[Run[Any, Any]], Awaitable[Any]] | None = None,
         undo: Undo[Any, Any] | None = None,
-    ) -> "Step[Asked_contra, Rooms_contra, ResultT]":
+    ) -> "Step[Input_contra, Context_contra, ResultT]":
         """The same step with another do or undo, under the same name: for the proof."""
         changed = copy.copy(self)
         if do is not None:
@@ -193,11 +193,11 @@ class Step(Generic[Asked_contra, Rooms_contra, ResultT]):
         return changed
 
 
-class SomeHost(Generic[Asked_contra, Rooms_contra]):
+class RetryGroup(Generic[Input_contra, Context_contra]):
     """Steps that are tried together on one host, and if that fails on the next; made by `on_some_host`."""
 
     def __init__(
-        self, steps: tuple[Step[Asked_contra, Rooms_contra, Any], ...], max_attempts: int, host: Callable[[Any], str]
+        self, steps: tuple[Step[Input_contra, Context_contra, Any], ...], max_attempts: int, host: Callable[[Any], str]
     ) -> None:
         self.steps = steps
         self.max_attempts = max_attempts
@@ -209,20 +209,20 @@ def _itself(result: Any) -> str:
 
 
 def on_some_host(
-    first: Step[AskedT, RoomsT, Any],
-    *rest: Step[AskedT, RoomsT, Any],
+    first: Step[InputT, ContextT, Any],
+    *rest: Step[InputT, ContextT, Any],
     max_attempts: int = ATTEMPTS_MAX,
     host: Callable[[Any], str] = _itself,
-) -> SomeHost[AskedT, RoomsT]:
+) -> RetryGroup[InputT, ContextT]:
     """`first` chooses a host; when one of `rest` fails, what is `host_local` is undone and `first` chooses again.
 
     `host` reads the host's id off the first step's result, for `run.tried`.
     """
-    return SomeHost((first, *rest), max_attempts, host)
+    return RetryGroup((first, *rest), max_attempts, host)
 
 
 @overload
-def step(do: Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]], /) -> Step[AskedT, RoomsT, ResultT]: ...
+def step(do: Callable[[Run[InputT, ContextT]], Awaitable[ResultT]], /) -> Step[InputT, ContextT, ResultT]: ...
 
 
 @overload
@@ -236,7 +236,7 @@ def step(
     point_of_no_return: bool = False,
     region: bool = False,
     of_request: bool = False,
-) -> Callable[[Callable[[Run[AskedT, RoomsT]], Awaitable[ResultT]]], Step[AskedT, RoomsT, ResultT]]: ...
+) -> Callable[[Callable[[Run[InputT, ContextT]], Awaitable[ResultT]]], Step[InputT, ContextT, ResultT]]: ...
 
 
 def step(do: Any = None, /, **options: Any) -> Any:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from moorage.model.world import Ask, Filter, Slots, World
 from moorage.scheduler.filters.aggregates import flavor_aggregates, tenant_isolation
 from moorage.scheduler.filters.devices import device_kinds, device_room, devices_in_all
-from moorage.scheduler.filters.fits import fits
-from moorage.scheduler.filters.has_traits import has_traits
+from moorage.scheduler.filters.host_hints import forced_host, hinted_hosts, host_it_leaves, tried_before
 from moorage.scheduler.filters.host_state import host_alive, host_enabled
-from moorage.scheduler.filters.named import forced_host, hinted_hosts, host_it_leaves, tried_before
 from moorage.scheduler.filters.network import network_reach, segment_addresses
-from moorage.scheduler.filters.places import (
+from moorage.scheduler.filters.resource_fit import fits
+from moorage.scheduler.filters.server_group import server_group
+from moorage.scheduler.filters.traits import has_traits
+from moorage.scheduler.filters.zone_and_cell import (
     agent_level,
     availability_zone,
     cell_allowed,
@@ -19,14 +20,13 @@ from moorage.scheduler.filters.places import (
     cell_enabled,
     cell_fits,
 )
-from moorage.scheduler.filters.server_group import server_group
+from moorage.scheduler.scoring import Weighed, Weighing, weigh
 from moorage.scheduler.weighers.addresses import last_addresses
 from moorage.scheduler.weighers.addresses import segment_addresses as most_addresses
 from moorage.scheduler.weighers.affinity import cross_cell_move, soft_affinity, soft_anti_affinity
 from moorage.scheduler.weighers.bandwidth import bandwidth
 from moorage.scheduler.weighers.history import build_failure
 from moorage.scheduler.weighers.resources import cpu, disk, ram
-from moorage.scheduler.weighing import Weighed, Weighing, weigh
 
 FILTERS: tuple[Filter, ...] = (
     forced_host,

@@ -6,12 +6,12 @@ from itertools import islice
 import msgspec
 import numpy as np
 
-from moorage.model.verdict import LEDGER_BYTES_MAX, WILLING, Ledger, Miss, Verdict, fitted, pack_codes
+from moorage.model.verdict import LEDGER_BYTES_MAX, WILLING, DecisionRecord, Rejection, Verdict, fitted, pack_codes
 from moorage.model.world import Ask, Choice, Mask, Refusals, Scores, Slots, World
 from moorage.scheduler.filters.network import choose_segments
-from moorage.scheduler.placed import place
+from moorage.scheduler.group_placement import place
 from moorage.scheduler.profile import Profile
-from moorage.scheduler.weighing import Weighed
+from moorage.scheduler.scoring import Weighed
 
 NAMED_HOSTS_MAX = 1000
 LOOKED_AT_MAX = 4096
@@ -56,7 +56,9 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
     return Verdict(best, _weights(ledger, best, world, weighed))
 
 
-def _weights(ledger: Ledger, best: Sequence[Choice], world: World, weighed: Sequence[Weighed]) -> Ledger:
+def _weights(
+    ledger: DecisionRecord, best: Sequence[Choice], world: World, weighed: Sequence[Weighed]
+) -> DecisionRecord:
     """With what made the first of the best so good."""
     weights: dict[str, dict[str, float]] = {}
     if not any(run.parts for run in weighed):
@@ -126,7 +128,7 @@ def _ledger(
     judged: Sequence[Refusals],
     *,
     nobody: bool,
-) -> Ledger:
+) -> DecisionRecord:
     counts: dict[str, int] = {}
     for _, refusals, here in refused:
         counts[refusals.cause] = counts.get(refusals.cause, 0) + int(np.count_nonzero(here))
@@ -134,7 +136,7 @@ def _ledger(
     near = _nearest(slots, judged, profile.misses)
     misses = tuple(_miss(world, int(slots[at]), *refused[int(by[at])][:2], judged) for at in near)
     left_out = max(0, considered - willing - len(misses))
-    ledger = Ledger(considered, willing, counts, misses, left_out=left_out)
+    ledger = DecisionRecord(considered, willing, counts, misses, left_out=left_out)
     if not nobody or not left_out:
         return fitted(ledger) if nobody else ledger
     if considered <= NAMED_HOSTS_MAX:
@@ -177,12 +179,12 @@ def _nearest(slots: Slots, judged: Sequence[Refusals], count: int) -> Slots:
     return near[np.argsort(change[near], kind="stable")]
 
 
-def _miss(world: World, slot: int, name: str, first: Refusals, judged: Sequence[Refusals]) -> Miss:
+def _miss(world: World, slot: int, name: str, first: Refusals, judged: Sequence[Refusals]) -> Rejection:
     also = tuple(each.why(slot) for each in judged if each is not first and each.where[slot])
-    return Miss(world.names[slot], name, first.why(slot), also)
+    return Rejection(world.names[slot], name, first.why(slot), also)
 
 
-def _coded(world: World, refused: Sequence[Refused], ledger: Ledger) -> Ledger:
+def _coded(world: World, refused: Sequence[Refused], ledger: DecisionRecord) -> DecisionRecord:
     """The ledger with a packed cause for each host, as far as there is room beside the misses."""
     places = {cause: place for place, cause in enumerate(ledger.counts, start=WILLING + 1)}
     codes = np.full(world.size, WILLING, dtype=np.uint8)

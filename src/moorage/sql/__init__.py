@@ -4,9 +4,9 @@ from moorage.sql.dialect import alone, upsert
 from moorage.sql.engine import Database, open_database
 from moorage.sql.limits import Durability, Limits, Load
 from moorage.sql.meter import Meter, current_label, label
-from moorage.sql.ready import Ready
+from moorage.sql.prepared import PreparedStatement
+from moorage.sql.raw_statement import RawStatement
 from moorage.sql.tx import Refused, Tx, Work
-from moorage.sql.words import Words
 
 __all__ = [
     "Database",
@@ -14,10 +14,10 @@ __all__ = [
     "Limits",
     "Load",
     "Meter",
-    "Ready",
+    "PreparedStatement",
+    "RawStatement",
     "Refused",
     "Tx",
-    "Words",
     "Work",
     "alone",
     "current_label",

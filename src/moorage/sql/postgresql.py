@@ -13,8 +13,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
-from moorage.sql.barred import check_barred
 from moorage.sql.failures import STATEMENT_CUT, forget_values, is_timeout, of_postgresql, sqlstate_of
+from moorage.sql.guarded_database import check_barred
 from moorage.sql.limits import Limits, Load
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.postgresql_tls import take_tls

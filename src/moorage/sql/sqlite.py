@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Internal, Unavailable, UnknownOutcome
 from moorage.model.private_files import private_database
-from moorage.sql.barred import check_barred
 from moorage.sql.failures import of_sqlite
+from moorage.sql.guarded_database import check_barred
 from moorage.sql.limits import Durability, Limits, Load
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.tx import Again, Refused, Tx, Work

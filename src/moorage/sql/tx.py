@@ -9,12 +9,12 @@ from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Internal
 from moorage.sql.meter import Meter, current_label
-from moorage.sql.ready import Ready
-from moorage.sql.words import Words
+from moorage.sql.prepared import PreparedStatement
+from moorage.sql.raw_statement import RawStatement
 
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-Statement: TypeAlias = sa.Executable | Ready
+Statement: TypeAlias = sa.Executable | PreparedStatement
 
 
 class Refused(Exception):
@@ -62,7 +62,7 @@ class Tx:
             self.wrote = True
         return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
 
-    def found(self, words: Words, parameters: Mapping[str, Any]) -> Sequence[Any]:
+    def found(self, words: RawStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
         """Every row of a statement in the database's own words, as plain tuples.
 
         On SQLite the driver's own errors come through: such statements break no constraint.
@@ -73,7 +73,7 @@ class Tx:
             return self._raw.execute(words.sqlite, parameters).fetchall()
         return self._connection.exec_driver_sql(words.numbered, words.values(parameters)).fetchall()
 
-    def each(self, words: Words, rows: Sequence[Sequence[Any]]) -> int:
+    def each(self, words: RawStatement, rows: Sequence[Sequence[Any]]) -> int:
         """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
         if self._raw is None:
             raise Internal("this statement is for SQLite alone")
@@ -81,7 +81,7 @@ class Tx:
         self.wrote |= words.writes
         return self._raw.executemany(words.sqlite, rows).rowcount
 
-    def _ready(self, statement: Ready, parameters: Params, raw: sqlite3.Connection) -> list[Any]:
+    def _ready(self, statement: PreparedStatement, parameters: Params, raw: sqlite3.Connection) -> list[Any]:
         self._meter.statements[self._name, current_label()] += 1
         if not statement.reads:
             self.wrote = True
@@ -94,7 +94,7 @@ class Tx:
 
     def rows(self, statement: Statement, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
-        if isinstance(statement, Ready):
+        if isinstance(statement, PreparedStatement):
             if self._raw is not None:
                 return self._ready(statement, parameters, self._raw)
             statement = statement.statement
@@ -102,7 +102,7 @@ class Tx:
 
     def stream(self, statement: Statement, rows: int) -> Iterator[Sequence[Any]]:
         """Every row, so many at a time, while the database still looks for others."""
-        if isinstance(statement, Ready):
+        if isinstance(statement, PreparedStatement):
             if self._raw is not None:
                 self._meter.statements[self._name, current_label()] += 1
                 yield from statement.run_in_parts(self._raw, self._connection.dialect, rows)
@@ -112,7 +112,7 @@ class Tx:
 
     def row(self, statement: Statement, parameters: Params = None) -> Any:
         """The first row, or None."""
-        if isinstance(statement, Ready):
+        if isinstance(statement, PreparedStatement):
             if self._raw is not None:
                 found = self._ready(statement, parameters, self._raw)
                 return found[0] if found else None
@@ -126,7 +126,7 @@ class Tx:
 
     def run(self, statement: Statement, parameters: Params = None) -> None:
         """For what returns nothing; a list of parameter mappings runs the statement for each."""
-        if isinstance(statement, Ready):
+        if isinstance(statement, PreparedStatement):
             if self._raw is not None:
                 self._ready(statement, parameters, self._raw)
                 return

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.audited import Audited
+from moorage.model.audit_event import Audited
 from moorage.model.notification import Notification
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,8 +40,8 @@ class Outbox:
 
     def __init__(self, table: sa.Table) -> None:
         self.table = table
-        self._insert = Ready(table.insert().inline())
-        self._first = Ready(sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit")))
+        self._insert = PreparedStatement(table.insert().inline())
+        self._first = PreparedStatement(sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit")))
 
     def write(self, tx: Tx, notifications: Sequence[Notification]) -> None:
         """All that a transaction has to say: one statement, or none."""

@@ -3,7 +3,7 @@
 from moorage.model.console import ConsoleSocket, ConsoleToken, ConsoleType
 from moorage.model.errors import NotFound
 from moorage.model.server import Server
-from moorage.operations.consoles import access_url
+from moorage.operations.guest.consoles import access_url
 
 
 class PaperConsoles:

@@ -22,11 +22,11 @@ from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.operation import OperationStatus
 from moorage.sql import Tx, open_database
 from moorage.store.cell.migrations import migrations
-from moorage.testing.census import Census
-from moorage.testing.census_moves import VERIFY, left_of, wrong_records
-from moorage.testing.fault_hands import Fault
-from moorage.testing.person import Person
-from moorage.testing.set import TrialSet
+from moorage.testing.api_user import Person
+from moorage.testing.leak_audit import Census
+from moorage.testing.leak_audit_moves import VERIFY, left_of, wrong_records
+from moorage.testing.local_cluster import TrialSet
+from moorage.testing.process_faults import Fault
 
 FLAVORS = ("m1.nano", "m1.micro", "m1.tiny")
 DIALS = b'{"live_mib_per_s": 500.0, "verbs": {"*": {"delay_s": 0.05, "jitter_s": 0.4}}}'

@@ -28,12 +28,12 @@ from pathlib import Path
 
 import httpx
 
-from moorage.testing.census import census, leaks
+from moorage.testing.api_user import Person
 from moorage.testing.fault_counts import Load, Orders, Totals
-from moorage.testing.fault_hands import OUTAGES, Fault, role, ways
 from moorage.testing.fault_moves import Moves
-from moorage.testing.person import Person
-from moorage.testing.set import TrialSet
+from moorage.testing.leak_audit import census, leaks
+from moorage.testing.local_cluster import TrialSet
+from moorage.testing.process_faults import OUTAGES, Fault, role, ways
 
 SETTINGS = """
 [quota]

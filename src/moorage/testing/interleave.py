@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from moorage.operations.cells import Cells
-from moorage.operations.rooms import Rooms
+from moorage.operations.cell_databases import Cells
+from moorage.operations.context import SagaContext
 
 QUIET_TURNS = 30
 """So many turns of the event loop without a new call: a life waits for its turn, or has ended."""
@@ -59,14 +59,14 @@ class _Waits:
         return called
 
 
-def waiting(rooms: Rooms) -> Rooms:
+def waiting(context: SagaContext) -> SagaContext:
     """The same rooms, in which every call waits for its turn."""
     return dataclasses.replace(
-        rooms,
-        region=cast("Any", _Waits(rooms.region)),
-        cells=Cells({cell: cast("Any", _Waits(rooms.cells[cell])) for cell in rooms.cells.ids}),
-        network=cast("Any", _Waits(rooms.network)),
-        hosts=cast("Any", _Waits(rooms.hosts)),
+        context,
+        region=cast("Any", _Waits(context.region)),
+        cells=Cells({cell: cast("Any", _Waits(context.cells[cell])) for cell in context.cells.ids}),
+        network=cast("Any", _Waits(context.network)),
+        hosts=cast("Any", _Waits(context.hosts)),
     )
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from moorage import __version__
 from moorage.model.private_files import private_file
-from moorage.testing.peers.install import REPOSITORY, cache, held
+from moorage.testing.real_services.install import REPOSITORY, cache, held
 
 RELEASES = REPOSITORY / "tests" / "upgrade" / "RELEASES"
 INSTALL_DEADLINE_S = 600.0

@@ -12,7 +12,7 @@ from typing import Any
 from pycadf import cadftaxonomy as words
 from pycadf import event, host, reason, resource, tag
 
-from moorage.api.audit_log.facts import TYPES, Facts, action_of, path_of, target_of
+from moorage.api.audit_log.request_facts import TYPES, Facts, action_of, path_of, target_of
 
 ACCOUNT = words.ACCOUNT_USER
 SERVICE = words.SERVICE_SECURITY
@@ -57,7 +57,7 @@ def of_request(facts: Facts) -> event.Event:
 @quiet
 def of_login(facts: Facts) -> event.Event:
     """`identity.authenticate`, as Keystone tells it: whose account was proved, or who they said they were."""
-    account = facts.asker.user if facts.asker is not None else str(facts.said.get("id") or words.UNKNOWN)
+    account = facts.principal.user if facts.principal is not None else str(facts.said.get("id") or words.UNKNOWN)
     made = event.Event(
         action=words.ACTION_AUTHENTICATE,
         outcome=outcome_of(facts),
@@ -79,21 +79,23 @@ def _reason(facts: Facts) -> Any:
 
 def _initiator(facts: Facts) -> Any:
     """No part of a token is kept, not even a masked one: `identity_status` says whether it was good."""
-    asker, said = facts.asker, facts.said
+    principal, said = facts.principal, facts.said
     made = resource.Resource(
-        id=asker.user if asker is not None and asker.user else said.get("id") or words.UNKNOWN,
+        id=principal.user if principal is not None and principal.user else said.get("id") or words.UNKNOWN,
         typeURI=ACCOUNT,
-        name=asker.user_name if asker is not None and asker.user_name else said.get("name") or words.UNKNOWN,
+        name=principal.user_name
+        if principal is not None and principal.user_name
+        else said.get("name") or words.UNKNOWN,
         host=host.Host(address=facts.address or "unknown", agent=facts.agent[:AGENT_CHARS_MAX] or None),
     )
     more = {
-        "domain_id": asker.user_domain if asker is not None else said.get("domain"),
-        "project_id": None if asker is None else asker.project,
-        "project_domain_id": asker.project_domain if asker is not None and asker.project else None,
-        "scope": None if asker is None else _scope(asker),
+        "domain_id": principal.user_domain if principal is not None else said.get("domain"),
+        "project_id": None if principal is None else principal.project,
+        "project_domain_id": principal.project_domain if principal is not None and principal.project else None,
+        "scope": None if principal is None else _scope(principal),
         "application_credential_id": said.get("application_credential"),
         "methods": said.get("methods"),
-        "identity_status": "Confirmed" if asker is not None else "Invalid",
+        "identity_status": "Confirmed" if principal is not None else "Invalid",
         "request_id": facts.request_id,
         "global_request_id": facts.global_request_id,
     }
@@ -103,12 +105,12 @@ def _initiator(facts: Facts) -> Any:
     return made
 
 
-def _scope(asker: Any) -> str:
-    if asker.system:
+def _scope(principal: Any) -> str:
+    if principal.system:
         return "system"
-    if asker.domain is not None:
-        return f"domain:{asker.domain}"
-    return "project" if asker.project else "unscoped"
+    if principal.domain is not None:
+        return f"domain:{principal.domain}"
+    return "project" if principal.project else "unscoped"
 
 
 def told(made: event.Event) -> dict[str, Any]:

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
-from moorage.api.hosts import cells_of, every_host, host_named, is_up, zone_of, zones_of
+from moorage.api.compute.server_lookup import doors
+from moorage.api.host_view import cells_of, every_host, host_named, is_up, zone_of, zones_of
 from moorage.api.routes import Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body, Name, ZoneName
-from moorage.bus.agents import HostAddress
+from moorage.api.schema import Body, Name, ZoneName
+from moorage.api.timestamps import micros, now_us
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.aggregate import ZONE_KEY, Aggregate
 from moorage.model.errors import Invalid, NotFound
-from moorage.operations.nouns import aggregates as writes
+from moorage.operations.records import aggregates as writes
 from moorage.store.region import aggregates as reads
 from moorage.store.region import conductors
 
@@ -75,12 +75,12 @@ class SetMetadataBody(Body):
     set_metadata: Metadata
 
 
-async def _changed(call: Call[Any], aggregate: Aggregate | None = None) -> Reply:
+async def _changed(call: Call[Any], aggregate: Aggregate | None = None) -> Response:
     """Let this process's scheduler see it at once; others look every few seconds."""
-    redraw = call.desk.nouns.get("aggregates_changed")
+    redraw = call.context.nouns.get("aggregates_changed")
     if redraw is not None:
         await redraw()
-    return Reply(200) if aggregate is None else Reply(body={"aggregate": _shown(aggregate)})
+    return Response(200) if aggregate is None else Response(body={"aggregate": _shown(aggregate)})
 
 
 def _shown(aggregate: Aggregate) -> dict[str, Any]:
@@ -108,32 +108,32 @@ def _number(call: Call[Any]) -> int:
 async def _must_be_there(call: Call[Any]) -> None:
     """Raises NotFound: nobody is told of more that is wrong with an aggregate that there is not."""
     number = _number(call)
-    await call.desk.region.read(lambda tx: reads.get(tx, number))
+    await call.context.region.read(lambda tx: reads.get(tx, number))
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "index", {})
-    found = await call.desk.region.read(reads.every)
-    return Reply(body={"aggregates": [_shown(each) for each in found]})
+    found = await call.context.region.read(reads.every)
+    return Response(body={"aggregates": [_shown(each) for each in found]})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE + "show", {})
     number = _number(call)
-    return Reply(body={"aggregate": _shown(await call.desk.region.read(lambda tx: reads.get(tx, number)))})
+    return Response(body={"aggregate": _shown(await call.context.region.read(lambda tx: reads.get(tx, number)))})
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     call.require(RULE + "create", {})
     asked = call.body.aggregate
     metadata = {ZONE_KEY: str(asked.availability_zone)} if asked.availability_zone is not None else {}
-    new = Aggregate(0, str(uuid.uuid4()), str(asked.name), metadata, (), now_us(call.desk.clock))
-    shown = _shown(await writes.create(call.desk.region, new))
+    new = Aggregate(0, str(uuid.uuid4()), str(asked.name), metadata, (), now_us(call.context.clock))
+    shown = _shown(await writes.create(call.context.region, new))
     del shown["hosts"], shown["metadata"]
-    return Reply(body={"aggregate": shown})
+    return Response(body={"aggregate": shown})
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     call.require(RULE + "update", {})
     asked = call.body.aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
@@ -147,36 +147,36 @@ async def update(call: Call[UpdateBody]) -> Reply:
         metadata[ZONE_KEY] = str(asked.availability_zone)
     name = None if isinstance(asked.name, UnsetType) else str(asked.name)
     changed = await writes.update(
-        call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), name=name, metadata=metadata
+        call.context.region, cells_of(call), _number(call), now_us(call.context.clock), name=name, metadata=metadata
     )
     return await _changed(call, changed)
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete", {})
-    await writes.delete(call.desk.region, _number(call))
+    await writes.delete(call.context.region, _number(call))
     return await _changed(call)
 
 
-async def add_host(call: Call[AddHostBody]) -> Reply:
+async def add_host(call: Call[AddHostBody]) -> Response:
     call.require(RULE + "add_host", {})
     number, name = _number(call), call.body.add_host.host
     try:
         await host_named(call, name)
     except NotFound as failure:
         raise NotFound(f"Compute host {name} could not be found.") from failure
-    changed = await writes.add_host(call.desk.region, cells_of(call), number, name, now_us(call.desk.clock))
+    changed = await writes.add_host(call.context.region, cells_of(call), number, name, now_us(call.context.clock))
     return await _changed(call, changed)
 
 
-async def remove_host(call: Call[RemoveHostBody]) -> Reply:
+async def remove_host(call: Call[RemoveHostBody]) -> Response:
     call.require(RULE + "remove_host", {})
     number, name = _number(call), call.body.remove_host.host
-    changed = await writes.remove_host(call.desk.region, cells_of(call), number, name, now_us(call.desk.clock))
+    changed = await writes.remove_host(call.context.region, cells_of(call), number, name, now_us(call.context.clock))
     return await _changed(call, changed)
 
 
-async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
+async def set_metadata(call: Call[SetMetadataBody]) -> Response:
     call.require(RULE + "set_metadata", {})
     metadata = call.body.set_metadata.metadata
     for key, value in metadata.items():
@@ -189,33 +189,33 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Reply:
             "availability zone."
         )
     changed = await writes.update(
-        call.desk.region, cells_of(call), _number(call), now_us(call.desk.clock), metadata=metadata
+        call.context.region, cells_of(call), _number(call), now_us(call.context.clock), metadata=metadata
     )
     return await _changed(call, changed)
 
 
-async def images(call: Call[CacheBody]) -> Reply:
+async def images(call: Call[CacheBody]) -> Response:
     """Hosts that are up and in service fetch the images in the background; every image is looked at first."""
     call.require("compute:aggregates:images", {})
     number, wanted = _number(call), [each.id for each in call.body.cache]
     if len(set(wanted)) < len(wanted):
         raise Invalid("Duplicate images in request")
-    aggregate = await call.desk.region.read(lambda tx: reads.get(tx, number))
+    aggregate = await call.context.region.read(lambda tx: reads.get(tx, number))
     for image in wanted:
         try:
-            await call.desk.image.show(image, call.token)
+            await call.context.image.show(image, call.token)
         except NotFound as missing:
             raise Invalid(missing.public) from missing
     hosts, _ = await every_host(call)
     willing = [each for each in hosts if each.host in aggregate.hosts and is_up(call, each) and not each.disabled]
     doors(call).cache_images([HostAddress(each.cell, each.host) for each in willing], wanted)
-    return Reply(202)
+    return Response(202)
 
 
 # ------------------------------------------------------------------------------------------------ zones
 
 
-async def zones(call: Call[None]) -> Reply:
+async def zones(call: Call[None]) -> Response:
     call.require(ZONES + "list", {})
     hosts, _ = await every_host(call)
     by_host = await zones_of(call)
@@ -226,20 +226,20 @@ async def zones(call: Call[None]) -> Reply:
         for names, available in ((enabled, True), (disabled, False))
         for name in sorted(names)
     ]
-    return Reply(body={"availabilityZoneInfo": rows})
+    return Response(body={"availabilityZoneInfo": rows})
 
 
-async def zones_detail(call: Call[None]) -> Reply:
+async def zones_detail(call: Call[None]) -> Response:
     call.require(ZONES + "detail", {})
     hosts, _ = await every_host(call)
     by_host = await zones_of(call)
-    tellers = await call.desk.region.read(conductors.listed)
+    dispatcher = await call.context.region.read(conductors.listed)
     inside = {
         name: {
             binary: {"available": True, "active": True, "updated_at": micros(int((until_s - conductors.LEASE_S) * 1e6))}
             for binary in ("nova-conductor", "nova-scheduler")
         }
-        for name, lives, until_s in tellers
+        for name, lives, until_s in dispatcher
         if lives
     }
     enabled: dict[str, dict[str, Any]] = {}
@@ -253,7 +253,7 @@ async def zones_detail(call: Call[None]) -> Reply:
     )
     rows += [{"zoneName": name, "zoneState": {"available": True}, "hosts": enabled[name]} for name in sorted(enabled)]
     rows += [{"zoneName": name, "zoneState": {"available": False}, "hosts": None} for name in sorted(disabled)]
-    return Reply(body={"availabilityZoneInfo": rows})
+    return Response(body={"availabilityZoneInfo": rows})
 
 
 _ACTION = "/os-aggregates/{id}/action"

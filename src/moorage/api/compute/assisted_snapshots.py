@@ -9,17 +9,17 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
-from moorage.api.gather import cells_of
-from moorage.api.hosts import looked_at
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors
+from moorage.api.cross_cell import cells_of
+from moorage.api.host_view import looked_at
 from moorage.api.routes import Param, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body, read_json
+from moorage.api.schema import Body, read_json
+from moorage.api.timestamps import now_us
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, VmState
-from moorage.operations.assisted_snapshot import SnapshotWish
 from moorage.operations.shown_records import EveryCell, Look
+from moorage.operations.volumes.assisted_snapshot import SnapshotWish
 from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
 
@@ -52,8 +52,8 @@ async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
         return looked_at(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
 
-    desk = call.desk
-    cells = EveryCell(desk.region, cells_of(desk), now_us(desk.clock), ask, lambda server: server.id)
+    context = call.context
+    cells = EveryCell(context.region, cells_of(context), now_us(context.clock), ask, lambda server: server.id)
     found = (await cells.rows()).rows
     if not found:
         raise Invalid(f"No volume Block Device Mapping with id {volume}.")
@@ -83,21 +83,21 @@ async def _begin(call: Call[Any], server: Server, wish: SnapshotWish) -> None:
         _ready(now, wish)
 
     try:
-        await doors(call).assisted_snapshot(call.asker, server, wish, check=check, request_id=call.request_id)
+        await doors(call).assisted_snapshot(call.principal, server, wish, check=check, request_id=call.request_id)
     except (Conflict, NotFound) as busy:
         raise Invalid(busy.public, private=busy.private) from busy
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     call.require(RULE + "create", {})
     asked = call.body.snapshot
     info = asked.create_info
     wish = SnapshotWish(asked.volume_id, info.snapshot_id, new_file=info.new_file)
     await _begin(call, await _with_volume(call, wish), wish)
-    return Reply(200, {"snapshot": {"id": info.id, "volumeId": asked.volume_id}})
+    return Response(200, {"snapshot": {"id": info.id, "volumeId": asked.volume_id}})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete", {})
     info: Any = read_json((call.first("delete_info") or "").encode())
     if not isinstance(info, dict):
@@ -110,7 +110,7 @@ async def delete(call: Call[None]) -> Reply:
         raise Invalid("'file_to_merge' and 'merge_target_file' of 'delete_info' are names of files.")
     wish = SnapshotWish(volume, call.path["id"], drop=True, merge_file=files[0], merge_target=files[1])
     await _begin(call, await _with_volume(call, wish), wish)
-    return Reply(204)
+    return Response(204)
 
 
 ROUTES = (

@@ -8,11 +8,11 @@ import asyncio
 import datetime
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.hosts import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.host_view import cells_of
 from moorage.api.routes import Route
 from moorage.model.errors import Invalid
-from moorage.operations.notifications.periods import last_completed, moment
+from moorage.operations.notifications.audit_periods import last_completed, moment
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts, usage_audits
 from moorage.store.cell.usage_audits import Place
@@ -22,7 +22,7 @@ FORM = "%Y-%m-%d %H:%M:%S"
 
 
 async def _log(call: Call[Any], before_us: int) -> dict[str, Any]:
-    began, ended = last_completed(before_us - 1, call.desk.config.usage_audit_period)
+    began, ended = last_completed(before_us - 1, call.context.config.usage_audit_period)
     found: dict[str, dict[str, Any] | None] = {}
     for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in cells_of(call).values())):
         found.update(each)
@@ -66,12 +66,12 @@ def _entry(host: str, at: Place, count: int) -> dict[str, Any]:
     }
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list", {})
-    return Reply(200, {"instance_usage_audit_logs": await _log(call, int(call.desk.clock.now() * 1_000_000))})
+    return Response(200, {"instance_usage_audit_logs": await _log(call, int(call.context.clock.now() * 1_000_000))})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE + "show", {})
     text = call.path["before"]
     try:
@@ -79,7 +79,7 @@ async def show(call: Call[None]) -> Reply:
         log = await _log(call, int(before.timestamp()) * 1_000_000 + before.microsecond)
     except (ValueError, OverflowError):
         raise Invalid(f"Invalid timestamp for date {text}") from None
-    return Reply(200, {"instance_usage_audit_log": log})
+    return Response(200, {"instance_usage_audit_log": log})
 
 
 ROUTES = (

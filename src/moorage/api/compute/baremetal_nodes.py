@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Invalid, NotBuilt
 
@@ -12,16 +12,16 @@ PATH = "/os-baremetal-nodes"
 AS_ASKED = Params(strict=None)
 
 
-def _asks(rule: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
-    async def answer(call: Call[Any]) -> Reply:
+def _asks(rule: str) -> Callable[[Call[Any]], Awaitable[Response]]:
+    async def answer(call: Call[Any]) -> Response:
         call.require(RULE + rule, {})
         raise NotBuilt("There is no bare-metal service here.")
 
     return answer
 
 
-def _command(command: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
-    async def answer(call: Call[Any]) -> Reply:
+def _command(command: str) -> Callable[[Call[Any]], Awaitable[Response]]:
+    async def answer(call: Call[Any]) -> Response:
         raise Invalid(f"Command not supported. Please use Ironic command {command} to perform this action.")
 
     return answer

@@ -5,14 +5,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import the_server
-from moorage.api.past import v2_031_servers
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import the_server
 from moorage.api.routes import Params, Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.version_changes import v2_031_servers
 from moorage.model.console import ConsoleType
 from moorage.model.errors import Invalid, NotBuilt, NotFound
-from moorage.operations.consoles import Consoles
+from moorage.operations.guest.consoles import Consoles
 
 RULE = "os_compute_api:os-remote-consoles"
 KINDS: dict[str, tuple[ConsoleType, ...]] = {
@@ -58,7 +58,7 @@ class SerialBody(Body):
 
 
 def _consoles(call: Call[Any]) -> Consoles:
-    found: Consoles | None = call.desk.nouns.get("consoles")
+    found: Consoles | None = call.context.nouns.get("consoles")
     if found is None:
         raise NotBuilt("This front desk gives no consoles.")
     return found
@@ -73,29 +73,29 @@ def _kind(protocol: str, name: str) -> ConsoleType:
     raise Invalid(f"Invalid console type {name}")
 
 
-async def create(call: Call[ConsoleBody]) -> Reply:
+async def create(call: Call[ConsoleBody]) -> Response:
     server = await the_server(call, RULE)
     asked = call.body.remote_console
     url = await _consoles(call).open(server, _kind(asked.protocol, asked.type))
-    return Reply(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
+    return Response(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
 
 
-def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Reply]]:
-    async def act(call: Call[Any]) -> Reply:
+def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Response]]:
+    async def act(call: Call[Any]) -> Response:
         server = await the_server(call, RULE)
         name = call.body.console.type
         url = await _consoles(call).open(server, _kind(protocol, name))
-        return Reply(200, {"console": {"type": name, "url": url}})
+        return Response(200, {"console": {"type": name, "url": url}})
 
     return act
 
 
-async def no_rdp(call: Call[Any]) -> Reply:
+async def no_rdp(call: Call[Any]) -> Response:
     """No hypervisor has it any more, so whatever is asked for is refused, of whatever server."""
     raise Invalid("Unavailable console type rdp.")
 
 
-async def token(call: Call[None]) -> Reply:
+async def token(call: Call[None]) -> Response:
     """What a token stands for, for proxies of others (`spice-direct`); looking does not use it up."""
     call.require("os_compute_api:os-console-auth-tokens")
     if call.version < v2_031_servers.EVERY_TYPE:
@@ -114,7 +114,7 @@ async def token(call: Call[None]) -> Reply:
     }
     if found.type == ConsoleType.SPICE_DIRECT:
         told["tls_port"] = found.socket.tls_port
-    return Reply(200, {"console": told})
+    return Response(200, {"console": told})
 
 
 ACTION = "/servers/{id}/action"

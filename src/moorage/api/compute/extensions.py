@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.api import versions
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.routes import Route
 from moorage.model.errors import NotFound
 
@@ -126,24 +126,24 @@ def _shown(alias: str, name: str) -> dict[str, Any]:
     }
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE, {})
-    return Reply(body={"extensions": [_shown(alias, name) for alias, name in KNOWN]})
+    return Response(body={"extensions": [_shown(alias, name) for alias, name in KNOWN]})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE, {})
     for alias, name in KNOWN:
         if alias == call.path["alias"]:
-            return Reply(body={"extension": _shown(alias, name)})
+            return Response(body={"extension": _shown(alias, name)})
     raise NotFound("The resource could not be found.")
 
 
-async def version(call: Call[None]) -> Reply:
+async def version(call: Call[None]) -> Response:
     """`GET /v2.1/versions/{id}`: the version document, for those who look for it with a token."""
     if call.path["id"] not in versions.NAMES:
         raise NotFound("The resource could not be found.")
-    return Reply(body=versions.one(call.base_url, call.path["id"]))
+    return Response(body=versions.one(call.base_url, call.path["id"]))
 
 
 ROUTES = (

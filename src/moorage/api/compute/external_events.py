@@ -5,15 +5,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
-from moorage.api.gather import find_server
+from moorage.api.cross_cell import find_server
 from moorage.api.routes import Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.ids import ServerId
-from moorage.operations.nouns import inbox
+from moorage.operations.records import inbox
 from moorage.store.region.inbox import ExternalEvent
 
 EVENTS_MAX = 1_000
@@ -40,12 +40,12 @@ class ToldEvents(Body):
     events: Annotated[list[ToldEvent], Meta(min_length=1, max_length=EVENTS_MAX)]
 
 
-async def create(call: Call[ToldEvents]) -> Reply:
+async def create(call: Call[ToldEvents]) -> Response:
     """Keep what can be kept, then answer, event by event; 207 when one was not."""
     call.require("os_compute_api:os-server-external-events:create", {})
     known = {each: await _known(call, each) for each in {event.server_uuid for event in call.body.events}}
     codes: dict[int, int] = {}
-    now = now_us(call.desk.clock)
+    now = now_us(call.context.clock)
     kept: list[tuple[int, ExternalEvent]] = []
     for place, event in enumerate(call.body.events):
         if not known[event.server_uuid]:
@@ -58,21 +58,21 @@ async def create(call: Call[ToldEvents]) -> Reply:
             )
             kept.append((place, told))
     if kept:
-        taken = await inbox.take(call.desk.region, [told for _, told in kept])
+        taken = await inbox.take(call.context.region, [told for _, told in kept])
         for (place, told), was in zip(kept, taken, strict=True):
             codes[place] = 200 if was else 422
-            if was and call.desk.operations is not None:
-                await call.desk.operations.event_arrived(told.server, told.name, told.tag or None)
+            if was and call.context.operations is not None:
+                await call.context.operations.event_arrived(told.server, told.name, told.tag or None)
     rows: list[dict[str, Any]] = []
     for place, event in enumerate(call.body.events):
         row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not UNSET}
         rows.append({**row, "status": "completed" if codes[place] == 200 else "failed", "code": codes[place]})
-    return Reply(200 if set(codes.values()) <= {200} else 207, {"events": rows})
+    return Response(200 if set(codes.values()) <= {200} else 207, {"events": rows})
 
 
 async def _known(call: Call[Any], server_id: str) -> bool:
     try:
-        await find_server(call.desk, server_id)
+        await find_server(call.context, server_id)
     except NotFound:
         return False
     except Unavailable:

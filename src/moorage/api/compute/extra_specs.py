@@ -3,15 +3,15 @@
 import re
 from typing import Any
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
+from moorage.api.compute.extra_spec_validators import check_spec
 from moorage.api.compute.flavors import find
-from moorage.api.compute.known_specs import check_spec
-from moorage.api.past import v2_086
 from moorage.api.routes import Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import now_us
+from moorage.api.version_changes import v2_086
 from moorage.model.errors import Invalid, NotFound
-from moorage.operations.nouns import flavors as writes
+from moorage.operations.records import flavors as writes
 
 RULE = "os_compute_api:os-flavor-extra-specs:"
 NAME_FORM = re.compile(r"^[a-zA-Z0-9-_:. ]{1,255}$")
@@ -41,19 +41,19 @@ def _checked(call: Call[Any], specs: dict[str, str | int | float]) -> dict[str, 
     return texts
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     flavor = await find(call, call.path["id"])
-    return Reply(body={"extra_specs": dict(flavor.extra_specs)})
+    return Response(body={"extra_specs": dict(flavor.extra_specs)})
 
 
-async def create(call: Call[SpecsBody]) -> Reply:
+async def create(call: Call[SpecsBody]) -> Response:
     call.require(RULE + "create", {})
     texts = _checked(call, call.body.extra_specs)
-    await writes.set_specs(call.desk.region, call.path["id"], texts, now_us(call.desk.clock))
-    return Reply(body={"extra_specs": call.body.extra_specs})
+    await writes.set_specs(call.context.region, call.path["id"], texts, now_us(call.context.clock))
+    return Response(body={"extra_specs": call.body.extra_specs})
 
 
-async def update(call: Call[dict[str, str | int | float]]) -> Reply:
+async def update(call: Call[dict[str, str | int | float]]) -> Response:
     if len(call.body) != 1:
         few = "does not have enough properties" if not call.body else "has too many properties"
         raise Invalid(f"{call.body} {few}")
@@ -61,22 +61,22 @@ async def update(call: Call[dict[str, str | int | float]]) -> Reply:
     texts = _checked(call, call.body)
     if call.path["name"] not in call.body:
         raise Invalid("Request body and URI mismatch")
-    await writes.set_specs(call.desk.region, call.path["id"], texts, now_us(call.desk.clock))
-    return Reply(body=call.body)
+    await writes.set_specs(call.context.region, call.path["id"], texts, now_us(call.context.clock))
+    return Response(body=call.body)
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     flavor = await find(call, call.path["id"])
     name = call.path["name"]
     if name not in flavor.extra_specs:
         raise NotFound(f"Flavor {flavor.id} has no extra specs with key {name}.")
-    return Reply(body={name: flavor.extra_specs[name]})
+    return Response(body={name: flavor.extra_specs[name]})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete", {})
-    await writes.drop_spec(call.desk.region, call.path["id"], call.path["name"], now_us(call.desk.clock))
-    return Reply(200)
+    await writes.drop_spec(call.context.region, call.path["id"], call.path["name"], now_us(call.context.clock))
+    return Response(200)
 
 
 ROUTES = (

@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.past import v2_007
+from moorage.api.call import Call, Response
 from moorage.api.routes import LIMIT, TEXT, Param, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import FALSE, TRUE, Body, Name, NotNegative32, NovaBool, Positive32
+from moorage.api.schema import FALSE, TRUE, Body, Name, NotNegative32, NovaBool, Positive32
+from moorage.api.timestamps import now_us
+from moorage.api.version_changes import v2_007
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
-from moorage.operations.nouns import flavors as writes
+from moorage.operations.records import flavors as writes
 from moorage.store.region import flavors as reads
 
 MANAGE = "os_compute_api:os-flavor-manage:"
@@ -114,8 +114,8 @@ def full(call: Call[Any], flavor: Flavor, *, with_specs: bool) -> dict[str, Any]
     return shown
 
 
-def _one(call: Call[Any], flavor: Flavor) -> Reply:
-    return Reply(body={"flavor": full(call, flavor, with_specs=call.allows(SPECS_RULE))})
+def _one(call: Call[Any], flavor: Flavor) -> Response:
+    return Response(body={"flavor": full(call, flavor, with_specs=call.allows(SPECS_RULE))})
 
 
 # ------------------------------------------------------------------------------------------------ handlers
@@ -160,7 +160,7 @@ def _factor(asked: str | float) -> float:
     return factor
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     asked = call.body.flavor
     new = Flavor(
         number=0,
@@ -174,33 +174,33 @@ async def create(call: Call[CreateBody]) -> Reply:
         rxtx_factor=_factor(asked.rxtx_factor),
         is_public=bool(asked.is_public),
         description=_printable(asked.description),
-        created_at=now_us(call.desk.clock),
+        created_at=now_us(call.context.clock),
     )
     call.require(MANAGE + "create", {})
-    return _one(call, await writes.create(call.desk.region, new))
+    return _one(call, await writes.create(call.context.region, new))
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     call.require(MANAGE + "update", {})
     description = _printable(call.body.flavor.description)
-    now = now_us(call.desk.clock)
-    return _one(call, await writes.describe(call.desk.region, call.path["id"], description, now))
+    now = now_us(call.context.clock)
+    return _one(call, await writes.describe(call.context.region, call.path["id"], description, now))
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(MANAGE + "delete", {})
-    await writes.delete(call.desk.region, call.path["id"])
-    return Reply(202)
+    await writes.delete(call.context.region, call.path["id"])
+    return Response(202)
 
 
 async def find(call: Call[Any], flavor: str) -> Flavor:
     """The flavor if the asker may see it.  Raises NotFound."""
-    return await call.desk.region.read(
-        lambda tx: reads.visible(tx, flavor, project=call.asker.project, everything=call.is_admin)
+    return await call.context.region.read(
+        lambda tx: reads.visible(tx, flavor, project=call.principal.project, everything=call.is_admin)
     )
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     return _one(call, await find(call, call.path["id"]))
 
 
@@ -229,7 +229,7 @@ def _least(call: Call[None], name: str) -> int:
 
 
 def _passes(call: Call[None], flavors: Sequence[Flavor]) -> list[Flavor]:
-    project = call.asker.project
+    project = call.principal.project
     wanted = _wanted_publicity(call) if call.is_admin else True
     if wanted is None:
         kept = list(flavors)
@@ -257,7 +257,7 @@ def _sorted(call: Call[None], flavors: list[Flavor]) -> list[Flavor]:
 
 async def _page(call: Call[None]) -> tuple[list[Flavor], int]:
     limit, marker = call.page()
-    found = _sorted(call, _passes(call, await call.desk.region.read(reads.every)))
+    found = _sorted(call, _passes(call, await call.context.region.read(reads.every)))
     if marker is not None:
         at = next((index for index, each in enumerate(found) if each.id == marker), None)
         if at is None:
@@ -266,19 +266,19 @@ async def _page(call: Call[None]) -> tuple[list[Flavor], int]:
     return found[:limit], limit
 
 
-def _listed(call: Call[None], path: str, rows: list[dict[str, Any]], limit: int) -> Reply:
+def _listed(call: Call[None], path: str, rows: list[dict[str, Any]], limit: int) -> Response:
     body: dict[str, Any] = {"flavors": rows}
     if rows and (links := call.next_links(path, rows, rows[-1]["id"], limit)):
         body["flavors_links"] = links
-    return Reply(body=body)
+    return Response(body=body)
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     found, limit = await _page(call)
     return _listed(call, "flavors", [brief(call, each) for each in found], limit)
 
 
-async def detail(call: Call[None]) -> Reply:
+async def detail(call: Call[None]) -> Response:
     found, limit = await _page(call)
     with_specs = call.allows(SPECS_RULE)
     return _listed(call, "flavors/detail", [full(call, each, with_specs=with_specs) for each in found], limit)
@@ -287,12 +287,12 @@ async def detail(call: Call[None]) -> Reply:
 # ------------------------------------------------------------------------------------------------ access
 
 
-def _access(flavor: Flavor) -> Reply:
+def _access(flavor: Flavor) -> Response:
     rows = [{"flavor_id": flavor.id, "tenant_id": project} for project in flavor.projects]
-    return Reply(body={"flavor_access": rows})
+    return Response(body={"flavor_access": rows})
 
 
-async def access(call: Call[None]) -> Reply:
+async def access(call: Call[None]) -> Response:
     flavor = await find(call, call.path["id"])
     if flavor.is_public:
         raise NotFound("Access list not available for public flavors.")
@@ -303,24 +303,26 @@ async def _known_project(call: Call[Any], project: str) -> str:
     """A project that identity knows (when there is an identity client to ask).  Raises Invalid."""
     if not 1 <= len(project) <= 255:
         raise Invalid(f"Invalid input for field/attribute tenant. Value: {project}. It must have 1 to 255 characters")
-    check = call.desk.nouns.get("project_exists")
+    check = call.context.nouns.get("project_exists")
     if check is not None and not await check(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
 
 
-async def add_access(call: Call[AddAccessBody]) -> Reply:
+async def add_access(call: Call[AddAccessBody]) -> Response:
     call.require(ACCESS + ":add_tenant_access", {})
     project = await _known_project(call, call.body.access.tenant)
     refuse_public = call.version >= v2_007.PUBLIC_FLAVORS_REFUSED
-    now = now_us(call.desk.clock)
-    return _access(await writes.open_to(call.desk.region, call.path["id"], project, now, refuse_public=refuse_public))
+    now = now_us(call.context.clock)
+    return _access(
+        await writes.open_to(call.context.region, call.path["id"], project, now, refuse_public=refuse_public)
+    )
 
 
-async def remove_access(call: Call[RemoveAccessBody]) -> Reply:
+async def remove_access(call: Call[RemoveAccessBody]) -> Response:
     call.require(ACCESS + ":remove_tenant_access", {})
-    now = now_us(call.desk.clock)
-    return _access(await writes.close_to(call.desk.region, call.path["id"], call.body.access.tenant, now))
+    now = now_us(call.context.clock)
+    return _access(await writes.close_to(call.context.region, call.path["id"], call.body.access.tenant, now))
 
 
 _SORT_FORM = "^(" + "|".join(SORT_KEYS) + ")$"

@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import checked_address, network_of
-from moorage.api.compute.server_access import the_server
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import the_server
+from moorage.api.compute.service_proxy import checked_address, network_of
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import now_us
 from moorage.clients.http import Json
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server
-from moorage.operations.nouns import floating_ips as floats
+from moorage.operations.records import floating_ips as floats
 
 RULE = "os_compute_api:os-floating-ips:"
 
@@ -75,45 +75,45 @@ async def _one(call: Call[Any]) -> Json:
         raise NotFound(f"Floating IP not found for ID {call.path['id']}") from missing
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list")
     found = await network_of(call).list_as(call.token, floats.FLOATING, {"project_id": call.project})
-    return Reply(200, {"floating_ips": await _shown(call, found)})
+    return Response(200, {"floating_ips": await _shown(call, found)})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE + "show")
-    return Reply(200, {"floating_ip": (await _shown(call, [await _one(call)]))[0]})
+    return Response(200, {"floating_ip": (await _shown(call, [await _one(call)]))[0]})
 
 
-async def create(call: Call[Wanted]) -> Reply:
+async def create(call: Call[Wanted]) -> Response:
     call.require(RULE + "create")
     made = await floats.allocate(network_of(call), call.token, call.body.pool)
-    return Reply(200, {"floating_ip": (await _shown(call, [made]))[0]})
+    return Response(200, {"floating_ip": (await _shown(call, [made]))[0]})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete")
     await floats.release(network_of(call), call.token, (await _one(call))["id"])
-    return Reply(202)
+    return Response(202)
 
 
 # ------------------------------------------------------------------------------------------------ of servers
 
 
-async def add(call: Call[AddBody]) -> Reply:
+async def add(call: Call[AddBody]) -> Response:
     wanted = call.body.add
     address = checked_address("address", wanted.address)
     asked = None if wanted.fixed_address is None else checked_address("fixed_address", wanted.fixed_address)
     server = await the_server(call, RULE + "add")
     await floats.put_on(network_of(call), call.token, server, address, _fixed(server, address, asked))
     await _show_on(call, server)
-    return Reply(202)
+    return Response(202)
 
 
 async def _show_on(call: Call[Any], server: Server) -> None:
-    cells, now = cells_of(call.desk), now_us(call.desk.clock)
-    await floats.show_on(call.desk.region, cells, network_of(call), server, now)
+    cells, now = cells_of(call.context), now_us(call.context.clock)
+    await floats.show_on(call.context.region, cells, network_of(call), server, now)
 
 
 def _fixed(server: Server, address: str, asked: str | None) -> str:
@@ -137,7 +137,7 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
     return first
 
 
-async def remove(call: Call[RemoveBody]) -> Reply:
+async def remove(call: Call[RemoveBody]) -> Response:
     address = checked_address("address", call.body.remove.address)
     server = await the_server(call, RULE + "remove")
     network = network_of(call)
@@ -146,7 +146,7 @@ async def remove(call: Call[RemoveBody]) -> Reply:
         raise Conflict(f"Floating IP {address} is not associated with instance {server.id}.")
     await floats.take_off(network, call.token, floating)
     await _show_on(call, server)
-    return Reply(202)
+    return Response(202)
 
 
 ACTION = "/servers/{id}/action"

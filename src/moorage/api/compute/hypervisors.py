@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.hosts import every_host, is_up, past_number, servers_on
-from moorage.api.past import v2_053, v2_088
+from moorage.api.call import Call, Response
+from moorage.api.host_view import every_host, is_up, past_number, servers_on
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.wire import NovaBool
+from moorage.api.schema import NovaBool
+from moorage.api.version_changes import v2_053, v2_088
 from moorage.model.errors import Invalid, NotBuilt, NotFound
 from moorage.model.host import Host
 from moorage.model.pattern import like
@@ -80,7 +80,7 @@ def uptime_of(call: Call[Any], host: Host) -> str | None:
     """As the command `uptime` begins: ` 08:32:11 up 93 days, 18:25`; None of a host that is down or does not say."""
     if not host.up_since or not is_up(call, host):
         return None
-    now_s = int(call.desk.clock.now())
+    now_s = int(call.context.clock.now())
     minutes = max(0, now_s - host.up_since // 1_000_000) // 60
     days, minutes = divmod(minutes, 24 * 60)
     said_days = "" if not days else f"{days} day{'s' if days > 1 else ''}, "
@@ -91,7 +91,7 @@ async def _stocks(call: Call[Any], hosts: Sequence[Host]) -> list[Stock]:
     def work(tx: Tx) -> list[Stock]:
         return [providers.inventories_of(tx, host.id) for host in hosts]
 
-    return await call.desk.region.read(work)
+    return await call.context.region.read(work)
 
 
 async def filled(call: Call[Any], hosts: Sequence[Host]) -> list[dict[str, int]]:
@@ -134,7 +134,7 @@ def _with_servers(call: Call[Any]) -> bool:
         raise Invalid(f"Invalid input for query parameters with_servers. Value: {asked}. {failure}") from failure
 
 
-async def _list(call: Call[None], *, detail: bool) -> Reply:
+async def _list(call: Call[None], *, detail: bool) -> Response:
     pattern, with_servers = call.first("hypervisor_hostname_pattern"), _with_servers(call)
     limit, marker = call.page()
     links: list[dict[str, str]] = []
@@ -156,7 +156,7 @@ async def _list(call: Call[None], *, detail: bool) -> Reply:
         path = "os-hypervisors/detail" if detail else "os-hypervisors"
         links = call.next_links(path, hosts, _names(call, hosts[-1])[0], limit) if hosts else []
     body: dict[str, Any] = {"hypervisors": await _rows(call, hosts, detail=detail, with_servers=with_servers)}
-    return Reply(body=body | ({"hypervisors_links": links} if links else {}))
+    return Response(body=body | ({"hypervisors_links": links} if links else {}))
 
 
 def _names(call: Call[Any], host: Host) -> tuple[str, ...]:
@@ -164,12 +164,12 @@ def _names(call: Call[Any], host: Host) -> tuple[str, ...]:
     return (host.id,) if call.version >= v2_053.BY_UUID else (str(past_number(host.id)),)
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list", {})
     return await _list(call, detail=False)
 
 
-async def detail(call: Call[None]) -> Reply:
+async def detail(call: Call[None]) -> Response:
     call.require(RULE + "list-detail", {})
     return await _list(call, detail=True)
 
@@ -188,13 +188,13 @@ async def _one(call: Call[None]) -> Host:
     raise NotFound(f"Hypervisor with ID '{asked}' could not be found.")
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE + "show", {})
     rows = await _rows(call, [await _one(call)], detail=True, with_servers=_with_servers(call))
-    return Reply(body={"hypervisor": rows[0]})
+    return Response(body={"hypervisor": rows[0]})
 
 
-async def uptime(call: Call[None]) -> Reply:
+async def uptime(call: Call[None]) -> Response:
     call.require(RULE + "uptime", {})
     host = await _one(call)
     said = uptime_of(call, host)
@@ -202,22 +202,22 @@ async def uptime(call: Call[None]) -> Reply:
         raise Invalid("Compute service of " + host.host + " is unavailable at this time.")
     if said is None:
         raise NotBuilt("The requested functionality is not supported.")
-    return Reply(body={"hypervisor": {**_brief(call, host), "uptime": said}})
+    return Response(body={"hypervisor": {**_brief(call, host), "uptime": said}})
 
 
-async def search(call: Call[None]) -> Reply:
+async def search(call: Call[None]) -> Response:
     call.require(RULE + "search", {})
     hosts = await _matching(call, call.path["id"])
-    return Reply(body={"hypervisors": await _rows(call, hosts, detail=False, with_servers=False)})
+    return Response(body={"hypervisors": await _rows(call, hosts, detail=False, with_servers=False)})
 
 
-async def servers(call: Call[None]) -> Reply:
+async def servers(call: Call[None]) -> Response:
     call.require(RULE + "servers", {})
     hosts = await _matching(call, call.path["id"])
-    return Reply(body={"hypervisors": await _rows(call, hosts, detail=False, with_servers=True)})
+    return Response(body={"hypervisors": await _rows(call, hosts, detail=False, with_servers=True)})
 
 
-async def statistics(call: Call[None]) -> Reply:
+async def statistics(call: Call[None]) -> Response:
     """Sums over the hosts that are in service."""
     call.require(RULE + "statistics", {})
     hosts, _ = await every_host(call)
@@ -227,7 +227,7 @@ async def statistics(call: Call[None]) -> Reply:
     for host, stock in zip(counted, await _stocks(call, counted), strict=True):
         for name, amount in _fill(stock, len(running[host.host])).items():
             total[name] += amount
-    return Reply(body={"hypervisor_statistics": {"count": len(counted), **total}})
+    return Response(body={"hypervisor_statistics": {"count": len(counted), **total}})
 
 
 _WITH_SERVERS = Param(since=(2, 53), many=False)

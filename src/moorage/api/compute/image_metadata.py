@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.compute.images import AS_ASKED, NOT_FOUND, metadata_of, the_image
-from moorage.api.compute.neighbours import images_of
 from moorage.api.compute.server_bodies import Metadata
+from moorage.api.compute.service_proxy import images_of
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.clients.http import Json
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.store.region.quotas import both_limits
@@ -27,8 +27,8 @@ class MetaBody(Body):
 
 async def _write(call: Call[Any], image: Json, wanted: dict[str, Any]) -> Json:
     """The image with this metadata, and no other. Raises Forbidden for too much of it, or for another's image."""
-    project, user, config = call.project, call.asker.user, call.desk.config.quotas
-    most = (await call.desk.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
+    project, user, config = call.project, call.principal.user, call.context.config.quotas
+    most = (await call.context.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
     if 0 <= most < len(wanted):
         raise Forbidden("Image metadata limit exceeded")
     written = {
@@ -44,29 +44,29 @@ async def _write(call: Call[Any], image: Json, wanted: dict[str, Any]) -> Json:
         raise NotFound(NOT_FOUND) from missing
 
 
-async def index(call: Call[None]) -> Reply:
-    return Reply(200, {"metadata": metadata_of(await the_image(call))})
+async def index(call: Call[None]) -> Response:
+    return Response(200, {"metadata": metadata_of(await the_image(call))})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     found, key = metadata_of(await the_image(call)), call.path["key"]
     if key not in found:
         raise NotFound("The resource could not be found.")
-    return Reply(200, {"meta": {key: found[key]}})
+    return Response(200, {"meta": {key: found[key]}})
 
 
-async def add(call: Call[MetadataBody]) -> Reply:
+async def add(call: Call[MetadataBody]) -> Response:
     image = await the_image(call)
     after = await _write(call, image, {**metadata_of(image), **call.body.metadata})
-    return Reply(200, {"metadata": metadata_of(after)})
+    return Response(200, {"metadata": metadata_of(after)})
 
 
-async def replace(call: Call[MetadataBody]) -> Reply:
+async def replace(call: Call[MetadataBody]) -> Response:
     await _write(call, await the_image(call), dict(call.body.metadata))
-    return Reply(200, {"metadata": call.body.metadata})
+    return Response(200, {"metadata": call.body.metadata})
 
 
-async def change(call: Call[MetaBody]) -> Reply:
+async def change(call: Call[MetaBody]) -> Response:
     meta, key = call.body.meta, call.path["key"]
     if len(meta) != 1:
         why = "does not have enough properties" if not meta else "has too many properties"
@@ -75,17 +75,17 @@ async def change(call: Call[MetaBody]) -> Reply:
         raise Invalid("Request body and URI mismatch")
     image = await the_image(call)
     await _write(call, image, {**metadata_of(image), **meta})
-    return Reply(200, {"meta": meta})
+    return Response(200, {"meta": meta})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     image, key = await the_image(call), call.path["key"]
     found = metadata_of(image)
     if key not in found:
         raise NotFound("Invalid metadata key")
     del found[key]
     await _write(call, image, found)
-    return Reply(204)
+    return Response(204)
 
 
 ROUTES = (

@@ -5,8 +5,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import images_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.service_proxy import images_of
 from moorage.api.microversions import Query, Version
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.clients.http import Json
@@ -59,7 +59,7 @@ async def the_image(call: Call[Any]) -> Json:
 
 
 def _links(call: Call[Any], image: str) -> list[dict[str, str]]:
-    href = f"{call.desk.config.image_url.rstrip('/')}/images/{image}"
+    href = f"{call.context.config.image_url.rstrip('/')}/images/{image}"
     return [
         *call.links(f"images/{image}"),
         {"rel": "alternate", "type": "application/vnd.openstack.image", "href": href},
@@ -111,41 +111,41 @@ def _filters(call: Call[None]) -> dict[str, str]:
 
 
 async def _listed(call: Call[None]) -> tuple[list[Json], int]:
-    most = call.desk.config.page_max_rows
+    most = call.context.config.page_max_rows
     limit = min(call.number("limit") or most, most)
     rows = await images_of(call).list_as(call.token, _filters(call), limit=limit, marker=call.first("marker"))
     return rows, limit
 
 
-def _page(call: Call[None], shown: list[dict[str, Any]], limit: int, path: str) -> Reply:
+def _page(call: Call[None], shown: list[dict[str, Any]], limit: int, path: str) -> Response:
     body: dict[str, Any] = {"images": shown}
     if shown and (links := call.next_links(path, shown, shown[-1]["id"], limit)):
         body["images_links"] = links
-    return Reply(200, body)
+    return Response(200, body)
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     rows, limit = await _listed(call)
     return _page(call, [_basic(call, row) for row in rows], limit, "images")
 
 
-async def detail(call: Call[None]) -> Reply:
+async def detail(call: Call[None]) -> Response:
     rows, limit = await _listed(call)
     return _page(call, [_full(call, row) for row in rows], limit, "images/detail")
 
 
-async def show(call: Call[None]) -> Reply:
-    return Reply(200, {"image": _full(call, await the_image(call))})
+async def show(call: Call[None]) -> Response:
+    return Response(200, {"image": _full(call, await the_image(call))})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     try:
         await images_of(call).delete_as(call.token, call.path["id"])
     except NotFound as missing:
         raise NotFound(NOT_FOUND) from missing
     except Forbidden as refused:
         raise Forbidden("You are not allowed to delete the image.", private=refused.public) from refused
-    return Reply(204)
+    return Response(204)
 
 
 AS_ASKED = Params(strict=None)

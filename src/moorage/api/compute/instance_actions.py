@@ -4,13 +4,13 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_filters import instant
-from moorage.api.gather import cells_of, find_server
-from moorage.api.past import v2_021_servers, v2_051_servers, v2_058_servers
+from moorage.api.compute.server_lookup import target_of, the_server
+from moorage.api.cross_cell import cells_of, find_server
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.when import micros
+from moorage.api.timestamps import micros
+from moorage.api.version_changes import v2_021_servers, v2_051_servers, v2_058_servers
 from moorage.model.action import Action, Event
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.operation import Operation, OperationStatus
@@ -57,16 +57,16 @@ async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
     id = server.id
     for _ in range(READS_MAX):
         cell = server.cell or ""
-        database = cells_of(call.desk).get(cell)
+        database = cells_of(call.context).get(cell)
         if database is None:
             break
         recorded = await database.read(lambda tx: cell_actions.of_server(tx, id))
         if recorded:
             return recorded
-        server = await find_server(call.desk, id, deleted=True)
+        server = await find_server(call.context, id, deleted=True)
         if server.cell == cell:
             break
-    operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
+    operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
     return [_told(each) for each in operations]
 
 
@@ -85,11 +85,11 @@ def _told(operation: Operation) -> Action:
     )
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     server = await _server(call, "list")
     actions = await _actions(call, server)
     if call.version < v2_058_servers.PAGED:
-        return Reply(200, {"instanceActions": [_row(each) for each in actions]})
+        return Response(200, {"instanceActions": [_row(each) for each in actions]})
     since, before = call.first("changes-since"), call.first("changes-before")
     low = instant(since, "changes-since") if since else None
     high = instant(before, "changes-before") if before and call.version >= (2, 66) else None
@@ -110,10 +110,10 @@ async def index(call: Call[Any]) -> Reply:
     path = f"servers/{server.id}/os-instance-actions"
     links = call.next_links(path, page, page[-1].request_id, limit) if page and call.first("limit") else []
     body: dict[str, Any] = {"instanceActions": [_row(each) for each in page]}
-    return Reply(200, {**body, "links": links} if links else body)
+    return Response(200, {**body, "links": links} if links else body)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     server = await _server(call, "show")
     wanted = call.path["request"]
     found = next((each for each in await _actions(call, server) if each.request_id == wanted), None)
@@ -124,7 +124,7 @@ async def show(call: Call[Any]) -> Reply:
     if whole or call.version >= v2_051_servers.EVENTS_FOR_OWNERS:
         details = call.allows(RULE + "events:details", target_of(server))
         body["events"] = [_event(each, found.project, whole=whole, details=details) for each in found.events]
-    return Reply(200, {"instanceAction": body})
+    return Response(200, {"instanceAction": body})
 
 
 def _event(event: Event, project: str, *, whole: bool, details: bool) -> dict[str, Any]:

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, the_server
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.clients.network import NetworkClient
-from moorage.model.boot import NicWish
+from moorage.model.boot_request import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.network import Port
 from moorage.model.server import Nic, Server, VmState
-from moorage.operations.steps import crossing
+from moorage.operations.steps import segment_change
 from moorage.operations.steps.servers import StateCheck
 
 RULE = "os_compute_api:os-attach-interfaces:"
@@ -44,39 +44,39 @@ class AttachBody(Body):
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "list")
     try:
         rows = await _rows(call, server)
     except Unavailable:
         rows = [_recorded(nic) for nic in server.nics if nic.port is not None]
-    return Reply(200, {"interfaceAttachments": rows})
+    return Response(200, {"interfaceAttachments": rows})
 
 
 async def _rows(call: Call[Any], server: Server) -> list[dict[str, Any]]:
     """The server's ports, asked with the user's token, without what is only held for a revert. Raises Unavailable."""
-    if call.desk.network is None:
+    if call.context.network is None:
         raise Unavailable("This front desk has no network service to ask.")
     tags = {str(nic.port): nic.tag for nic in server.nics}
-    ports: tuple[Port, ...] = await call.desk.network.ports_of(server.id, call.token)
-    return [_shown(port, tags.get(port.id)) for port in crossing.shown(server, ports)]
+    ports: tuple[Port, ...] = await call.context.network.ports_of(server.id, call.token)
+    return [_shown(port, tags.get(port.id)) for port in segment_change.shown(server, ports)]
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "show")
     return await _one(call, server, call.path["port"])
 
 
-async def _one(call: Call[Any], server: Server, port: str) -> Reply:
+async def _one(call: Call[Any], server: Server, port: str) -> Response:
     try:
         rows = await _rows(call, server)
     except Unavailable:
         rows = [_recorded(nic) for nic in server.nics]
     for row in rows:
         if row["port_id"] == port:
-            return Reply(200, {"interfaceAttachment": row})
-    if call.desk.network is not None:
-        await _must_be_there(call.desk.network, port, call.token)
+            return Response(200, {"interfaceAttachment": row})
+    if call.context.network is not None:
+        await _must_be_there(call.context.network, port, call.token)
     raise NotFound(f"Instance {server.id} does not have a port with id {port}")
 
 
@@ -117,13 +117,13 @@ def _recorded(nic: Nic) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-async def attach(call: Call[AttachBody]) -> Reply:
+async def attach(call: Call[AttachBody]) -> Response:
     """Answered when it is done, with the interface as it is then."""
     server = await the_server(call, RULE + "create")
     wish, check = _wish(call.body.attachment), _check(call, "attach_interface")
     check(server)
     port = await doors(call).attach_interface(
-        call.asker,
+        call.principal,
         call.token,
         server,
         wish,
@@ -155,12 +155,14 @@ def _address(asked: str) -> str:
         ) from None
 
 
-async def detach(call: Call[Any]) -> Reply:
+async def detach(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_interface")
     check(server)
-    await doors(call).detach_interface(call.asker, server, call.path["port"], check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).detach_interface(
+        call.principal, server, call.path["port"], check=check, request_id=call.request_id
+    )
+    return Response(202)
 
 
 def _check(call: Call[Any], action: str) -> StateCheck:

@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from moorage.api.call import Call, Reply
-from moorage.api.past import v2_092
+from moorage.api.call import Call, Response
 from moorage.api.routes import LIMIT, Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body, Name
+from moorage.api.schema import Body, Name
+from moorage.api.timestamps import micros, now_us
+from moorage.api.version_changes import v2_092
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.keypair import KeyPair
-from moorage.operations.nouns import keypairs as writes
+from moorage.operations.records import keypairs as writes
 from moorage.store.region import keypairs as reads
 from moorage.store.region import quotas
 
@@ -42,12 +42,12 @@ def _row(pair: KeyPair) -> dict[str, Any]:
 
 
 def _user(call: Call[Any], rule: str, asked: str | None) -> str:
-    user = asked or call.asker.user
+    user = asked or call.principal.user
     call.require(RULE + rule, {"user_id": user})
     return user
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     new = call.body.keypair
     name = re.sub(r" +", " ", new.name.strip())
     if not NAME_FORM.match(name):
@@ -60,33 +60,33 @@ async def create(call: Call[CreateBody]) -> Reply:
     user = _user(call, "create", new.user_id)
     private: str | None = None
     public = new.public_key
-    limits = await call.desk.region.read(
-        lambda tx: quotas.both_limits(tx, call.project, call.asker.user, call.desk.config.quotas)
+    limits = await call.context.region.read(
+        lambda tx: quotas.both_limits(tx, call.project, call.principal.user, call.context.config.quotas)
     )
     if public is None:
-        await writes.refuse_early(call.desk.region, user, name, limits["key_pairs"])
+        await writes.refuse_early(call.context.region, user, name, limits["key_pairs"])
         private, public = await writes.generate(user, new.type)
-    pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.desk.clock))
-    await writes.add(call.desk.region, pair, limits["key_pairs"])
+    pair = KeyPair(0, user, name, new.type, public, writes.fingerprint(public, new.type), now_us(call.context.clock))
+    await writes.add(call.context.region, pair, limits["key_pairs"])
     shown = _row(pair) | {"user_id": user}
-    return Reply(201, {"keypair": shown if private is None else shown | {"private_key": private}})
+    return Response(201, {"keypair": shown if private is None else shown | {"private_key": private}})
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     user = _user(call, "index", call.first("user_id"))
     limit, marker = call.page()
-    if marker is not None and await call.desk.region.read(lambda tx: reads.get(tx, user, marker)) is None:
+    if marker is not None and await call.context.region.read(lambda tx: reads.get(tx, user, marker)) is None:
         raise Invalid(f"Marker {marker} could not be found.")
-    found = await call.desk.region.read(lambda tx: reads.page(tx, user, marker, limit))
+    found = await call.context.region.read(lambda tx: reads.page(tx, user, marker, limit))
     body: dict[str, Any] = {"keypairs": [{"keypair": _row(pair)} for pair in found]}
     if found and (links := call.next_links("os-keypairs", found, found[-1].name, limit)):
         body["keypairs_links"] = links
-    return Reply(body=body)
+    return Response(body=body)
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     user, name = _user(call, "show", call.first("user_id")), call.path["name"]
-    pair = await call.desk.region.read(lambda tx: reads.get(tx, user, name))
+    pair = await call.context.region.read(lambda tx: reads.get(tx, user, name))
     if pair is None:
         raise NotFound(f"Keypair {name} not found for user {user}")
     shown = _row(pair) | {
@@ -97,13 +97,13 @@ async def show(call: Call[None]) -> Reply:
         "deleted": False,
         "deleted_at": None,
     }
-    return Reply(body={"keypair": shown})
+    return Response(body={"keypair": shown})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     user = _user(call, "delete", call.first("user_id"))
-    await writes.delete(call.desk.region, user, call.path["name"])
-    return Reply(204)
+    await writes.delete(call.context.region, user, call.path["name"])
+    return Response(204)
 
 
 _OF_USER = {"user_id": Param(since=(2, 10))}

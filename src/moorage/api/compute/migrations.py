@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, telling, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_filters import instant
-from moorage.api.gather import cells_of
-from moorage.api.past import v2_059_servers, v2_065_servers
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, telling, the_server
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import TRUE, Body
+from moorage.api.schema import TRUE, Body
+from moorage.api.timestamps import micros, now_us
+from moorage.api.version_changes import v2_059_servers, v2_065_servers
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
@@ -38,10 +38,10 @@ ENDS = ("dest_compute", "dest_host", "dest_node", "source_compute", "source_node
 """What only those who may know hosts are shown."""
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """Newest first since 2.59; before, in the order in which they began."""
     call.require(RULE)
-    if call.asker.project is None or call.first("project_id") != call.asker.project:
+    if call.principal.project is None or call.first("project_id") != call.principal.project:
         call.require(RULE + ":all_projects")
     if call.first("host") or call.first("source_compute"):
         call.require(RULE + ":host")
@@ -56,7 +56,7 @@ async def index(call: Call[Any]) -> Reply:
     hosts = call.allows(RULE + ":host")
     body: dict[str, Any] = {"migrations": [_row(call, each, hosts=hosts) for each in (rows if paged else rows[::-1])]}
     links = call.next_links("os-migrations", rows, rows[-1].uuid, query.limit) if rows and paged else []
-    return Reply(200, {**body, "migrations_links": links} if links else body)
+    return Response(200, {**body, "migrations_links": links} if links else body)
 
 
 def _wanted(call: Call[Any]) -> MigrationQuery:
@@ -117,7 +117,7 @@ async def _marked(call: Call[Any], marker: str) -> Migration:
 
 
 def _every_cell(call: Call[Any], ask: Ask[Migration], limit: int | None = None) -> EveryCell[Migration]:
-    region, cells, now = call.desk.region, cells_of(call.desk), now_us(call.desk.clock)
+    region, cells, now = call.context.region, cells_of(call.context), now_us(call.context.clock)
     return EveryCell(region, cells, now, ask, lambda each: each.server, limit=limit)
 
 
@@ -154,16 +154,16 @@ def _number(flavor: FlavorCopy | None) -> int | None:
 # ------------------------------------------------------------------------------------------------- of one server
 
 
-async def of_server(call: Call[Any]) -> Reply:
+async def of_server(call: Call[Any]) -> Response:
     """The live migrations of it that are under way."""
     server = await the_server(call, OF_SERVER + "index")
     hosts = call.allows(OF_SERVER + "index:host", target_of(server))
-    database = cells_of(call.desk).get(server.cell or "")
+    database = cells_of(call.context).get(server.cell or "")
     found = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
-    return Reply(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
+    return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     server = await the_server(call, OF_SERVER + "show")
     asked = call.path["migration"]
     found = await _of_number(call, server, asked)
@@ -173,11 +173,11 @@ async def show(call: Call[Any]) -> Reply:
         raise NotFound(f"Migration {asked} for server {server.id} is not live-migration.")
     if not found.live_in_progress:
         raise NotFound(f"Live migration {asked} for server {server.id} is not in progress.")
-    return Reply(200, {"migration": _live_row(found, hosts=True)})
+    return Response(200, {"migration": _live_row(found, hosts=True)})
 
 
 async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration | None:
-    database = cells_of(call.desk).get(server.cell or "")
+    database = cells_of(call.context).get(server.cell or "")
     if database is None or not asked.isdecimal() or len(asked) > NUMBER_DIGITS_MAX or int(asked) > NUMBER_MAX:
         return None
     number, id = int(asked), ServerId(server.id)
@@ -214,7 +214,7 @@ class ForceBody(Body):
     force_complete: None
 
 
-async def force_complete(call: Call[ForceBody]) -> Reply:
+async def force_complete(call: Call[ForceBody]) -> Response:
     server = await the_server(call, OF_SERVER + "force_complete")
     not_locked(call, server)
     in_state(server, "force_complete", (VmState.ACTIVE,), (TaskState.MIGRATING,))
@@ -224,20 +224,20 @@ async def force_complete(call: Call[ForceBody]) -> Reply:
         raise Invalid(unknown.public) from unknown
     told = (telling(call, "live_migration_force_complete.start"), telling(call, "live_migration_force_complete.end"))
     await doors(call).force_live_migration(
-        call.asker, server, found, request_id=call.request_id, telling=[each for each in told if each is not None]
+        call.principal, server, found, request_id=call.request_id, telling=[each for each in told if each is not None]
     )
-    return Reply(202)
+    return Response(202)
 
 
-async def abort(call: Call[Any]) -> Reply:
+async def abort(call: Call[Any]) -> Response:
     server = await the_server(call, OF_SERVER + "delete")
     not_locked(call, server)
     if server.task_state is not TaskState.MIGRATING:
         in_state(server, "abort live migration", tuple(VmState), (TaskState.MIGRATING,))
     early = call.version >= v2_065_servers.ABORTED_BEFORE_IT_RUNS
     found = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
-    await doors(call).abort_live_migration(call.asker, server, found, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).abort_live_migration(call.principal, server, found, request_id=call.request_id)
+    return Response(202)
 
 
 async def _running(call: Call[Any], server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:

@@ -5,11 +5,11 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import checked_address, network_of
-from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors, not_locked, the_server
+from moorage.api.compute.service_proxy import checked_address, network_of
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server
 
@@ -41,7 +41,7 @@ async def _changeable(call: Call[Any], rule: str) -> Server:
     return server
 
 
-async def add(call: Call[AddBody]) -> Reply:
+async def add(call: Call[AddBody]) -> Response:
     server = await _changeable(call, "add")
     network = str(call.body.add.network)
     try:
@@ -52,17 +52,17 @@ async def add(call: Call[AddBody]) -> Reply:
         await doors(call).add_fixed_ip(server, network)
     except Conflict as none_left:
         raise Invalid(none_left.public, private=none_left.private) from none_left
-    return Reply(202)
+    return Response(202)
 
 
-async def remove(call: Call[RemoveBody]) -> Reply:
+async def remove(call: Call[RemoveBody]) -> Response:
     address = checked_address("address", call.body.remove.address)
     server = await _changeable(call, "remove")
     try:
         await doors(call).remove_fixed_ip(server, address)
     except NotFound as missing:
         raise Invalid(missing.public) from missing
-    return Reply(202)
+    return Response(202)
 
 
 ROUTES = (

@@ -6,8 +6,8 @@ are null, and the address range of the second is the word None: so Nova answers 
 
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import network_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.service_proxy import network_of
 from moorage.api.routes import Params, Route
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
@@ -38,32 +38,32 @@ async def _seen(call: Call[Any]) -> Json:
         raise NotFound("Network not found") from missing
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require("os_compute_api:os-networks:list")
     rows = await network_of(call).list_as(call.token, "networks")
-    return Reply(200, {"networks": [_network(call, row) for row in rows]})
+    return Response(200, {"networks": [_network(call, row) for row in rows]})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require("os_compute_api:os-networks:show")
-    return Reply(200, {"network": _network(call, await _seen(call))})
+    return Response(200, {"network": _network(call, await _seen(call))})
 
 
-async def tenant_index(call: Call[None]) -> Reply:
+async def tenant_index(call: Call[None]) -> Response:
     call.require("os_compute_api:os-tenant-networks:list")
     rows = await network_of(call).list_as(call.token, "networks")
-    return Reply(200, {"networks": [_tenant_network(call, row) for row in rows]})
+    return Response(200, {"networks": [_tenant_network(call, row) for row in rows]})
 
 
-async def tenant_show(call: Call[None]) -> Reply:
+async def tenant_show(call: Call[None]) -> Response:
     call.require("os_compute_api:os-tenant-networks:show")
-    return Reply(200, {"network": _tenant_network(call, await _seen(call))})
+    return Response(200, {"network": _tenant_network(call, await _seen(call))})
 
 
-async def pools(call: Call[None]) -> Reply:
+async def pools(call: Call[None]) -> Response:
     call.require(POOLS, {})
     rows = await network_of(call).list_as(call.token, "networks", EXTERNAL)
-    return Reply(200, {"floating_ip_pools": [{"name": row["name"] or row["id"]} for row in rows]})
+    return Response(200, {"floating_ip_pools": [{"name": row["name"] or row["id"]} for row in rows]})
 
 
 AS_ASKED = Params(strict=None)

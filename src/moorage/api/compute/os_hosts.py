@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.compute.hypervisors import filled
-from moorage.api.hosts import every_host, host_named, servers_of, zone_of, zones_of
+from moorage.api.host_view import every_host, host_named, servers_of, zone_of, zones_of
 from moorage.api.routes import TEXT, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotBuilt, NotFound
 from moorage.model.host import Host
 from moorage.model.server import Server
-from moorage.operations.nouns import hosts as writes
+from moorage.operations.records import hosts as writes
 from moorage.sql import Database
 from moorage.store.region import conductors
 
@@ -37,15 +37,15 @@ async def _host(call: Call[Any]) -> tuple[Host, Database]:
         raise NotFound(f"Compute host {name} could not be found.") from None
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list", {})
     hosts, _ = await every_host(call)
     zones = await zones_of(call)
-    tellers = await call.desk.region.read(conductors.listed)
+    dispatcher = await call.context.region.read(conductors.listed)
     rows = [
         {"host_name": host, "service": service, "zone": INTERNAL_ZONE}
         for service in ("scheduler", "conductor")
-        for host, _, _ in tellers
+        for host, _, _ in dispatcher
     ]
     rows += [
         {"host_name": host.host, "service": "compute", "zone": zone_of(call, host, zones)}
@@ -53,7 +53,7 @@ async def index(call: Call[None]) -> Reply:
         if not host.disabled
     ]
     wanted = call.first("zone")
-    return Reply(body={"hosts": [row for row in rows if not wanted or row["zone"] == wanted]})
+    return Response(body={"hosts": [row for row in rows if not wanted or row["zone"] == wanted]})
 
 
 def _resource(host: str, project: str, cpu: int, memory_mb: int, disk_gb: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _sum(host: str, project: str, servers: list[Server]) -> dict[str, Any]:
     )
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     """All there is, what is used now, what the servers here may use at most, and the same for each project."""
     call.require(RULE + "show", {})
     host, cell = await _host(call)
@@ -88,10 +88,10 @@ async def show(call: Call[None]) -> Reply:
         _sum(name, project, [server for server in servers if server.project == project])
         for project in dict.fromkeys(server.project for server in servers)
     ]
-    return Reply(body={"host": rows})
+    return Response(body={"host": rows})
 
 
-async def update(call: Call[Wanted]) -> Reply:
+async def update(call: Call[Wanted]) -> Response:
     call.require(RULE + "update", {})
     status, maintenance = call.body.status, call.body.maintenance_mode
     if status is None and maintenance is None:
@@ -100,13 +100,13 @@ async def update(call: Call[Wanted]) -> Reply:
     if maintenance is not None:
         raise NotBuilt("The requested functionality is not supported.")
     disabled = str(status).lower() == "disable"
-    now = now_us(call.desk.clock)
-    await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=None)
-    return Reply(body={"host": host.host, "status": "disabled" if disabled else "enabled"})
+    now = now_us(call.context.clock)
+    await writes.set_disabled(call.context.region, cell, host, now, disabled=disabled, reason=None)
+    return Response(body={"host": host.host, "status": "disabled" if disabled else "enabled"})
 
 
 def _power(rule: str) -> Any:
-    async def act(call: Call[None]) -> Reply:
+    async def act(call: Call[None]) -> Response:
         call.require(RULE + rule, {})
         await _host(call)
         raise NotBuilt("The requested functionality is not supported.")

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from moorage.api.call import Call, Reply
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import TEXT, Params, Route
-from moorage.api.wire import Body, Limit32, NovaBool
+from moorage.api.schema import Body, Limit32, NovaBool
 from moorage.model.errors import Invalid
 from moorage.model.quota import DEFAULT_LIMITS
-from moorage.operations.nouns import quotas as writes
+from moorage.operations.records import quotas as writes
 from moorage.store.region import quotas as reads
 
 SETS = "os_compute_api:os-quota-sets:"
@@ -62,7 +62,7 @@ def _in_order(limits: Mapping[str, Any]) -> dict[str, Any]:
 async def _project(call: Call[Any]) -> str:
     """The project of the path, if identity knows it (when there is an identity client to ask)."""
     project = call.path["id"]
-    check = call.desk.nouns.get("project_exists")
+    check = call.context.nouns.get("project_exists")
     if check is not None and not await check(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
@@ -77,94 +77,94 @@ def _user(call: Call[Any]) -> str | None:
 
 
 async def _limits(call: Call[Any], project: str, user: str | None) -> dict[str, int]:
-    config = call.desk.config.quotas
-    return await call.desk.region.read(
+    config = call.context.config.quotas
+    return await call.context.region.read(
         lambda tx: reads.user_limits(tx, project, user, config) if user else reads.limits(tx, project, config)
     )
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(SETS + "show", {"project_id": call.path["id"]})
     project = await _project(call)
     limits = await _limits(call, project, _user(call))
-    return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
+    return Response(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
-async def detail(call: Call[None]) -> Reply:
+async def detail(call: Call[None]) -> Response:
     call.require(SETS + "detail", {"project_id": call.path["id"]})
     project, user = await _project(call), _user(call)
     limits = await _limits(call, project, user)
     if user is None:
-        used = await call.desk.region.read(lambda tx: writes.used_of(tx, project))
+        used = await call.context.region.read(lambda tx: writes.used_of(tx, project))
     else:
-        used = await writes.used_by(call.desk.region, cells_of(call.desk), project, user)
+        used = await writes.used_by(call.context.region, cells_of(call.context), project, user)
     rows = {name: {"limit": limits[name], "in_use": used.get(name, 0), "reserved": 0} for name in DEFAULT_LIMITS}
-    return Reply(body={"quota_set": {"id": project, **rows}})
+    return Response(body={"quota_set": {"id": project, **rows}})
 
 
-async def defaults(call: Call[None]) -> Reply:
+async def defaults(call: Call[None]) -> Response:
     call.require(SETS + "defaults", {"project_id": call.path["id"]})
     project = await _project(call)
-    config = call.desk.config.quotas
-    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, reads.DEFAULT_CLASS, config))
-    return Reply(body={"quota_set": {"id": project, **_in_order(limits)}})
+    config = call.context.config.quotas
+    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, reads.DEFAULT_CLASS, config))
+    return Response(body={"quota_set": {"id": project, **_in_order(limits)}})
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     call.require(SETS + "update", {"project_id": call.path["id"]})
     project, user = await _project(call), _user(call)
-    asked, region, config = call.body.quota_set, call.desk.region, call.desk.config.quotas
+    asked, region, config = call.body.quota_set, call.context.region, call.context.config.quotas
     given, force = asked.given(), bool(asked.force)
     if user is None:
         await writes.set_limits(region, project, given, force=force, defaults=config)
     else:
-        cells = cells_of(call.desk)
+        cells = cells_of(call.context)
         await writes.set_user_limits(region, cells, project, user, given, force=force, defaults=config)
-    return Reply(body={"quota_set": _in_order(await _limits(call, project, user))})
+    return Response(body={"quota_set": _in_order(await _limits(call, project, user))})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(SETS + "delete", {"project_id": call.path["id"]})
     user = _user(call)
     if user is None:
-        await writes.forget_limits(call.desk.region, call.path["id"])
+        await writes.forget_limits(call.context.region, call.path["id"])
     else:
-        await writes.forget_user_limits(call.desk.region, call.path["id"], user)
-    return Reply(202)
+        await writes.forget_user_limits(call.context.region, call.path["id"], user)
+    return Response(202)
 
 
 # ------------------------------------------------------------------------------------------------ classes
 
 
-async def show_class(call: Call[None]) -> Reply:
+async def show_class(call: Call[None]) -> Response:
     call.require(CLASSES + "show", {})
-    name, config = call.path["id"], call.desk.config.quotas
-    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, name, config))
-    return Reply(body={"quota_class_set": {"id": name, **_in_order(limits)}})
+    name, config = call.path["id"], call.context.config.quotas
+    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, name, config))
+    return Response(body={"quota_class_set": {"id": name, **_in_order(limits)}})
 
 
-async def update_class(call: Call[UpdateClassBody]) -> Reply:
+async def update_class(call: Call[UpdateClassBody]) -> Response:
     call.require(CLASSES + "update", {})
-    name, config = call.path["id"], call.desk.config.quotas
+    name, config = call.path["id"], call.context.config.quotas
     if len(name) > CLASS_NAME_MAX_CHARS:
         raise Invalid(f"quota_class_name has {len(name)} characters, more than {CLASS_NAME_MAX_CHARS}.")
-    await writes.set_class_limits(call.desk.region, name, call.body.quota_class_set.given())
-    limits = await call.desk.region.read(lambda tx: reads.class_limits(tx, name, config))
-    return Reply(body={"quota_class_set": _in_order(limits)})
+    await writes.set_class_limits(call.context.region, name, call.body.quota_class_set.given())
+    limits = await call.context.region.read(lambda tx: reads.class_limits(tx, name, config))
+    return Response(body={"quota_class_set": _in_order(limits)})
 
 
 # ------------------------------------------------------------------------------------------------ limits
 
 
-async def limits(call: Call[None]) -> Reply:
+async def limits(call: Call[None]) -> Response:
     call.require(LIMITS, {})
     project = call.first("tenant_id")
     if project is None:
         project = call.project
     else:
         call.require(LIMITS + ":other_project")
-    whose, config = project, call.desk.config.quotas
-    most, used = await call.desk.region.read(lambda tx: (reads.limits(tx, whose, config), writes.used_of(tx, whose)))
+    whose, config = project, call.context.config.quotas
+    most, used = await call.context.region.read(lambda tx: (reads.limits(tx, whose, config), writes.used_of(tx, whose)))
     absolute = {
         "maxImageMeta": most["metadata_items"],
         "maxPersonality": most["injected_files"],
@@ -186,7 +186,7 @@ async def limits(call: Call[None]) -> Reply:
         "totalSecurityGroupsUsed": 0,
         "totalServerGroupsUsed": used["server_groups"],
     }
-    return Reply(body={"limits": {"rate": [], "absolute": absolute}})
+    return Response(body={"limits": {"rate": [], "absolute": absolute}})
 
 
 _OF_USER = Params({"user_id": TEXT}, strict=(2, 75))

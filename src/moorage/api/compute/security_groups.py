@@ -12,19 +12,19 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import network_of, wrong
-from moorage.api.compute.server_access import the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import UUID_FORM
-from moorage.api.gather import cells_of
+from moorage.api.compute.server_lookup import the_server
+from moorage.api.compute.service_proxy import network_of, wrong
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import LIMIT, TEXT, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import now_us
 from moorage.clients.http import Json
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.server import Server
-from moorage.operations.nouns import security_groups as groups
-from moorage.operations.nouns import servers as writes
+from moorage.operations.records import security_groups as groups
+from moorage.operations.records import servers as writes
 
 RULE = "os_compute_api:os-security-groups:"
 Text255: TypeAlias = Annotated[str, Meta(max_length=255)]
@@ -141,26 +141,26 @@ def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ of servers
 
 
-async def of_server(call: Call[Any]) -> Reply:
+async def of_server(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "list")
     found = await network_of(call).security_groups_of(server.id, call.token)
-    return Reply(200, {"security_groups": _in_order(await shown(call, found))})
+    return Response(200, {"security_groups": _in_order(await shown(call, found))})
 
 
-async def add(call: Call[AddBody]) -> Reply:
+async def add(call: Call[AddBody]) -> Response:
     server = await the_server(call, RULE + "add")
     name = _named(call.body.add.name)
     await groups.add_to_server(network_of(call), call.token, call.project, server.id, name)
     await _show_on(call, server)
-    return Reply(202)
+    return Response(202)
 
 
-async def remove(call: Call[RemoveBody]) -> Reply:
+async def remove(call: Call[RemoveBody]) -> Response:
     server = await the_server(call, RULE + "remove")
     name = _named(call.body.remove.name)
     await groups.remove_from_server(network_of(call), call.token, call.project, server.id, name)
     await _show_on(call, server)
-    return Reply(202)
+    return Response(202)
 
 
 def _named(name: str) -> str:
@@ -173,7 +173,7 @@ async def _show_on(call: Call[Any], server: Server) -> None:
     """The server's record names the groups that are on its ports now."""
     names = await groups.names_on(network_of(call), call.token, server.id)
     changed = writes.with_fields(security_groups=names)
-    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now_us(call.desk.clock))
+    await writes.change(call.context.region, cells_of(call.context), server.id, changed, now_us(call.context.clock))
 
 
 # ------------------------------------------------------------------------------------------------ groups
@@ -185,47 +185,47 @@ def _id(call: Call[Any]) -> str:
     return call.path["id"]
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "get")
     everybodys = call.is_admin and "all_tenants" in call.query
     asked = {} if everybodys else {"project_id": call.project}
     found = await network_of(call).list_as(call.token, groups.GROUPS, asked)
-    offset, most = call.number("offset"), call.desk.config.page_max_rows
+    offset, most = call.number("offset"), call.context.config.page_max_rows
     limit = min(most, call.number("limit") or most)
-    return Reply(200, {"security_groups": _in_order(await shown(call, found[offset : offset + limit]))})
+    return Response(200, {"security_groups": _in_order(await shown(call, found[offset : offset + limit]))})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     call.require(RULE + "show")
     found = await network_of(call).show_as(call.token, groups.GROUPS, _id(call))
-    return Reply(200, {"security_group": (await shown(call, [found]))[0]})
+    return Response(200, {"security_group": (await shown(call, [found]))[0]})
 
 
-async def create(call: Call[GroupBody]) -> Reply:
+async def create(call: Call[GroupBody]) -> Response:
     call.require(RULE + "create")
     wanted = call.body.security_group
     made = await groups.create(network_of(call), call.token, wanted.name, wanted.description)
-    return Reply(200, {"security_group": (await shown(call, [made]))[0]})
+    return Response(200, {"security_group": (await shown(call, [made]))[0]})
 
 
-async def update(call: Call[GroupBody]) -> Reply:
+async def update(call: Call[GroupBody]) -> Response:
     call.require(RULE + "update")
     wanted, network, group = call.body.security_group, network_of(call), _id(call)
     await network.show_as(call.token, groups.GROUPS, group)
     changed = await groups.update(network, call.token, group, wanted.name, wanted.description)
-    return Reply(200, {"security_group": (await shown(call, [changed]))[0]})
+    return Response(200, {"security_group": (await shown(call, [changed]))[0]})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete")
     await groups.delete(network_of(call), call.token, _id(call))
-    return Reply(202)
+    return Response(202)
 
 
 # ------------------------------------------------------------------------------------------------ rules
 
 
-async def create_rule(call: Call[RuleBody]) -> Reply:
+async def create_rule(call: Call[RuleBody]) -> Response:
     call.require(RULE + "rule:create")
     wanted, network = call.body.security_group_rule, network_of(call)
     for name in ("parent_group_id", "group_id"):
@@ -242,7 +242,7 @@ async def create_rule(call: Call[RuleBody]) -> Reply:
     (row,) = await shown(call, [{**parent, "security_group_rules": [made]}])
     if not row["rules"]:
         raise NotFound(f"Security group {wanted.group_id} not found.")
-    return Reply(200, {"security_group_rule": row["rules"][0]})
+    return Response(200, {"security_group_rule": row["rules"][0]})
 
 
 def _new_rule(wanted: WantedRule) -> Json:
@@ -325,10 +325,10 @@ def _is_there(group: Json, fields: Json) -> bool:
     )
 
 
-async def delete_rule(call: Call[None]) -> Reply:
+async def delete_rule(call: Call[None]) -> Response:
     call.require(RULE + "rule:delete")
     await groups.delete_rule(network_of(call), call.token, _id(call))
-    return Reply(202)
+    return Response(202)
 
 
 ACTION = "/servers/{id}/action"

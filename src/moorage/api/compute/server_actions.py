@@ -9,18 +9,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, telling, the_server
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, telling, the_server
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body, NovaInt
+from moorage.api.schema import Body, NovaInt
+from moorage.api.timestamps import now_us
 from moorage.model.action import Action, Event
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import Server, VmState
-from moorage.operations.life_doors import cannot
-from moorage.operations.nouns import servers as writes
-from moorage.operations.power import REBOOTED_AFTER, PowerVerb
+from moorage.operations.guest.power import REBOOTED_AFTER, PowerVerb
+from moorage.operations.guest_service import cannot
+from moorage.operations.records import servers as writes
 
 PATH = "/servers/{id}/action"
 CONSOLE_LINES_MAX = 10_000
@@ -41,13 +41,13 @@ POWER: tuple[tuple[str, PowerVerb, str, str, tuple[VmState, ...]], ...] = (
 
 def _power(
     verb: PowerVerb, rule: str, word: str, states: tuple[VmState, ...]
-) -> Callable[[Call[Any]], Awaitable[Reply]]:
-    async def act(call: Call[Any]) -> Reply:
+) -> Callable[[Call[Any]], Awaitable[Response]]:
+    async def act(call: Call[Any]) -> Response:
         server = await the_server(call, rule)
         not_locked(call, server)
         in_state(server, word, states)
-        await doors(call).power(call.asker, server, verb, call.request_id)
-        return Reply(202)
+        await doors(call).power(call.principal, server, verb, call.request_id)
+        return Response(202)
 
     return act
 
@@ -60,7 +60,7 @@ class RebootBody(Body):
     reboot: RebootKind
 
 
-async def reboot(call: Call[RebootBody]) -> Reply:
+async def reboot(call: Call[RebootBody]) -> Response:
     server = await the_server(call, "os_compute_api:servers:reboot")
     not_locked(call, server)
     hard = call.body.reboot.type.lower() == "hard"
@@ -70,8 +70,8 @@ async def reboot(call: Call[RebootBody]) -> Reply:
         HARD_REBOOT_FROM if hard else (VmState.ACTIVE,),
         HARD_REBOOT_TASKS if hard else (None,),
     )
-    await doors(call).power(call.asker, server, "hard_reboot" if hard else "reboot", call.request_id)
-    return Reply(202)
+    await doors(call).power(call.principal, server, "hard_reboot" if hard else "reboot", call.request_id)
+    return Response(202)
 
 
 class LockReason(Body):
@@ -84,12 +84,12 @@ class LockBody(Body):
 
 async def _write(call: Call[Any], server: Server, action: str, changed: writes.Changed, event: str = "") -> None:
     """The change, and the action that says who made it; its event names the machine of this API, as Nova's does."""
-    now = now_us(call.desk.clock)
+    now = now_us(call.context.clock)
     shown = Action(
         server=server.id,
         action=action,
         request_id=call.request_id,
-        user=call.asker.user,
+        user=call.principal.user,
         project=server.project,
         started_at=now,
         updated_at=now,
@@ -97,10 +97,10 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
         events=(Event(event, now, now, "Success", socket.gethostname()),) if event else (),
     )
     told = telling(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
-    await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, shown, told)
+    await writes.change(call.context.region, cells_of(call.context), server.id, changed, now, shown, told)
 
 
-async def lock(call: Call[LockBody]) -> Reply:
+async def lock(call: Call[LockBody]) -> Response:
     """A lock by the server's own project may be taken off by it; one by another project, by administrators.
 
     A reason stays until the server is unlocked, or another one is given.
@@ -109,23 +109,23 @@ async def lock(call: Call[LockBody]) -> Reply:
     """
     server = await the_server(call, "os_compute_api:os-lock-server:lock")
     reason = call.body.lock.locked_reason if call.body.lock is not None else None
-    owner = server.project == call.asker.project
+    owner = server.project == call.principal.project
     if server.locked and owner:
-        return Reply(202)
+        return Response(202)
     by = "owner" if owner else "admin"
     fields = {"locked": True, "locked_by": by, **({"locked_reason": reason} if reason else {})}
     await _write(call, server, "lock", writes.with_fields(**fields), "api_lock")
-    return Reply(202)
+    return Response(202)
 
 
-async def unlock(call: Call[Any]) -> Reply:
+async def unlock(call: Call[Any]) -> Response:
     server = await the_server(call, "os_compute_api:os-lock-server:unlock")
-    by = "owner" if server.project == call.asker.project else "admin"
+    by = "owner" if server.project == call.principal.project else "admin"
     if server.locked_by and server.locked_by != by:
         call.require("os_compute_api:os-lock-server:unlock:unlock_override", target_of(server))
     unlocked = writes.with_fields(locked=False, locked_by=None, locked_reason=None)
     await _write(call, server, "unlock", unlocked, "api_unlock")
-    return Reply(202)
+    return Response(202)
 
 
 class WantedState(Body):
@@ -136,7 +136,7 @@ class ResetBody(Body):
     reset: WantedState = msgspec.field(name="os-resetState")
 
 
-async def reset_state(call: Call[ResetBody]) -> Reply:
+async def reset_state(call: Call[ResetBody]) -> Response:
     server = await the_server(call, "os_compute_api:os-admin-actions:reset_state")
     active = call.body.reset.state == "active"
 
@@ -144,7 +144,7 @@ async def reset_state(call: Call[ResetBody]) -> Reply:
         return msgspec.structs.replace(now, vm_state=_active_again(now) if active else VmState.ERROR, task_state=None)
 
     await _write(call, server, "resetState", changed)
-    return Reply(202)
+    return Response(202)
 
 
 def _active_again(server: Server) -> VmState:
@@ -156,28 +156,28 @@ def _active_again(server: Server) -> VmState:
     return VmState.ACTIVE
 
 
-async def inject_network_info(call: Call[Any]) -> Reply:
+async def inject_network_info(call: Call[Any]) -> Response:
     """Guests ask for their addresses (DHCP, config drive), so there is nothing to put into them."""
     server = await the_server(call, "os_compute_api:os-admin-actions:inject_network_info")
     not_locked(call, server)
-    return Reply(202)
+    return Response(202)
 
 
-async def force_delete(call: Call[Any]) -> Reply:
+async def force_delete(call: Call[Any]) -> Response:
     server = await the_server(call, "os_compute_api:os-deferred-delete:force")
     not_locked(call, server)
-    await doors(call).delete(call.asker, server, force=True, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).delete(call.principal, server, force=True, request_id=call.request_id)
+    return Response(202)
 
 
-async def restore(call: Call[Any]) -> Reply:
+async def restore(call: Call[Any]) -> Response:
     """Of a server that was deleted so that it can be; the project's quota must have room for it again."""
     server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
     not_locked(call, server)
     check = partial(in_state, action="restore", states=(VmState.SOFT_DELETED,))
     check(server)
-    await doors(call).restore(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).restore(call.principal, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
 class ConsoleLength(Body):
@@ -188,7 +188,7 @@ class ConsoleBody(Body):
     console: ConsoleLength = msgspec.field(name="os-getConsoleOutput")
 
 
-async def console_output(call: Call[ConsoleBody]) -> Reply:
+async def console_output(call: Call[ConsoleBody]) -> Response:
     server = await the_server(call, "os_compute_api:os-console-output")
     if server.host is None or server.vm_state is VmState.BUILDING:
         raise Conflict(f"Instance {server.id} is not ready")
@@ -202,7 +202,7 @@ async def console_output(call: Call[ConsoleBody]) -> Reply:
         raise Conflict(
             f"The host of instance {server.id} cannot tell its console now.", private=str(failure)
         ) from failure
-    return Reply(200, {"output": CONTROLS.sub("", output)})
+    return Response(200, {"output": CONTROLS.sub("", output)})
 
 
 ROUTES = (

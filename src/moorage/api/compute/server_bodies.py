@@ -13,7 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from moorage.api.call import Call
 from moorage.api.compute.server_hints import hints_of
 from moorage.api.microversions import unexpected
-from moorage.api.past import (
+from moorage.api.schema import Body, Name, NovaBool, NovaInt, Positive, Positive32
+from moorage.api.version_changes import (
     v2_019_servers,
     v2_033_servers,
     v2_037_servers,
@@ -21,8 +22,7 @@ from moorage.api.past import (
     v2_060_volumes_servers,
     v2_072_servers,
 )
-from moorage.api.wire import Body, Name, NovaBool, NovaInt, Positive, Positive32
-from moorage.model.boot import BootRequest, NicWish, NicWishes
+from moorage.model.boot_request import BootRequest, NicWish, NicWishes
 from moorage.model.errors import Invalid
 from moorage.model.server import BlockDevice
 

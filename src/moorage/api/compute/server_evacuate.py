@@ -3,16 +3,16 @@
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, may_cross_cells, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import NO, Fqdn
+from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, the_server
 from moorage.api.compute.servers import new_password
-from moorage.api.past import v2_014_servers, v2_095_servers
 from moorage.api.routes import Route
-from moorage.api.wire import Body, NovaBool
+from moorage.api.schema import Body, NovaBool
+from moorage.api.version_changes import v2_014_servers, v2_095_servers
 from moorage.model.errors import Conflict, Invalid
 from moorage.model.server import Server, VmState
-from moorage.operations.evacuate_request import EvacuateWish
+from moorage.operations.evacuate.accept_evacuate import EvacuateWish
 
 RULE = "os_compute_api:os-evacuate"
 FROM = (VmState.ACTIVE, VmState.STOPPED, VmState.ERROR)
@@ -29,7 +29,7 @@ class EvacuateBody(Body):
     evacuate: Wanted
 
 
-async def evacuate(call: Call[EvacuateBody]) -> Reply:
+async def evacuate(call: Call[EvacuateBody]) -> Response:
     """Accepted when it is answered, with 200 as in Nova.
 
     A host is judged like any other, forced or not: what is claimed there must fit, for a claim is never skipped.
@@ -52,9 +52,9 @@ async def evacuate(call: Call[EvacuateBody]) -> Reply:
         password=password or "",
         cross_cell=may_cross_cells(call, server),
     )
-    await doors(call).evacuate(call.asker, server, wish, check=_check, request_id=call.request_id)
-    shown = shows and call.desk.config.enable_instance_password
-    return Reply(200, {"adminPass": password}) if shown else Reply(200)
+    await doors(call).evacuate(call.principal, server, wish, check=_check, request_id=call.request_id)
+    shown = shows and call.context.config.enable_instance_password
+    return Response(200, {"adminPass": password}) if shown else Response(200)
 
 
 def _check(server: Server) -> None:

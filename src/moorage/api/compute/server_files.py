@@ -16,8 +16,8 @@ async def files_of(call: Call[Any], wanted: Sequence[WantedFile]) -> tuple[Injec
         return ()
     for each in wanted:
         checked_base64(each.contents, "contents")
-    user, project, config = call.asker.user, call.project, call.desk.config.quotas
-    most = await call.desk.region.read(lambda tx: both_limits(tx, project, user, config))
+    user, project, config = call.principal.user, call.project, call.context.config.quotas
+    most = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
     if 0 <= most["injected_files"] < len(wanted):
         raise OverQuota("Personality file limit exceeded")
     for limit, longest, what in (

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from moorage.api.call import Call
-from moorage.api.past import v2_005_servers, v2_038_servers, v2_083_servers, v2_090_servers
 from moorage.api.routes import NUMBER, Param, Params
-from moorage.api.wire import FALSE, TRUE
+from moorage.api.schema import FALSE, TRUE
+from moorage.api.version_changes import v2_005_servers, v2_038_servers, v2_083_servers, v2_090_servers
 from moorage.model.errors import Forbidden, Invalid
 from moorage.model.pattern import Pattern
 from moorage.model.server import TaskState, VmState, states_of
@@ -225,10 +225,10 @@ def _whose(call: Call[Any], fields: dict[str, str], found: dict[str, Any], *, al
         project = fields.get("project_id") or fields.get("tenant_id")
         if project:
             found["project"] = project
-    elif call.asker.project is not None:
-        found["project"] = call.asker.project
+    elif call.principal.project is not None:
+        found["project"] = call.principal.project
     else:
-        found["user"] = call.asker.user
+        found["user"] = call.principal.user
 
 
 def _sort(call: Call[Any], given: dict[str, list[str]]) -> tuple[SortKey, ...]:

@@ -4,13 +4,13 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.routes import LIMIT, TEXT, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body, Name, Positive
+from moorage.api.schema import Body, Name, Positive
+from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotFound
-from moorage.model.group import ServerGroup
-from moorage.operations.nouns import server_groups as writes
+from moorage.model.server_group import ServerGroup
+from moorage.operations.records import server_groups as writes
 from moorage.store.region import quotas, user_quotas
 from moorage.store.region import server_groups as reads
 
@@ -47,59 +47,59 @@ def _shown(group: ServerGroup) -> dict[str, Any]:
     }
 
 
-async def create(call: Call[CreateBody]) -> Reply:
-    call.require(RULE + "create", {"project_id": call.asker.project})
+async def create(call: Call[CreateBody]) -> Response:
+    call.require(RULE + "create", {"project_id": call.principal.project})
     project = call.project
     new = call.body.server_group
     most_per_host = None if new.rules is None else new.rules.max_server_per_host
     if most_per_host is not None and new.policy != "anti-affinity":
         raise Invalid("Only anti-affinity policy supports rules.")
-    user, config = call.asker.user, call.desk.config.quotas
-    limits, own = await call.desk.region.read(
+    user, config = call.principal.user, call.context.config.quotas
+    limits, own = await call.context.region.read(
         lambda tx: (quotas.limits(tx, project, config), user_quotas.own_limits(tx, project, user))
     )
     group = ServerGroup(
         id=str(uuid.uuid4()),
         name=str(new.name),
         project=project,
-        user=call.asker.user,
+        user=call.principal.user,
         policy=new.policy,
         max_per_host=None if most_per_host is None else int(most_per_host),
-        created_at=now_us(call.desk.clock),
+        created_at=now_us(call.context.clock),
     )
-    await writes.create(call.desk.region, group, limits["server_groups"], own.get("server_groups"))
-    return Reply(body={"server_group": _shown(group)})
+    await writes.create(call.context.region, group, limits["server_groups"], own.get("server_groups"))
+    return Response(body={"server_group": _shown(group)})
 
 
-async def index(call: Call[None]) -> Reply:
-    call.require(RULE + "index", {"project_id": call.asker.project})
+async def index(call: Call[None]) -> Response:
+    call.require(RULE + "index", {"project_id": call.principal.project})
     project: str | None = call.project
     if call.first("all_projects") is not None and call.is_admin:
         call.require(RULE + "index:all_projects", {"project_id": project})
         project = None
     limit, _ = call.page()
-    limit = limit or call.desk.config.page_max_rows
+    limit = limit or call.context.config.page_max_rows
     offset = call.number("offset")
-    found = await call.desk.region.read(lambda tx: reads.listed(tx, project, limit, offset))
-    return Reply(body={"server_groups": [_shown(group) for group in found]})
+    found = await call.context.region.read(lambda tx: reads.listed(tx, project, limit, offset))
+    return Response(body={"server_groups": [_shown(group) for group in found]})
 
 
 async def _find(call: Call[Any], rule: str) -> ServerGroup:
-    group = await call.desk.region.read(lambda tx: reads.get(tx, call.path["id"]))
+    group = await call.context.region.read(lambda tx: reads.get(tx, call.path["id"]))
     if group is None:
         raise NotFound(f"Instance group {call.path['id']} could not be found.")
     call.require(RULE + rule, {"project_id": group.project})
     return group
 
 
-async def show(call: Call[None]) -> Reply:
-    return Reply(body={"server_group": _shown(await _find(call, "show"))})
+async def show(call: Call[None]) -> Response:
+    return Response(body={"server_group": _shown(await _find(call, "show"))})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     group = await _find(call, "delete")
-    await writes.delete(call.desk.region, group.id)
-    return Reply(204)
+    await writes.delete(call.context.region, group.id)
+    return Response(204)
 
 
 ROUTES = (

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, the_server
-from moorage.api.past import v2_048_servers
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
 from moorage.api.routes import Params, Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.version_changes import v2_048_servers
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import VmState
-from moorage.operations.life_doors import cannot
+from moorage.operations.guest_service import cannot
 
 ACTION = "/servers/{id}/action"
 DUMP_FROM = (VmState.ACTIVE, VmState.PAUSED, VmState.RESCUED, VmState.RESIZED, VmState.ERROR)
@@ -29,31 +29,31 @@ class PasswordBody(Body):
     change: NewPassword = msgspec.field(name="changePassword")
 
 
-async def change_password(call: Call[PasswordBody]) -> Reply:
+async def change_password(call: Call[PasswordBody]) -> Response:
     """Set while the asker waits, for a password is kept nowhere; so it is done when this is answered."""
     server = await the_server(call, "os_compute_api:os-admin-password")
     not_locked(call, server)
     in_state(server, "changePassword", (VmState.ACTIVE,))
     try:
-        await doors(call).change_password(call.asker, server, call.body.change.admin_pass, call.request_id)
+        await doors(call).change_password(call.principal, server, call.body.change.admin_pass, call.request_id)
     except HostFailed as failure:
         why = "its host has no way to do that" if cannot(failure) else failure.public
         raise Conflict(f"Failed to set admin password on {server.id}: {why}.", private=str(failure)) from failure
-    return Reply(202)
+    return Response(202)
 
 
-async def crash_dump(call: Call[Any]) -> Reply:
+async def crash_dump(call: Call[Any]) -> Response:
     server = await the_server(call, "os_compute_api:servers:trigger_crash_dump")
     not_locked(call, server)
     if server.host is None:
         raise Conflict(f"Instance {server.id} is not ready")
     check = partial(in_state, action="trigger_crash_dump", states=DUMP_FROM)
     check(server)
-    await doors(call).crash_dump(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).crash_dump(call.principal, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
-async def diagnostics(call: Call[None]) -> Reply:
+async def diagnostics(call: Call[None]) -> Response:
     """Asked of the host now; the free form of old versions is made of the fixed one."""
     server = await the_server(call, "os_compute_api:os-server-diagnostics")
     if server.host is None:
@@ -66,13 +66,13 @@ async def diagnostics(call: Call[None]) -> Reply:
         why = f"Cannot 'get_diagnostics' instance {server.id}: {failure.public}."
         raise Conflict(why, private=str(failure)) from failure
     if call.version < v2_048_servers.FIXED_FORM:
-        return Reply(200, _free_form(told))
+        return Response(200, _free_form(told))
     counts = {
         "num_cpus": len(told.cpu_details),
         "num_nics": len(told.nic_details),
         "num_disks": len(told.disk_details),
     }
-    return Reply(200, {**msgspec.to_builtins(told), **counts})
+    return Response(200, {**msgspec.to_builtins(told), **counts})
 
 
 def _free_form(told: GuestDiagnostics) -> dict[str, int]:

@@ -4,15 +4,15 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, target_of, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Metadata
-from moorage.api.past import v2_039, v2_045_servers
+from moorage.api.compute.server_lookup import doors, in_state, target_of, the_server
 from moorage.api.routes import Route
-from moorage.api.wire import Body, Name, NotNegative
+from moorage.api.schema import Body, Name, NotNegative
+from moorage.api.version_changes import v2_039, v2_045_servers
 from moorage.model.errors import Forbidden, Invalid
 from moorage.model.server import Server, VmState
-from moorage.operations.snapshot import Wish
+from moorage.operations.images.snapshot import Wish
 from moorage.operations.steps.servers import StateCheck
 from moorage.store.region.quotas import both_limits
 
@@ -42,7 +42,7 @@ class BackupBody(Body):
     wanted: NewBackup = msgspec.field(name="createBackup")
 
 
-async def create_image(call: Call[ImageBody]) -> Reply:
+async def create_image(call: Call[ImageBody]) -> Response:
     server, wanted = await the_server(call, SNAPSHOT_RULE), call.body.wanted
     await _few_enough(call, wanted.metadata)
     check = _check("createImage")
@@ -50,17 +50,17 @@ async def create_image(call: Call[ImageBody]) -> Reply:
     if server.volume_backed:
         call.require(f"{SNAPSHOT_RULE}:allow_volume_backed", target_of(server))
     image = await doors(call).snapshot(
-        call.asker,
+        call.principal,
         call.token,
         server,
         Wish(str(wanted.name), wanted.metadata),
         check=check,
         request_id=call.request_id,
     )
-    return _told(call, image, f"{call.desk.config.image_url}/images/{image}")
+    return _told(call, image, f"{call.context.config.image_url}/images/{image}")
 
 
-async def create_backup(call: Call[BackupBody]) -> Reply:
+async def create_backup(call: Call[BackupBody]) -> Response:
     server, wanted = await the_server(call, BACKUP_RULE), call.body.wanted
     await _few_enough(call, wanted.metadata)
     check = _check("createBackup")
@@ -69,7 +69,7 @@ async def create_backup(call: Call[BackupBody]) -> Reply:
         raise Invalid("Backup is not supported for volume-backed instances.")
     rotation = int(wanted.rotation)
     image = await doors(call).snapshot(
-        call.asker,
+        call.principal,
         call.token,
         server,
         Wish(str(wanted.name), wanted.metadata, wanted.backup_type, rotation),
@@ -79,10 +79,10 @@ async def create_backup(call: Call[BackupBody]) -> Reply:
     return _told(call, image, call.self_link(f"images/{image}") if rotation else None)
 
 
-def _told(call: Call[Any], image: str, location: str | None) -> Reply:
+def _told(call: Call[Any], image: str, location: str | None) -> Response:
     if call.version >= v2_045_servers.IMAGE_IN_THE_BODY:
-        return Reply(202, {"image_id": image}, finished=True)
-    return Reply(202, headers={} if location is None else {"Location": location})
+        return Response(202, {"image_id": image}, finished=True)
+    return Response(202, headers={} if location is None else {"Location": location})
 
 
 def _check(action: str) -> StateCheck:
@@ -98,8 +98,8 @@ async def _few_enough(call: Call[Any], metadata: dict[str, str]) -> None:
     """Below 2.39 the quota of metadata items holds for images too. Raises Forbidden."""
     if not metadata or call.version >= v2_039.CHANGE.at:
         return
-    project, user, config = call.project, call.asker.user, call.desk.config.quotas
-    most = (await call.desk.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
+    project, user, config = call.project, call.principal.user, call.context.config.quotas
+    most = (await call.context.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]
     if 0 <= most < len(metadata):
         raise Forbidden("Image metadata limit exceeded")
 

@@ -5,16 +5,16 @@ from urllib.parse import quote
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import in_state, not_locked, telling, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import TAGS_MAX, Metadata, Tag
-from moorage.api.gather import cells_of
+from moorage.api.compute.server_lookup import in_state, not_locked, telling, the_server
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body, decode
+from moorage.api.schema import Body, decode
+from moorage.api.timestamps import now_us
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations.nouns import servers as writes
+from moorage.operations.records import servers as writes
 from moorage.store.region.quotas import both_limits
 
 METADATA = "os_compute_api:server-metadata:"
@@ -41,14 +41,14 @@ class OneTag(Body):
 
 
 async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> Server:
-    now, told = now_us(call.desk.clock), telling(call, "update")
-    return await writes.change(call.desk.region, cells_of(call.desk), server.id, changed, now, telling=told)
+    now, told = now_us(call.context.clock), telling(call, "update")
+    return await writes.change(call.context.region, cells_of(call.context), server.id, changed, now, telling=told)
 
 
 async def metadata_most(call: Call[Any], project: str) -> int:
     """How many items of metadata a server of the project may have; -1 is any number."""
-    user, config = call.asker.user, call.desk.config.quotas
-    found = await call.desk.region.read(lambda tx: both_limits(tx, project, user, config))
+    user, config = call.principal.user, call.context.config.quotas
+    found = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
     return int(found["metadata_items"])
 
 
@@ -63,34 +63,34 @@ async def _writable(call: Call[Any], rule: str) -> Server:
     return server
 
 
-async def all_metadata(call: Call[Any]) -> Reply:
+async def all_metadata(call: Call[Any]) -> Response:
     server = await the_server(call, METADATA + "index")
-    return Reply(200, {"metadata": server.metadata})
+    return Response(200, {"metadata": server.metadata})
 
 
-async def add_metadata(call: Call[MetadataBody]) -> Reply:
+async def add_metadata(call: Call[MetadataBody]) -> Response:
     server = await _writable(call, "create")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=False, most=most))
-    return Reply(200, {"metadata": after.metadata})
+    return Response(200, {"metadata": after.metadata})
 
 
-async def replace_metadata(call: Call[MetadataBody]) -> Reply:
+async def replace_metadata(call: Call[MetadataBody]) -> Response:
     server = await _writable(call, "update_all")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.metadata, whole=True, most=most))
-    return Reply(200, {"metadata": after.metadata})
+    return Response(200, {"metadata": after.metadata})
 
 
-async def one_metadata(call: Call[Any]) -> Reply:
+async def one_metadata(call: Call[Any]) -> Response:
     server = await the_server(call, METADATA + "show")
     key = call.path["key"]
     if key not in server.metadata:
         raise NotFound("Metadata item was not found")
-    return Reply(200, {"meta": {key: server.metadata[key]}})
+    return Response(200, {"meta": {key: server.metadata[key]}})
 
 
-async def set_metadata(call: Call[MetaBody]) -> Reply:
+async def set_metadata(call: Call[MetaBody]) -> Response:
     key = call.path["key"]
     if len(call.body.meta) != 1:
         raise Invalid("Invalid input for field/attribute meta: exactly one item is wanted.")
@@ -100,16 +100,16 @@ async def set_metadata(call: Call[MetaBody]) -> Reply:
     _must_be_writable(call, server, "update metadata")
     most = await metadata_most(call, server.project)
     after = await _changed(call, server, writes.with_metadata(call.body.meta, whole=False, most=most))
-    return Reply(200, {"meta": {key: after.metadata[key]}})
+    return Response(200, {"meta": {key: after.metadata[key]}})
 
 
-async def drop_metadata(call: Call[Any]) -> Reply:
+async def drop_metadata(call: Call[Any]) -> Response:
     server, key = await the_server(call, METADATA + "delete"), call.path["key"]
     if key not in server.metadata:
         raise NotFound("Metadata item was not found")
     _must_be_writable(call, server, "delete metadata")
     await _changed(call, server, writes.without_metadata(key))
-    return Reply(204)
+    return Response(204)
 
 
 async def _tagged(call: Call[Any], rule: str, word: str) -> Server:
@@ -119,46 +119,46 @@ async def _tagged(call: Call[Any], rule: str, word: str) -> Server:
     return server
 
 
-async def all_tags(call: Call[Any]) -> Reply:
+async def all_tags(call: Call[Any]) -> Response:
     server = await the_server(call, TAGS + "index")
-    return Reply(200, {"tags": list(server.tags)})
+    return Response(200, {"tags": list(server.tags)})
 
 
-async def replace_tags(call: Call[TagsBody]) -> Reply:
+async def replace_tags(call: Call[TagsBody]) -> Response:
     server = await _tagged(call, "update_all", "update tags")
     tags = tuple(dict.fromkeys(call.body.tags))
     after = await _changed(call, server, writes.with_fields(tags=tags))
-    return Reply(200, {"tags": list(after.tags)})
+    return Response(200, {"tags": list(after.tags)})
 
 
-async def drop_tags(call: Call[Any]) -> Reply:
+async def drop_tags(call: Call[Any]) -> Response:
     server = await _tagged(call, "delete_all", "delete tags")
     await _changed(call, server, writes.with_fields(tags=()))
-    return Reply(204)
+    return Response(204)
 
 
-async def has_tag(call: Call[Any]) -> Reply:
+async def has_tag(call: Call[Any]) -> Response:
     server = await the_server(call, TAGS + "show")
     if call.path["tag"] not in server.tags:
         raise NotFound(f"Server {server.id} has no tag '{call.path['tag']}'")
-    return Reply(204)
+    return Response(204)
 
 
-async def add_tag(call: Call[Any]) -> Reply:
+async def add_tag(call: Call[Any]) -> Response:
     server = await _tagged(call, "update", "update tag")
     tag = decode({"tag": call.path["tag"]}, OneTag).tag
     if len(server.tags) >= TAGS_MAX:  # of one that it has already, too
         raise Invalid(f"The number of tags exceeded the per-server limit {TAGS_MAX}")
     if tag in server.tags:
-        return Reply(204)
+        return Response(204)
     await _changed(call, server, writes.with_tag(tag, TAGS_MAX))
-    return Reply(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{quote(tag)}")})
+    return Response(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{quote(tag)}")})
 
 
-async def drop_tag(call: Call[Any]) -> Reply:
+async def drop_tag(call: Call[Any]) -> Response:
     server = await _tagged(call, "delete", "delete tag")
     await _changed(call, server, writes.without_tag(call.path["tag"]))
-    return Reply(204)
+    return Response(204)
 
 
 ROUTES = (

@@ -7,16 +7,16 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, may_cross_cells, not_locked, target_of, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Fqdn
-from moorage.api.past import v2_034_servers
+from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, not_locked, target_of, the_server
 from moorage.api.routes import Route
-from moorage.api.wire import Body, NovaBool
+from moorage.api.schema import Body, NovaBool
+from moorage.api.version_changes import v2_034_servers
 from moorage.model.errors import Invalid
 from moorage.model.server import Server, VmState
-from moorage.operations.live_migrate_request import LiveWish
-from moorage.operations.resize_request import ResizeWish
+from moorage.operations.live_migrate.accept_live_migrate import LiveWish
+from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps.servers import StateCheck
 
 PATH = "/servers/{id}/action"
@@ -80,7 +80,7 @@ class MigrateLiveBody(Body):
     live: LiveDestination = msgspec.field(name="os-migrateLive")
 
 
-async def resize(call: Call[ResizeBody]) -> Reply:
+async def resize(call: Call[ResizeBody]) -> Response:
     asked = call.body.resize
     flavor = str(asked.flavor_ref).rsplit("/", 1)[-1]
     if not flavor.strip():
@@ -95,7 +95,7 @@ async def resize(call: Call[ResizeBody]) -> Reply:
     return await _move(call, server, wish, _check(call, "resize", FROM))
 
 
-async def migrate(call: Call[MigrateBody]) -> Reply:
+async def migrate(call: Call[MigrateBody]) -> Response:
     server = await the_server(call, None)
     host = None if call.body.migrate is None else call.body.migrate.host
     call.require(f"{MIGRATE}:host" if host else MIGRATE, target_of(server))
@@ -103,7 +103,7 @@ async def migrate(call: Call[MigrateBody]) -> Reply:
     return await _move(call, server, wish, _check(call, "migrate", FROM))
 
 
-async def migrate_live(call: Call[MigrateLiveBody]) -> Reply:
+async def migrate_live(call: Call[MigrateLiveBody]) -> Response:
     """The checks before it are waited for in versions before 2.34, and their refusal is the answer; later ones show it."""
     asked = call.body.live
     server = await the_server(call, None)
@@ -118,30 +118,30 @@ async def migrate_live(call: Call[MigrateLiveBody]) -> Reply:
         waits=call.version < v2_034_servers.CHECKED_LATER,
         cross_cell=may_cross_cells(call, server),
     )
-    await doors(call).live_migrate(call.asker, server, wish, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).live_migrate(call.principal, server, wish, check=check, request_id=call.request_id)
+    return Response(202)
 
 
-async def _move(call: Call[Any], server: Server, wish: ResizeWish, check: StateCheck) -> Reply:
+async def _move(call: Call[Any], server: Server, wish: ResizeWish, check: StateCheck) -> Response:
     check(server)
-    await doors(call).resize(call.asker, server, wish, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).resize(call.principal, server, wish, check=check, request_id=call.request_id)
+    return Response(202)
 
 
-async def confirm(call: Call[Any]) -> Reply:
+async def confirm(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "confirm_resize")
     check = _check(call, "confirmResize", WAITING)
     check(server)
-    await doors(call).confirm_resize(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(204)
+    await doors(call).confirm_resize(call.principal, server, check=check, request_id=call.request_id)
+    return Response(204)
 
 
-async def revert(call: Call[Any]) -> Reply:
+async def revert(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "revert_resize")
     check = _check(call, "revertResize", WAITING)
     check(server)
-    await doors(call).revert_resize(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).revert_resize(call.principal, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
 def _check(call: Call[Any], action: str, states: tuple[VmState, ...]) -> StateCheck:

@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, target_of, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import (
     CERTIFICATES_MAX,
     FILES_MAX,
@@ -24,16 +23,17 @@ from moorage.api.compute.server_bodies import (
     checked_base64,
 )
 from moorage.api.compute.server_files import files_of
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, the_server
 from moorage.api.compute.server_metadata import metadata_most
 from moorage.api.compute.server_view import full, rights_of
 from moorage.api.compute.servers import new_password
 from moorage.api.host_status import status_of_host
-from moorage.api.past import v2_057_servers
 from moorage.api.routes import Route
-from moorage.api.wire import Body, Name, NovaBool, plain
+from moorage.api.schema import Body, Name, NovaBool, plain
+from moorage.api.version_changes import v2_057_servers
 from moorage.model.server import VmState
-from moorage.operations.nouns import servers as writes
-from moorage.operations.rebuild import RebuildRequest
+from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.records import servers as writes
 
 VOLUMES_WRITTEN_ANEW = (2, 93)
 RULE = "os_compute_api:servers:"
@@ -66,7 +66,7 @@ class RebuildBody(Body):
     rebuild: Wanted
 
 
-async def rebuild(call: Call[RebuildBody]) -> Reply:
+async def rebuild(call: Call[RebuildBody]) -> Response:
     """Accepted when it is answered; the answer is the server as it is to be."""
     server = await the_server(call, RULE + "rebuild")
     asked = call.body.rebuild
@@ -79,17 +79,17 @@ async def rebuild(call: Call[RebuildBody]) -> Reply:
     password = asked.admin_pass or new_password()
     request = msgspec.structs.replace(request, admin_password=password)
     becomes = await doors(call).rebuild(
-        call.asker, call.token, server, request, check=check, request_id=call.request_id
+        call.principal, call.token, server, request, check=check, request_id=call.request_id
     )
     rights = rights_of(call, becomes.project)
-    on = await status_of_host(call.desk, becomes) if rights.host_status != "none" else ""
+    on = await status_of_host(call.context, becomes) if rights.host_status != "none" else ""
     shown: dict[str, Any] = plain(full(call, becomes, rights, on))
     if call.version >= v2_057_servers.REBUILD_SHOWS_USER_DATA:
         shown.pop("OS-EXT-SRV-ATTR:user_data", None)
-        shown["user_data"] = call.desk.user_data(becomes.user_data)
-    if call.desk.config.enable_instance_password:
+        shown["user_data"] = call.context.user_data(becomes.user_data)
+    if call.context.config.enable_instance_password:
         shown["adminPass"] = password
-    return Reply(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})
+    return Response(202, {"server": shown}, {"Location": call.self_link(f"servers/{server.id}")})
 
 
 async def _request(call: Call[RebuildBody], asked: Wanted) -> RebuildRequest:

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
 from moorage.api.compute.servers import new_password
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.model.server import VmState
 
 SERVERS_ON_VOLUMES = (2, 87)
@@ -30,7 +30,7 @@ class RescueBody(Body):
     rescue: Wanted | None
 
 
-async def rescue(call: Call[RescueBody]) -> Reply:
+async def rescue(call: Call[RescueBody]) -> Response:
     """200, and not 202, as Nova answers; it is accepted when it is answered."""
     server = await the_server(call, "os_compute_api:os-rescue")
     not_locked(call, server)
@@ -39,7 +39,7 @@ async def rescue(call: Call[RescueBody]) -> Reply:
     asked = call.body.rescue or Wanted()
     password = asked.admin_pass or new_password()
     await doors(call).rescue(
-        call.asker,
+        call.principal,
         call.token,
         server,
         asked.rescue_image_ref,
@@ -48,18 +48,18 @@ async def rescue(call: Call[RescueBody]) -> Reply:
         check=check,
         request_id=call.request_id,
     )
-    if not call.desk.config.enable_instance_password:
-        return Reply(200, {})
-    return Reply(200, {"adminPass": password})
+    if not call.context.config.enable_instance_password:
+        return Response(200, {})
+    return Response(200, {"adminPass": password})
 
 
-async def unrescue(call: Call[Any]) -> Reply:
+async def unrescue(call: Call[Any]) -> Response:
     server = await the_server(call, "os_compute_api:os-unrescue")
     not_locked(call, server)
     check = partial(in_state, action="unrescue", states=(VmState.RESCUED,))
     check(server)
-    await doors(call).unrescue(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).unrescue(call.principal, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
 ROUTES = (

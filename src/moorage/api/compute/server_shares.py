@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
+from moorage.api.compute.server_lookup import the_server
 from moorage.api.routes import Params, Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.server import Server, VmState
 
@@ -33,23 +33,23 @@ def _in_state(server: Server, action: str, *states: VmState) -> None:
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     await the_server(call, RULE + "index")
-    return Reply(200, {"shares": []})
+    return Response(200, {"shares": []})
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     await the_server(call, RULE + "show")
     raise NotFound(f"Share {call.path['share']} could not be found.")
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     server = await the_server(call, RULE + "create")
     _in_state(server, "create share", VmState.STOPPED)
     raise Conflict("Feature not supported because either compute or instance are not configured correctly.")
 
 
-async def delete(call: Call[Any]) -> Reply:
+async def delete(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     _in_state(server, "delete share", VmState.STOPPED, VmState.ERROR)
     raise NotFound(f"Share {call.path['share']} could not be found.")

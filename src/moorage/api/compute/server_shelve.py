@@ -5,14 +5,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, may_cross_cells, not_locked, target_of, the_server
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, not_locked, target_of, the_server
 from moorage.api.routes import Route
-from moorage.api.wire import Body
+from moorage.api.schema import Body
 from moorage.model.errors import Conflict
 from moorage.model.server import Server, VmState
+from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.operations.steps.servers import StateCheck
-from moorage.operations.unshelve_request import UnshelveWish
 
 PATH = "/servers/{id}/action"
 RULE = "os_compute_api:os-shelve:"
@@ -30,23 +30,23 @@ class UnshelveBody(Body):
     unshelve: Place | None
 
 
-async def shelve(call: Call[Any]) -> Reply:
+async def shelve(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "shelve")
     check = _check(call, "shelve", SHELVE_FROM)
     check(server)
-    await doors(call).shelve(call.asker, call.token, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).shelve(call.principal, call.token, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
-async def shelve_offload(call: Call[Any]) -> Reply:
+async def shelve_offload(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "shelve_offload")
     check = _check(call, "shelveOffload", (VmState.SHELVED,))
     check(server)
-    await doors(call).shelve_offload(call.asker, server, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).shelve_offload(call.principal, server, check=check, request_id=call.request_id)
+    return Response(202)
 
 
-async def unshelve(call: Call[UnshelveBody]) -> Reply:
+async def unshelve(call: Call[UnshelveBody]) -> Response:
     server = await the_server(call, RULE + "unshelve")
     wish = _wish(call.body.unshelve)
     check = _check(call, "unshelve", UNSHELVE_FROM)
@@ -59,8 +59,8 @@ async def unshelve(call: Call[UnshelveBody]) -> Reply:
     if wish.host is not None:
         call.require(RULE + "unshelve_to_host", target_of(server))
     wish = msgspec.structs.replace(wish, cross_cell=may_cross_cells(call, server))
-    await doors(call).unshelve(call.asker, server, wish, check=check, request_id=call.request_id)
-    return Reply(202)
+    await doors(call).unshelve(call.principal, server, wish, check=check, request_id=call.request_id)
+    return Response(202)
 
 
 def _wish(asked: Place | None) -> UnshelveWish:

@@ -6,8 +6,8 @@ nobody decides here, so `host_node` is not shown; what is pinned is nothing.
 
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.routes import Params, Route
 from moorage.model.server import Server
 
@@ -17,9 +17,9 @@ NODES_MAX = 1024
 MARKS = ("numa_nodes", "mem_page_size", "cpu_policy")
 
 
-async def topology(call: Call[None]) -> Reply:
+async def topology(call: Call[None]) -> Response:
     server = await the_server(call, RULE + "index")
-    return Reply(200, topology_of(server, for_host=call.allows(RULE + "host:index", target_of(server))))
+    return Response(200, topology_of(server, for_host=call.allows(RULE + "host:index", target_of(server))))
 
 
 def topology_of(server: Server, *, for_host: bool) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call
-from moorage.api.gather import Gathered
-from moorage.api.past import v2_090_servers
-from moorage.api.when import seconds
-from moorage.api.wire import write_json
+from moorage.api.cross_cell import ServerPage
+from moorage.api.schema import write_json
+from moorage.api.timestamps import seconds
+from moorage.api.version_changes import v2_090_servers
 from moorage.model.server import Nic, Server, VmState, status_of
 from moorage.store.server_lists import ServerRow
 
@@ -40,7 +40,7 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 def rights_of(call: Call[Any], project: str | None = None) -> Rights:
-    target = None if project is None else {"project_id": project, "user_id": call.asker.user}
+    target = None if project is None else {"project_id": project, "user_id": call.principal.user}
     host_status = "none"
     if call.allows("os_compute_api:servers:show:host_status", target):
         host_status = "all"
@@ -156,7 +156,7 @@ def full(call: Call[Any], server: Server, rights: Rights, host_status: str = "")
     if shown in FAULT_STATUSES and server.fault is not None:
         body["fault"] = _fault(server, rights)
     if rights.extended:
-        body.update(_extended(server), **{"OS-EXT-SRV-ATTR:user_data": call.desk.user_data(server.user_data)})
+        body.update(_extended(server), **{"OS-EXT-SRV-ATTR:user_data": call.context.user_data(server.user_data)})
     elif call.version >= v2_090_servers.HOSTNAME_FOR_ALL:
         body["OS-EXT-SRV-ATTR:hostname"] = server.hostname
     if rights.host_status == "all" or (rights.host_status == "unknown" and host_status == "UNKNOWN"):
@@ -197,7 +197,7 @@ def _image(call: Call[Any], server: Server) -> Any:
     }
 
 
-class Ready:
+class RenderedServers:
     """Rows of `/servers/detail`, as JSON; a row is written once per state, version and rights.
 
     What is missing is carried down together: one walk of the translators for the whole page. Where the caller reached us is no part
@@ -210,7 +210,7 @@ class Ready:
         """Stands for `http://host:port`; nobody can write it into a field of a server."""
         self.size_bytes = 0
 
-    def rows(self, call: Call[Any], found: Gathered, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
+    def rows(self, call: Call[Any], found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
         asked = (call.url_project, call.legacy, call.version, rights)
         keys = []
         missing: list[tuple[tuple[Any, ...], ServerRow, str]] = []

@@ -7,23 +7,23 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, not_locked, telling, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_files import files_of
 from moorage.api.compute.server_filters import LISTING, wanted
+from moorage.api.compute.server_lookup import doors, not_locked, telling, the_server
 from moorage.api.compute.server_metadata import metadata_most
-from moorage.api.compute.server_view import Ready, basic, full, rights_of
-from moorage.api.gather import Gathered, cells_of, find_partial, find_server, gather
+from moorage.api.compute.server_view import RenderedServers, basic, full, rights_of
+from moorage.api.cross_cell import ServerPage, cells_of, find_partial, find_server, gather
 from moorage.api.host_status import host_statuses, status_of_host
-from moorage.api.past import v2_069_servers
 from moorage.api.routes import Params, Route
-from moorage.api.when import now_us, seconds
-from moorage.api.wire import plain, write_json
+from moorage.api.schema import plain, write_json
+from moorage.api.timestamps import now_us, seconds
+from moorage.api.version_changes import v2_069_servers
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from moorage.model.server import Server
-from moorage.operations.boot_request import BootRights
-from moorage.operations.nouns import servers as writes
+from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.records import servers as writes
 from moorage.store.region.server_lists import Partial
 
 RULE = "os_compute_api:servers:"
@@ -42,7 +42,7 @@ def new_password() -> str:
     return "".join(letters)
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     """Write the order down, begin the boot, answer at once."""
     call.require(RULE + "create")
     password = call.body.server.admin_pass or new_password()
@@ -71,56 +71,58 @@ async def create(call: Call[CreateBody]) -> Reply:
         call.require(RULE + "create:attach_volume")
     if request.metadata:
         writes.check_count(request.metadata, await metadata_most(call, call.project))
-    made = await doors(call).boot(call.asker, call.token, request, rights, call.request_id)
+    made = await doors(call).boot(call.principal, call.token, request, rights, call.request_id)
     first = made[0]
     if call.body.server.return_reservation_id:
-        return Reply(202, {"reservation_id": first.reservation_id})
+        return Response(202, {"reservation_id": first.reservation_id})
     body: dict[str, Any] = {
         "id": first.id,
         "links": call.links(f"servers/{first.id}"),
         "OS-DCF:diskConfig": first.disk_config,
         "security_groups": [{"name": name} for name in request.security_groups or ("default",)],
     }
-    if call.desk.config.enable_instance_password:
+    if call.context.config.enable_instance_password:
         body["adminPass"] = password
-    return Reply(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})
+    return Response(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})
 
 
-async def _page(call: Call[Any], *, detail: bool) -> tuple[Gathered, int]:
+async def _page(call: Call[Any], *, detail: bool) -> tuple[ServerPage, int]:
     query = wanted(call, detail=detail)
     limit, marker = call.page()
     if query is None:
-        return Gathered([], {}), limit
+        return ServerPage([], {}), limit
     partial = call.version >= v2_069_servers.PARTIAL_ROWS
-    return await gather(call.desk, msgspec.structs.replace(query, limit=limit), marker or None, partial=partial), limit
+    return await gather(
+        call.context, msgspec.structs.replace(query, limit=limit), marker or None, partial=partial
+    ), limit
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     call.require(RULE + "index")
     found, limit = await _page(call, detail=False)
     rows: list[dict[str, Any]] = [basic(call, row.id, row.server.name) for row in found.rows]
     rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in found.partial]
-    return Reply(200, {"servers": rows, **_next(call, "servers", found, limit)})
+    return Response(200, {"servers": rows, **_next(call, "servers", found, limit)})
 
 
-async def detail(call: Call[Any]) -> Reply:
+async def detail(call: Call[Any]) -> Response:
     """Rows are written once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
     found, limit = await _page(call, detail=True)
     rights = rights_of(call)
-    statuses = await host_statuses(call.desk) if rights.host_status != "none" and found.rows else {}
-    ready: Ready = call.desk.nouns.setdefault(READY, Ready())
+    statuses = await host_statuses(call.context) if rights.host_status != "none" and found.rows else {}
+    ready: RenderedServers = call.context.nouns.setdefault(READY, RenderedServers())
     rows = ready.rows(call, found, rights, statuses)
     rows += [write_json(_partial(call, each)) for each in found.partial]
     links = _next(call, "servers/detail", found, limit)
     tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
-    return Reply(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
+    return Response(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
 
 
-def _next(call: Call[Any], path: str, found: Gathered, limit: int) -> dict[str, Any]:
+def _next(call: Call[Any], path: str, found: ServerPage, limit: int) -> dict[str, Any]:
     ids = [row.id for row in found.rows] + [each.id for each in found.partial]
     links = call.next_links(path, ids, ids[-1], limit) if ids and call.first("limit") is not None else []
-    if not links and len(ids) >= call.desk.config.page_max_rows:
+    if not links and len(ids) >= call.context.config.page_max_rows:
         links = call.next_links(path, ids, ids[-1], limit)
     return {"servers_links": links} if links else {}
 
@@ -135,22 +137,22 @@ def _partial(call: Call[Any], each: Partial) -> dict[str, Any]:
     }
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     try:
         server = await the_server(call, RULE + "show")
     except Unavailable:
-        known = await find_partial(call.desk, call.path["id"])
-        if known is not None and known.project != call.asker.project and not call.is_admin:
+        known = await find_partial(call.context, call.path["id"])
+        if known is not None and known.project != call.principal.project and not call.is_admin:
             raise NotFound(f"Instance {known.id} could not be found.") from None
         if known is None or call.version < v2_069_servers.PARTIAL_ROWS:
             raise
-        return Reply(200, write_json({"server": _partial(call, known)}), finished=True)
+        return Response(200, write_json({"server": _partial(call, known)}), finished=True)
     rights = rights_of(call, server.project)
-    on = await status_of_host(call.desk, server) if rights.host_status != "none" else ""
-    return Reply(200, {"server": plain(full(call, server, rights, on))})
+    on = await status_of_host(call.context, server) if rights.host_status != "none" else ""
+    return Response(200, {"server": plain(full(call, server, rights, on))})
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     server = await the_server(call, RULE + "update")
     asked = call.body.server
     fields: dict[str, Any] = {}
@@ -173,17 +175,17 @@ async def update(call: Call[UpdateBody]) -> Reply:
         fields["pinned_az"] = _pinned(server, None if zone is None else str(zone))
     if fields:
         await writes.change(
-            call.desk.region,
-            cells_of(call.desk),
+            call.context.region,
+            cells_of(call.context),
             server.id,
             writes.with_fields(**fields),
-            now_us(call.desk.clock),
+            now_us(call.context.clock),
             telling=telling(call, "update"),
         )
-        server = await find_server(call.desk, server.id)
+        server = await find_server(call.context, server.id)
     rights = rights_of(call, server.project)
-    on = await status_of_host(call.desk, server) if rights.host_status != "none" else ""
-    return Reply(200, {"server": plain(full(call, server, rights, on))})
+    on = await status_of_host(call.context, server) if rights.host_status != "none" else ""
+    return Response(200, {"server": plain(full(call, server, rights, on))})
 
 
 def _pinned(server: Server, zone: str | None) -> str | None:
@@ -201,11 +203,11 @@ def _pinned(server: Server, zone: str | None) -> str | None:
     return zone
 
 
-async def delete(call: Call[Any]) -> Reply:
+async def delete(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     not_locked(call, server)
-    await doors(call).delete(call.asker, server, force=False, request_id=call.request_id)
-    return Reply(204)
+    await doors(call).delete(call.principal, server, force=False, request_id=call.request_id)
+    return Response(204)
 
 
 NO_QUERY = Params()

@@ -4,16 +4,16 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from moorage.api.call import Call, Reply
-from moorage.api.hosts import by_service, cells_of, every_host, host_named, is_up, past_number, zone_of, zones_of
+from moorage.api.call import Call, Response
+from moorage.api.host_view import by_service, cells_of, every_host, host_named, is_up, past_number, zone_of, zones_of
 from moorage.api.microversions import Json
-from moorage.api.past import v2_011, v2_053, v2_069
 from moorage.api.routes import TEXT, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body, NovaBool, decode
+from moorage.api.schema import Body, NovaBool, decode
+from moorage.api.timestamps import micros, now_us
+from moorage.api.version_changes import v2_011, v2_053, v2_069
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.host import Host
-from moorage.operations.nouns import hosts as writes
+from moorage.operations.records import hosts as writes
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
 
@@ -82,26 +82,26 @@ def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> dict[s
 async def _all(call: Call[Any]) -> list[dict[str, Any]]:
     hosts, silent = await every_host(call)
     zones = await zones_of(call)
-    tellers = await call.desk.region.read(conductors.listed)
+    dispatcher = await call.context.region.read(conductors.listed)
     rows = [
         _of_conductor(binary, host, lives, until)
         for binary in ("nova-scheduler", "nova-conductor")
-        for host, lives, until in tellers
+        for host, lives, until in dispatcher
     ]
     rows += [_of_host(call, host, zones) for host in hosts]
     if silent and call.version >= v2_069.CELLS_MAY_BE_DOWN:
-        known = await call.desk.region.read(lambda tx: providers.hosts_of_cells(tx, silent))
+        known = await call.context.region.read(lambda tx: providers.hosts_of_cells(tx, silent))
         rows += [{"binary": "nova-compute", "host": host, "status": "UNKNOWN"} for host in known]
     return rows
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list", {})
     host, binary = call.first("host"), call.first("binary")
     rows = [
         row for row in await _all(call) if (not host or row["host"] == host) and (not binary or row["binary"] == binary)
     ]
-    return Reply(body={"services": rows})
+    return Response(body={"services": rows})
 
 
 def _only_computes(binary: str) -> None:
@@ -116,13 +116,13 @@ def _reason(reason: str | None) -> str | None:
     return reason
 
 
-async def update(call: Call[Json]) -> Reply:
+async def update(call: Call[Json]) -> Response:
     if call.version >= v2_053.BY_UUID:
         return await _update_by_id(call, decode(call.body, ById, soft=call.legacy))
     return await _update_by_name(call, decode(call.body, ByName, soft=call.legacy))
 
 
-async def _update_by_name(call: Call[Json], asked: ByName) -> Reply:
+async def _update_by_name(call: Call[Json], asked: ByName) -> Response:
     """`PUT /os-services/enable`, `disable`, `disable-log-reason`, and from 2.11 on `force-down`."""
     doing = call.path["id"]
     reason = _reason(asked.disabled_reason)
@@ -137,17 +137,17 @@ async def _update_by_name(call: Call[Json], asked: ByName) -> Reply:
         raise Invalid("Missing disabled reason field")
     _only_computes(asked.binary)
     host, cell = await host_named(call, asked.host)
-    now = now_us(call.desk.clock)
+    now = now_us(call.context.clock)
     if doing == "force-down":
         await writes.set_forced_down(
-            call.desk.region, cell, host, now, forced=bool(asked.forced_down), by=call.asker.user
+            call.context.region, cell, host, now, forced=bool(asked.forced_down), by=call.principal.user
         )
-        return Reply(body={"service": said | {"forced_down": bool(asked.forced_down)}})
+        return Response(body={"service": said | {"forced_down": bool(asked.forced_down)}})
     disabled = doing != "enable"
     why = reason if doing == "disable-log-reason" else None
-    await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=why)
+    await writes.set_disabled(call.context.region, cell, host, now, disabled=disabled, reason=why)
     said["status"] = "disabled" if disabled else "enabled"
-    return Reply(body={"service": said | ({"disabled_reason": why} if why else {})})
+    return Response(body={"service": said | ({"disabled_reason": why} if why else {})})
 
 
 def _uuid(text: str) -> str:
@@ -157,7 +157,7 @@ def _uuid(text: str) -> str:
         raise Invalid(f"Invalid uuid {text}") from failure
 
 
-async def _update_by_id(call: Call[Json], asked: ById) -> Reply:
+async def _update_by_id(call: Call[Json], asked: ById) -> Response:
     service = _uuid(call.path["id"])
     reason = _reason(asked.disabled_reason)
     call.require(RULE + "update", {})
@@ -172,18 +172,18 @@ async def _update_by_id(call: Call[Json], asked: ById) -> Reply:
     if asked.status is None and asked.forced_down is None:
         raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
     host, cell = found
-    now = now_us(call.desk.clock)
+    now = now_us(call.context.clock)
     if asked.status is not None:
         disabled = asked.status == "disabled"
-        host = await writes.set_disabled(call.desk.region, cell, host, now, disabled=disabled, reason=reason)
+        host = await writes.set_disabled(call.context.region, cell, host, now, disabled=disabled, reason=reason)
     if asked.forced_down is not None:
         host = await writes.set_forced_down(
-            call.desk.region, cell, host, now, forced=bool(asked.forced_down), by=call.asker.user
+            call.context.region, cell, host, now, forced=bool(asked.forced_down), by=call.principal.user
         )
-    return Reply(body={"service": _of_host(call, host, await zones_of(call))})
+    return Response(body={"service": _of_host(call, host, await zones_of(call))})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     call.require(RULE + "delete", {})
     service = call.path["id"]
     if call.version >= v2_053.BY_UUID:
@@ -193,8 +193,8 @@ async def delete(call: Call[None]) -> Reply:
     found = await by_service(call, service)
     if found is None:
         raise NotFound(f"Service {service} not found.")
-    await writes.delete(call.desk.region, cells_of(call), found[1], found[0], now_us(call.desk.clock))
-    return Reply(204)
+    await writes.delete(call.context.region, cells_of(call), found[1], found[0], now_us(call.context.clock))
+    return Response(204)
 
 
 ROUTES = (

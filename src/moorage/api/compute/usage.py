@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.hosts import cells_of
-from moorage.api.past import v2_040
+from moorage.api.call import Call, Response
+from moorage.api.host_view import cells_of
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.api.when import micros, now_us
+from moorage.api.timestamps import micros, now_us
+from moorage.api.version_changes import v2_040
 from moorage.model.errors import Invalid
 from moorage.model.server import Server
 from moorage.operations.shown_records import EveryCell, Look
@@ -32,7 +32,7 @@ def _moment(text: str | None, now: int) -> int:
 
 
 def _span(call: Call[Any]) -> tuple[int, int]:
-    now = now_us(call.desk.clock)
+    now = now_us(call.context.clock)
     start, stop = _moment(call.first("start"), now), _moment(call.first("end"), now)
     if start >= stop and not (start == stop == now):
         raise Invalid("Invalid start time. The start time cannot occur after the end time.")
@@ -74,7 +74,7 @@ def _summary(project: str, rows: list[dict[str, Any]], start: int, stop: int) ->
 async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, Any]], int, int, int]:
     """(a page of servers, the span, the page's limit): over all cells, by id."""
     start, stop = _span(call)
-    limit, marker = call.page() if call.version >= v2_040.PAGED else (call.desk.config.page_max_rows, None)
+    limit, marker = call.page() if call.version >= v2_040.PAGED else (call.context.config.page_max_rows, None)
 
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
         most = limit + look.more
@@ -82,14 +82,14 @@ async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, An
             lambda tx: reads.ran_between(tx, start, stop, project, marker, most, only=look.only, without=look.without)
         )
 
-    now = now_us(call.desk.clock)
-    cells = EveryCell(call.desk.region, cells_of(call), now, ask, lambda server: server.id, limit=limit)
+    now = now_us(call.context.clock)
+    cells = EveryCell(call.context.region, cells_of(call), now, ask, lambda server: server.id, limit=limit)
     found = await cells.rows()
     servers = sorted(found.rows, key=lambda server: server.id)[:limit]
     return [_row(server, start, stop, now) for server in servers], start, stop, limit
 
 
-async def index(call: Call[None]) -> Reply:
+async def index(call: Call[None]) -> Response:
     call.require(RULE + "list")
     rows, start, stop, limit = await _rows(call, None)
     by_project: dict[str, list[dict[str, Any]]] = {}
@@ -100,16 +100,16 @@ async def index(call: Call[None]) -> Reply:
         for usage in usages:
             usage["server_usages"] = by_project[usage["tenant_id"]]
     links = call.next_links("os-simple-tenant-usage", rows, rows[-1]["instance_id"], limit) if rows else []
-    return Reply(body={"tenant_usages": usages} | ({"tenant_usages_links": links} if links else {}))
+    return Response(body={"tenant_usages": usages} | ({"tenant_usages_links": links} if links else {}))
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     project = call.path["id"]
     call.require(RULE + "show", {"project_id": project})
     rows, start, stop, limit = await _rows(call, project)
     usage = _summary(project, rows, start, stop) | {"server_usages": rows} if rows else {}
     links = call.next_links(f"os-simple-tenant-usage/{project}", rows, rows[-1]["instance_id"], limit) if rows else []
-    return Reply(body={"tenant_usage": usage} | ({"tenant_usage_links": links} if links else {}))
+    return Response(body={"tenant_usage": usage} | ({"tenant_usage_links": links} if links else {}))
 
 
 _PAGED = {"limit": Param(since=(2, 40), form=NUMBER), "marker": Param(since=(2, 40))}

@@ -5,25 +5,25 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, in_state, not_locked, the_server
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
-from moorage.api.gather import cells_of
-from moorage.api.past import (
+from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
+from moorage.api.cross_cell import cells_of
+from moorage.api.routes import NUMBER, Param, Params, Route
+from moorage.api.schema import Body, NovaBool
+from moorage.api.timestamps import now_us
+from moorage.api.version_changes import (
     v2_020_volumes_servers,
     v2_060_volumes_servers,
     v2_085_volumes_servers,
     v2_089_volumes_servers,
     v2_101_volumes_servers,
 )
-from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.when import now_us
-from moorage.api.wire import Body, NovaBool
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import BlockDevice, Server, VmState
-from moorage.operations.attach_volume import VolumeWish
-from moorage.operations.nouns import servers as writes
+from moorage.operations.records import servers as writes
 from moorage.operations.steps.servers import StateCheck
+from moorage.operations.volumes.attach_volume import VolumeWish
 
 RULE = "os_compute_api:os-volumes-attachments:"
 PATH = "/servers/{id}/os-volume_attachments"
@@ -74,18 +74,18 @@ class UpdateBody(Body):
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """As Nova pages them: devices are counted before those that are no volumes are left out."""
     server = await the_server(call, RULE + "index")
     limit, _ = call.page()
     first = call.number("offset")
     rows = server.block_devices[first : first + limit] if call.first("limit") != "0" else server.block_devices[first:]
-    return Reply(200, {"volumeAttachments": [_shown(server, each) for each in rows if _visible(call, each)]})
+    return Response(200, {"volumeAttachments": [_shown(server, each) for each in rows if _visible(call, each)]})
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "show")
-    return Reply(200, {"volumeAttachment": _shown(server, _device(call, server))})
+    return Response(200, {"volumeAttachment": _shown(server, _device(call, server))})
 
 
 def _visible(call: Call[Any], device: BlockDevice) -> bool:
@@ -119,7 +119,7 @@ def _shown(server: Server, device: BlockDevice) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
-async def attach(call: Call[AttachBody]) -> Reply:
+async def attach(call: Call[AttachBody]) -> Response:
     """Accepted when the volume is held for the server; until 2.101 the answer shows the device."""
     server = await the_server(call, RULE + "create")
     asked = call.body.attachment
@@ -133,17 +133,17 @@ async def attach(call: Call[AttachBody]) -> Reply:
         multiattach_allowed=call.version >= v2_060_volumes_servers.MULTIATTACH,
     )
     device = await doors(call).attach_volume(
-        call.asker, call.token, server, wish, check=check, request_id=call.request_id
+        call.principal, call.token, server, wish, check=check, request_id=call.request_id
     )
     if call.version >= v2_101_volumes_servers.NO_BODY:
-        return Reply(202)
+        return Response(202)
     shown = _shown(server, device)
-    return Reply(
+    return Response(
         200, {"volumeAttachment": {name: shown[name] for name in shown if name not in ("attachment_id", "bdm_uuid")}}
     )
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     """From 2.85 on: whether the volume goes with its server.  Another volume in its place is asked for by Cinder alone (a swap).
 
     Before 2.85 every such request is a swap; from then on both may be asked for at once.
@@ -157,7 +157,7 @@ async def update(call: Call[UpdateBody]) -> Reply:
         await _change(call, server, id)
     if swap:
         await doors(call).swap_volume(
-            call.asker,
+            call.principal,
             call.token,
             server,
             id,
@@ -165,7 +165,7 @@ async def update(call: Call[UpdateBody]) -> Reply:
             check=_swap_check(call),
             request_id=call.request_id,
         )
-    return Reply(202)
+    return Response(202)
 
 
 async def _change(call: Call[UpdateBody], server: Server, id: str) -> None:
@@ -186,7 +186,7 @@ async def _change(call: Call[UpdateBody], server: Server, id: str) -> None:
     goes = asked.delete_on_termination
     if goes is not UNSET:
         await writes.change(
-            call.desk.region, cells_of(call.desk), server.id, _going(id, bool(goes)), now_us(call.desk.clock)
+            call.context.region, cells_of(call.context), server.id, _going(id, bool(goes)), now_us(call.context.clock)
         )
 
 
@@ -209,14 +209,14 @@ def _going(volume: str, goes: bool) -> writes.Changed:
     return changed
 
 
-async def detach(call: Call[Any]) -> Reply:
+async def detach(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_volume")
     _shelved(call, server, "detach_volume")
     await doors(call).detach_volume(
-        call.asker, call.token, server, call.path["volume"], check=check, request_id=call.request_id
+        call.principal, call.token, server, call.path["volume"], check=check, request_id=call.request_id
     )
-    return Reply(202)
+    return Response(202)
 
 
 def _check(call: Call[Any], action: str) -> StateCheck:

@@ -4,11 +4,11 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import volumes_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.service_proxy import volumes_of
 from moorage.api.compute.volumes import AS_ASKED, PAGED, passed_on, rows_of
 from moorage.api.routes import Route
-from moorage.api.wire import Body, NovaBool
+from moorage.api.schema import Body, NovaBool
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
 
@@ -40,33 +40,33 @@ def shown(snapshot: Json) -> dict[str, Any]:
     }
 
 
-async def _list(call: Call[None]) -> Reply:
-    return Reply(200, {"snapshots": [shown(each) for each in await rows_of(call, THINGS)]})
+async def _list(call: Call[None]) -> Response:
+    return Response(200, {"snapshots": [shown(each) for each in await rows_of(call, THINGS)]})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     try:
         found = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_snapshot(call) from missing
-    return Reply(200, {"snapshot": shown(found)})
+    return Response(200, {"snapshot": shown(found)})
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     wanted = call.body.snapshot
     try:
         made = await volumes_of(call).make_as(call.token, call.project, THINGS, passed_on(wanted))
     except NotFound as missing:
         raise NotFound(f"Volume {wanted.volume_id} could not be found.", code="volume_not_found") from missing
-    return Reply(200, {"snapshot": shown(made)})
+    return Response(200, {"snapshot": shown(made)})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     try:
         await volumes_of(call).remove_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_snapshot(call) from missing
-    return Reply(202)
+    return Response(202)
 
 
 def _no_snapshot(call: Call[Any]) -> NotFound:

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.neighbours import volumes_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.service_proxy import volumes_of
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.wire import Body, NovaBool, Positive
+from moorage.api.schema import Body, NovaBool, Positive
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
 
@@ -80,34 +80,34 @@ def _attachment(volume: Json) -> dict[str, Any]:
 
 async def rows_of(call: Call[Any], things: str) -> list[Json]:
     """The page that was asked for; a limit of 0 is none."""
-    most = call.desk.config.page_max_rows
+    most = call.context.config.page_max_rows
     limit = min(call.number("limit") or most, most)
     return await volumes_of(call).list_as(call.token, call.project, things, limit=limit, offset=call.number("offset"))
 
 
-async def _list(call: Call[None]) -> Reply:
-    return Reply(200, {"volumes": [shown(each) for each in await rows_of(call, THINGS)]})
+async def _list(call: Call[None]) -> Response:
+    return Response(200, {"volumes": [shown(each) for each in await rows_of(call, THINGS)]})
 
 
-async def show(call: Call[None]) -> Reply:
+async def show(call: Call[None]) -> Response:
     try:
         found = await volumes_of(call).show_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_volume(call) from missing
-    return Reply(200, {"volume": shown(found)})
+    return Response(200, {"volume": shown(found)})
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     made = await volumes_of(call).make_as(call.token, call.project, THINGS, passed_on(call.body.volume))
-    return Reply(200, {"volume": shown(made)}, headers={"location": call.self_link(f"os-volumes/{made['id']}")})
+    return Response(200, {"volume": shown(made)}, headers={"location": call.self_link(f"os-volumes/{made['id']}")})
 
 
-async def delete(call: Call[None]) -> Reply:
+async def delete(call: Call[None]) -> Response:
     try:
         await volumes_of(call).remove_as(call.token, call.project, THINGS, call.path["id"])
     except NotFound as missing:
         raise _no_volume(call) from missing
-    return Reply(202)
+    return Response(202)
 
 
 def _no_volume(call: Call[Any]) -> NotFound:

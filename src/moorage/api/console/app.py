@@ -1,7 +1,7 @@
 """The console proxy as an ASGI application: pages over HTTP, consoles over WebSocket, on one port.
 
 Who comes is looked at once, when they connect, in this order: is there room, is it a page that may (`origins.py`), is there a token and is
-it good (`operations/consoles.py`), does the host take the connection.  A refusal is an HTTP answer before there is any WebSocket;
+it good (`operations/guest/consoles.py`), does the host take the connection.  A refusal is an HTTP answer before there is any WebSocket;
 its reason is in a header, for clients of the field take every byte of a body for the console's own.  From then on bytes are carried,
 no faster than either side takes them, until one side ends, or, where that is configured, the token's time is over.
 """
@@ -24,7 +24,7 @@ from moorage.api.console.origins import refuse_stranger
 from moorage.api.console.pages import HEADERS, Pages
 from moorage.model.console import ConsoleSocket, ConsoleToken
 from moorage.model.errors import Forbidden, HostFailed, Invalid, NotFound, Problem, Unavailable
-from moorage.operations.consoles import Consoles
+from moorage.operations.guest.consoles import Consoles
 
 PATHS = frozenset({"/", "/websockify"})
 CHUNK_BYTES = 64 * 1024
@@ -203,14 +203,14 @@ async def _ask_for(path: str, reader: asyncio.StreamReader, writer: asyncio.Stre
 # ----------------------------------------------------------------------------------------------- who comes
 
 
-def _token(asker: HTTPConnection) -> str:
+def _token(principal: HTTPConnection) -> str:
     """From the query, or from the cookie in which older noVNC pages pass it on. Raises Invalid without one."""
-    raw = asker.scope.get("query_string", b"")
+    raw = principal.scope.get("query_string", b"")
     try:
         found = parse_qs(raw.decode("latin-1"), max_num_fields=QUERY_FIELDS_MAX).get("token", [])
     except ValueError:
         raise Invalid("the query is too long") from None
-    token = found[-1] if found else asker.cookies.get("token", "")
+    token = found[-1] if found else principal.cookies.get("token", "")
     if not token:
         raise Invalid("there is no token in the query, nor a cookie with one")
     return token

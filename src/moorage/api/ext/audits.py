@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
+from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import micros, now_us
 from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, SERVERS_ASKED_MAX, Audit, AuditAsked, Repair
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import new_uuid
@@ -30,7 +30,7 @@ class CreateBody(Body):
     audit: NewAudit
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     """It waits for the conductor: 202, and the id to ask for it by."""
     call.require("moorage:audits:create")
     wanted = call.body.audit
@@ -39,40 +39,40 @@ async def create(call: Call[CreateBody]) -> Reply:
     for each in wanted.kinds:
         if each not in KINDS:
             raise Invalid(f"'{each}' is not a kind of findings; GET /ext/audits/kinds lists them")
-    id, now = new_uuid(), now_us(call.desk.clock)
+    id, now = new_uuid(), now_us(call.context.clock)
     asked = AuditAsked(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
-    await call.desk.region.write(lambda tx: audits.ask(tx, id, call.asker.user, asked, now))
-    return Reply(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
+    await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, asked, now))
+    return Response(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """The newest, without what they found."""
     call.require("moorage:audits:show")
     limit, _ = call.page()
-    found = await call.desk.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
-    return Reply(200, {"audits": [_row(each) for each in found]}, finished=True)
+    found = await call.context.region.read(lambda tx: audits.listed(tx, min(limit, LISTED_MAX)))
+    return Response(200, {"audits": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:audits:show")
     wanted = call.path["id"]
-    found = await call.desk.region.read(lambda tx: audits.get(tx, wanted))
+    found = await call.context.region.read(lambda tx: audits.get(tx, wanted))
     if found is None:
         raise NotFound(f"Audit {wanted} could not be found.")
-    repairs = await call.desk.region.read(lambda tx: audits.repairs_of(tx, wanted))
+    repairs = await call.context.region.read(lambda tx: audits.repairs_of(tx, wanted))
     row = _row(found)
     row["findings"] = msgspec.to_builtins(found.report.findings)
     row["repairs"] = [_repair(each) for each in repairs]
-    return Reply(200, {"audit": row}, finished=True)
+    return Response(200, {"audit": row}, finished=True)
 
 
-async def kinds(call: Call[Any]) -> Reply:
+async def kinds(call: Call[Any]) -> Response:
     call.require("moorage:audits:show")
     rows = [
         {"kind": kind, "says": known.says, "repairable": known.repairable, "repair": known.repair}
         for kind, known in KINDS.items()
     ]
-    return Reply(200, {"kinds": rows}, finished=True)
+    return Response(200, {"kinds": rows}, finished=True)
 
 
 def _row(audit: Audit) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors
+from moorage.api.cross_cell import cells_of
 from moorage.api.ext.drains import server_row
-from moorage.api.gather import cells_of
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import micros, now_us
 from moorage.model.cell_drain import HOSTS_AT_ONCE_MAX, CellDrain, CellDrainAsked, CellPlan, HostPart, RecordRow
 from moorage.model.drain import CONCURRENCY_MAX, DrainServer, DrainStatus, Progress
 from moorage.model.errors import Conflict, NotFound
@@ -38,20 +38,20 @@ class CreateBody(Body):
     cell_drain: NewDrain
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     """The plan; and, unless it is a dry run or somebody has no place elsewhere, 202: the cell takes nobody from soon on."""
     call.require("moorage:cell_drains:create")
     wanted = call.body.cell_drain
-    if wanted.cell not in cells_of(call.desk):
+    if wanted.cell not in cells_of(call.context):
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
-    plan = await doors(call).cell_drain_plan(call.asker, cell, live=wanted.live)
+    plan = await doors(call).cell_drain_plan(call.principal, cell, live=wanted.live)
     asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),
         cell=cell,
-        asked_at=now_us(call.desk.clock),
-        asked_by=call.asker.user,
+        asked_at=now_us(call.context.clock),
+        asked_by=call.principal.user,
         project=project,
         asked=asked,
         status=DrainStatus.WAITING,
@@ -59,13 +59,13 @@ async def create(call: Call[CreateBody]) -> Reply:
     )
     if wanted.dry_run:
         shown = msgspec.structs.replace(new, records=plan.records)
-        return Reply(200, {"cell_drain": _whole(shown, plan) | {"id": None, "status": "planned"}}, finished=True)
+        return Response(200, {"cell_drain": _whole(shown, plan) | {"id": None, "status": "planned"}}, finished=True)
     stays = _stays(plan)
     if stays and not wanted.partial:
         raise Conflict(_refusal(cell, stays))
-    if (refused := await call.desk.region.write(lambda tx: cell_drains.ask(tx, new))) is not None:
+    if (refused := await call.context.region.write(lambda tx: cell_drains.ask(tx, new))) is not None:
         raise refused
-    return Reply(202, {"cell_drain": _whole(new, plan)}, finished=True)
+    return Response(202, {"cell_drain": _whole(new, plan)}, finished=True)
 
 
 def _stays(plan: CellPlan) -> list[DrainServer | RecordRow]:
@@ -84,32 +84,32 @@ def _refusal(cell: CellId, left: Sequence[DrainServer | RecordRow]) -> str:
     return f"{len(left)} servers of cell {cell} cannot be moved: {named}{more}"
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """The newest, without their hosts."""
     call.require("moorage:cell_drains:show")
     limit, _ = call.page()
     cell = call.first("cell")
-    found = await call.desk.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
-    return Reply(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
+    found = await call.context.region.read(lambda tx: cell_drains.listed(tx, cell, min(limit, LISTED_MAX)))
+    return Response(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:cell_drains:show")
-    return Reply(200, {"cell_drain": _whole(await _drain(call))}, finished=True)
+    return Response(200, {"cell_drain": _whole(await _drain(call))}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Reply:
+async def cancel(call: Call[Any]) -> Response:
     """What is on its way comes to its end; nothing more is begun, and the cell stays disabled."""
     call.require("moorage:cell_drains:cancel")
     drain = await _drain(call)
-    if not await call.desk.region.write(lambda tx: cell_drains.cancel(tx, drain.id)):
+    if not await call.context.region.write(lambda tx: cell_drains.cancel(tx, drain.id)):
         raise Conflict(f"Drain {drain.id} is over: it is {drain.status.value}.")
-    return Reply(202)
+    return Response(202)
 
 
 async def _drain(call: Call[Any]) -> CellDrain:
     wanted = call.path["id"]
-    found = await call.desk.region.read(lambda tx: cell_drains.get(tx, wanted))
+    found = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
     if found is None:
         raise NotFound(f"Drain {wanted} could not be found.")
     return found

@@ -6,17 +6,17 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.balance import MOVES, MOVES_MAX
-from moorage.operations.nouns import cells as nouns
-from moorage.operations.nouns.cells import CellSeen
+from moorage.operations.rebalance import MOVES, MOVES_MAX
+from moorage.operations.records import cells as nouns
+from moorage.operations.records.cells import CellSeen
 from moorage.sql import Database
 from moorage.store.cell import identity as cell_identities
 from moorage.store.region.placement.cells import CellSaid
@@ -42,49 +42,49 @@ class BalanceBody(Body):
     balance: WantedBalance
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """All that the region has heard of, and those of this API's configuration."""
     call.require("moorage:cells:show")
-    return Reply(200, {"cells": await _rows(call)}, finished=True)
+    return Response(200, {"cells": await _rows(call)}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:cells:show")
-    return Reply(200, {"cell": await _row(call)}, finished=True)
+    return Response(200, {"cell": await _row(call)}, finished=True)
 
 
-async def update(call: Call[UpdateBody]) -> Reply:
+async def update(call: Call[UpdateBody]) -> Response:
     """Disabled: no server comes from elsewhere, from the answer on. Its own servers stay, and move about in it."""
     call.require("moorage:cells:update")
     wanted, cell = call.body.cell, CellId(call.path["cell"])
     await nouns.set_disabled(
-        call.desk.region,
+        call.context.region,
         cell,
-        now_us(call.desk.clock),
+        now_us(call.context.clock),
         disabled=wanted.disabled,
         reason=wanted.disabled_reason,
-        by=call.asker.user,
-        configured=cell in cells_of(call.desk),
+        by=call.principal.user,
+        configured=cell in cells_of(call.context),
     )
-    return Reply(200, {"cell": await _row(call)}, finished=True)
+    return Response(200, {"cell": await _row(call)}, finished=True)
 
 
-async def delete(call: Call[Any]) -> Reply:
+async def delete(call: Call[Any]) -> Response:
     """204: the region has forgotten it, and it is to be taken out of the configuration."""
     call.require("moorage:cells:delete")
     force = (call.first("force") or "").lower() == "true"
-    await nouns.delete(call.desk.region, CellId(call.path["cell"]), force=force)
-    return Reply(204)
+    await nouns.delete(call.context.region, CellId(call.path["cell"]), force=force)
+    return Response(204)
 
 
-async def balance(call: Call[BalanceBody]) -> Reply:
+async def balance(call: Call[BalanceBody]) -> Response:
     """A plan: which moves would even out the cells, and what each costs. Nothing is begun."""
     call.require("moorage:cells:balance")
     wanted = call.body.balance
     if not wanted.dry_run:
         raise Invalid("Only a plan is made: dry_run must be true.")
-    plan = await doors(call).balance_plan(call.asker, wanted.moves)
-    return Reply(200, {"balance": msgspec.to_builtins(plan)}, finished=True)
+    plan = await doors(call).balance_plan(call.principal, wanted.moves)
+    return Response(200, {"balance": msgspec.to_builtins(plan)}, finished=True)
 
 
 async def _row(call: Call[Any]) -> dict[str, Any]:
@@ -96,8 +96,8 @@ async def _row(call: Call[Any]) -> dict[str, Any]:
 
 
 async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
-    databases = cells_of(call.desk)
-    seen = {each.cell: each for each in await call.desk.region.read(nouns.listed)}
+    databases = cells_of(call.context)
+    seen = {each.cell: each for each in await call.context.region.read(nouns.listed)}
     names = sorted({*seen, *databases})
     whys = await asyncio.gather(*(_why_out(databases.get(name)) for name in names))
     return [

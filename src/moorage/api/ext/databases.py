@@ -3,23 +3,23 @@
 import asyncio
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
-from moorage.operations.missing import missing_in
+from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database
 
 NAMED_MAX = 100
 """Missing servers that are named; all are counted."""
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:databases:show")
-    cells = cells_of(call.desk)
-    rows = await asyncio.gather(*(_row(call.desk.region, name, database) for name, database in cells.items()))
-    return Reply(200, {"databases": rows}, finished=True)
+    cells = cells_of(call.context)
+    rows = await asyncio.gather(*(_row(call.context.region, name, database) for name, database in cells.items()))
+    return Response(200, {"databases": rows}, finished=True)
 
 
 async def _row(region: Database, name: str, database: Database) -> dict[str, Any]:

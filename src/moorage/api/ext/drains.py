@@ -5,16 +5,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
-from moorage.api.hosts import host_named
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors
+from moorage.api.host_view import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import micros, now_us
 from moorage.model.drain import CONCURRENCY_MAX, Drain, DrainAsked, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
-from moorage.operations.drain_moves import stays
+from moorage.operations.drains.drain_moves import stays
 from moorage.store.region import drains
 
 LISTED_MAX = 100
@@ -35,31 +35,31 @@ class CreateBody(Body):
     drain: NewDrain
 
 
-async def create(call: Call[CreateBody]) -> Reply:
+async def create(call: Call[CreateBody]) -> Response:
     """The plan; and, unless it is a dry run or somebody has no other place, 202: the host takes nobody from soon on."""
     call.require("moorage:drains:create")
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
-    rows = await doors(call).drain_plan(call.asker, host, live=wanted.live)
+    rows = await doors(call).drain_plan(call.principal, host, live=wanted.live)
     asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
         host=host.host,
         cell=CellId(host.cell),
-        asked_at=now_us(call.desk.clock),
-        asked_by=call.asker.user,
+        asked_at=now_us(call.context.clock),
+        asked_by=call.principal.user,
         project=call.project,
         asked=asked,
         status=DrainStatus.WAITING,
         servers=rows,
     )
     if wanted.dry_run:
-        return Reply(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
+        return Response(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
     if not wanted.partial and (left := stays(rows)):
         raise Conflict(_refusal(host.host, left))
-    if (refused := await call.desk.region.write(lambda tx: drains.ask(tx, new))) is not None:
+    if (refused := await call.context.region.write(lambda tx: drains.ask(tx, new))) is not None:
         raise refused
-    return Reply(202, {"drain": _whole(new)}, finished=True)
+    return Response(202, {"drain": _whole(new)}, finished=True)
 
 
 def _refusal(host: str, left: list[DrainServer]) -> str:
@@ -68,32 +68,32 @@ def _refusal(host: str, left: list[DrainServer]) -> str:
     return f"{len(left)} servers of host {host} cannot be moved: {named}{more}"
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """The newest, without their servers."""
     call.require("moorage:drains:show")
     limit, _ = call.page()
     host = call.first("host")
-    found = await call.desk.region.read(lambda tx: drains.listed(tx, host, min(limit, LISTED_MAX)))
-    return Reply(200, {"drains": [_row(each) for each in found]}, finished=True)
+    found = await call.context.region.read(lambda tx: drains.listed(tx, host, min(limit, LISTED_MAX)))
+    return Response(200, {"drains": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:drains:show")
-    return Reply(200, {"drain": _whole(await _drain(call))}, finished=True)
+    return Response(200, {"drain": _whole(await _drain(call))}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Reply:
+async def cancel(call: Call[Any]) -> Response:
     """What is on its way comes to its end; nothing more is begun, and the host stays disabled."""
     call.require("moorage:drains:cancel")
     drain = await _drain(call)
-    if not await call.desk.region.write(lambda tx: drains.cancel(tx, drain.id)):
+    if not await call.context.region.write(lambda tx: drains.cancel(tx, drain.id)):
         raise Conflict(f"Drain {drain.id} is over: it is {drain.status.value}.")
-    return Reply(202)
+    return Response(202)
 
 
 async def _drain(call: Call[Any]) -> Drain:
     wanted = call.path["id"]
-    found = await call.desk.region.read(lambda tx: drains.get(tx, wanted))
+    found = await call.context.region.read(lambda tx: drains.get(tx, wanted))
     if found is None:
         raise NotFound(f"Drain {wanted} could not be found.")
     return found

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors
 from moorage.api.routes import Handler, Route
 from moorage.model.errors import Internal
-from moorage.operations.dry_run import Foreseen
+from moorage.operations.dry_run.dry_run import Foreseen
 from moorage.operations.explain import ledger_told
-from moorage.operations.previewed import Previewed
+from moorage.operations.preview import Previewed
 
 PREFIX = "/ext/dry-run"
 ACTIONS = frozenset({"migrate", "resize", "unshelve", "os-migrateLive", "evacuate"})
@@ -31,7 +31,7 @@ def routes(real: Iterable[Route]) -> tuple[Route, ...]:
 
 
 def _tried(real: Handler) -> Handler:
-    async def tried(call: Call[Any]) -> Reply:
+    async def tried(call: Call[Any]) -> Response:
         call.require("moorage:dry_run:show")
         whole, beginning = call.allows("moorage:dry_run:details"), doors(call)
         call.preview = True
@@ -40,7 +40,7 @@ def _tried(real: Handler) -> Handler:
         except Previewed as previewed:
             told = await beginning.foreseen(previewed.accepted)
             body = {"dry_run": {"servers": [_told(each, whole=whole) for each in told]}}
-            return Reply(200, body, finished=True, fixed_status=True)
+            return Response(200, body, finished=True, fixed_status=True)
         raise Internal("a dry run came to the end of its handler")
 
     return tried

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.desk import Desk
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.context import AppContext
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.operations.gates import report
@@ -20,24 +20,24 @@ EXECUTES = ("conductor", "up")
 """The roles that hold a lease for operations."""
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:gates:show")
-    facts = call.desk.nouns.get("gates")
+    facts = call.context.nouns.get("gates")
     if facts is None:
         raise Unavailable("This front desk does not look at the gates.")
-    told = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.desk)}
-    return Reply(200, {"gates": told}, finished=True)
+    told = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.context)}
+    return Response(200, {"gates": told}, finished=True)
 
 
-async def releases(desk: Desk) -> list[dict[str, Any]]:
+async def releases(context: AppContext) -> list[dict[str, Any]]:
     """Which releases are in play, by role; an empty one: it is of a release that did not say which it is yet."""
-    living = await desk.region.read(processes.living)
-    leases = await desk.region.read(conductors.living)
+    living = await context.region.read(processes.living)
+    leases = await context.region.read(conductors.living)
     counted = Counter((each.role, each.release) for each in living)
     silent = len(leases) - sum(each.role in EXECUTES for each in living)
     if silent > 0:
         counted["conductor", ""] = silent
-    hosts = await asyncio.gather(*(_of_hosts(database) for database in cells_of(desk).values()))
+    hosts = await asyncio.gather(*(_of_hosts(database) for database in cells_of(context).values()))
     for each in hosts:
         counted.update({("agent", release): count for release, count in each.items()})
     return [{"role": role, "release": release, "count": count} for (role, release), count in sorted(counted.items())]

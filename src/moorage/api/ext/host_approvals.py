@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Reply
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
-from moorage.api.when import micros, now_us
-from moorage.api.wire import Body
+from moorage.api.schema import Body
+from moorage.api.timestamps import micros, now_us
 from moorage.bus.security import is_public_key
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import CellId
@@ -32,19 +32,19 @@ class ApproveBody(Body):
     approval: WantedApproval
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """Those that wait first."""
     call.require("moorage:host_approvals:show")
-    found = await call.desk.region.read(host_approvals.listed)
-    return Reply(200, {"host_approvals": [_shown(each) for each in found]}, finished=True)
+    found = await call.context.region.read(host_approvals.listed)
+    return Response(200, {"host_approvals": [_shown(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:host_approvals:show")
-    return Reply(200, {"host_approval": _shown(await _row(call))}, finished=True)
+    return Response(200, {"host_approval": _shown(await _row(call))}, finished=True)
 
 
-async def approve(call: Call[ApproveBody]) -> Reply:
+async def approve(call: Call[ApproveBody]) -> Response:
     """Bind a host to its cell and key: from a moment later it is heard. Once more with other words: bound to those."""
     call.require("moorage:host_approvals:update")
     host, wanted = call.path["host"], call.body.approval
@@ -54,12 +54,12 @@ async def approve(call: Call[ApproveBody]) -> Reply:
         raise Invalid(
             "The key is not the public half of a user's nkey: 56 letters that begin with U (moorage bus key)."
         )
-    region, by, now = call.desk.region, call.asker.user or "", now_us(call.desk.clock)
+    region, by, now = call.context.region, call.principal.user or "", now_us(call.context.clock)
     known = await region.read(lambda tx: host_approvals.get(tx, host))
     cell = CellId(wanted.cell or (known.cell if known is not None else ""))
     if not cell:
         raise Invalid(f"Host {host} was not heard yet, so nobody knows in which cell it is: say cell.")
-    if cell not in cells_of(call.desk):
+    if cell not in cells_of(call.context):
         raise Invalid(f"There is no cell {cell} in the configuration of this API.")
     key = wanted.key or (known.key if known is not None else None)
     other = await region.write(lambda tx: host_approvals.approve(tx, host, cell, key, now, by))
@@ -67,21 +67,21 @@ async def approve(call: Call[ApproveBody]) -> Reply:
         raise Conflict(f"{APPROVED_MAX} hosts are approved, which is as many as a region can have.")
     if other is not None:
         raise Conflict(f"Host {other} has this key: each host has its own.")
-    return Reply(200, {"host_approval": _shown(await _row(call))}, finished=True)
+    return Response(200, {"host_approval": _shown(await _row(call))}, finished=True)
 
 
-async def revoke(call: Call[Any]) -> Reply:
+async def revoke(call: Call[Any]) -> Response:
     """It is heard no more; the broker's configuration is to be made anew without its key."""
     call.require("moorage:host_approvals:delete")
     host = call.path["host"]
-    if not await call.desk.region.write(lambda tx: host_approvals.revoke(tx, host)):
+    if not await call.context.region.write(lambda tx: host_approvals.revoke(tx, host)):
         raise NotFound(f"Host {host} is neither approved nor does it wait for that.")
-    return Reply(204)
+    return Response(204)
 
 
 async def _row(call: Call[Any]) -> HostApproval:
     host = call.path["host"]
-    found = await call.desk.region.read(lambda tx: host_approvals.get(tx, host))
+    found = await call.context.region.read(lambda tx: host_approvals.get(tx, host))
     if found is None:
         raise NotFound(f"Host {host} is neither approved nor does it wait for that.")
     return found

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Collection
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.gather import cells_of
+from moorage.api.call import Call, Response
+from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
-from moorage.api.when import micros, now_us
+from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Unavailable
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, Host, HostTroubles
 from moorage.model.ids import CellId, ServerId
-from moorage.operations.missing import missing_in
+from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 
@@ -19,14 +19,14 @@ REFUSAL_SHOWN_US = 120_000_000
 """A second agent asks again every few seconds; who has not for so long is gone."""
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     call.require("moorage:hosts:show")
-    now = now_us(call.desk.clock)
-    cells = cells_of(call.desk)
-    found = await asyncio.gather(*(_of_cell(call.desk.region, CellId(cell), cells[cell], now) for cell in cells))
+    now = now_us(call.context.clock)
+    cells = cells_of(call.context)
+    found = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
     rows = [row for rows in found if rows is not None for row in rows]
     out = [cell for cell, rows in zip(cells, found, strict=True) if rows is None]
-    return Reply(200, {"hosts": rows, "cells_out": out}, finished=True)
+    return Response(200, {"hosts": rows, "cells_out": out}, finished=True)
 
 
 async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[dict[str, Any]] | None:

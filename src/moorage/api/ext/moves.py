@@ -4,27 +4,34 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import doors, not_locked, the_server
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import doors, not_locked, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.when import micros
-from moorage.operations.move_ends import MOVES_MAX, AttachmentSeen, BindingSeen, EndSeen, MoveSeen, may_be_cancelled
+from moorage.api.timestamps import micros
+from moorage.operations.moves.move_ends import (
+    MOVES_MAX,
+    AttachmentSeen,
+    BindingSeen,
+    EndSeen,
+    MoveSeen,
+    may_be_cancelled,
+)
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     """The newest first; the services beside us are asked about those that are open."""
     server = await the_server(call, "moorage:moves:show")
     limit, _ = call.page()
     found = await doors(call).moves_of(server, limit=min(limit, MOVES_MAX))
-    return Reply(200, {"moves": [_move(each) for each in found]}, finished=True)
+    return Response(200, {"moves": [_move(each) for each in found]}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Reply:
+async def cancel(call: Call[Any]) -> Response:
     """It is taken back as far as it came; one that its server has followed is reverted instead."""
     server = await the_server(call, "moorage:moves:cancel")
     not_locked(call, server)
-    await doors(call).cancel_move(call.asker, server, call.path["move"], request_id=call.request_id)
-    return Reply(202)
+    await doors(call).cancel_move(call.principal, server, call.path["move"], request_id=call.request_id)
+    return Response(202)
 
 
 def _move(seen: MoveSeen) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from moorage.api.call import Call, Reply
-from moorage.api.compute.server_access import target_of, the_server
+from moorage.api.call import Call, Response
+from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
-from moorage.api.when import seconds
+from moorage.api.timestamps import seconds
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
@@ -25,17 +25,17 @@ LISTING = Params(
 )
 
 
-async def explain(call: Call[Any]) -> Reply:
+async def explain(call: Call[Any]) -> Response:
     server = await the_server(call, "moorage:explain:show", deleted=True)
     whole = call.allows("moorage:explain:details", target_of(server))
-    operations = await call.desk.region.read(lambda tx: region_operations.of_server(tx, server.id))
+    operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
     about = None
-    engine: Engine | None = call.desk.nouns.get("placement")
+    engine: Engine | None = call.context.nouns.get("placement")
     if whole and engine is not None and (host := call.first("host")):
         roll = engine.world().roll()
         about = About(host, roll.names, roll.digest)
     told = explained(operations, whole=whole, about=about)
-    return Reply(200, {"explain": {"server": server.id, **told}}, finished=True)
+    return Response(200, {"explain": {"server": server.id, **told}}, finished=True)
 
 
 def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
     return row
 
 
-async def index(call: Call[Any]) -> Reply:
+async def index(call: Call[Any]) -> Response:
     call.require("moorage:operations:list")
     whole = call.allows("moorage:operations:details")
     everywhere = call.first("all_projects") in {"", "1", "true", "True"} and "all_projects" in call.query
@@ -78,7 +78,7 @@ async def index(call: Call[Any]) -> Reply:
         if word not in {each.value for each in OperationStatus}:
             raise Invalid(f"'{word}' is not a status of operations")
         statuses.append(OperationStatus(word))
-    found = await call.desk.region.read(
+    found = await call.context.region.read(
         lambda tx: region_operations.listed(
             tx,
             project=None if everywhere else call.project,
@@ -88,13 +88,13 @@ async def index(call: Call[Any]) -> Reply:
             limit=limit,
         )
     )
-    return Reply(200, {"operations": [_row(each, whole=whole) for each in found]}, finished=True)
+    return Response(200, {"operations": [_row(each, whole=whole) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Reply:
+async def show(call: Call[Any]) -> Response:
     wanted = OperationId(call.path["id"])
-    found = await call.desk.region.read(lambda tx: region_operations.get(tx, wanted))
-    if found is None or (found.project != call.asker.project and not call.is_admin):
+    found = await call.context.region.read(lambda tx: region_operations.get(tx, wanted))
+    if found is None or (found.project != call.principal.project and not call.is_admin):
         raise NotFound(f"Operation {wanted} could not be found.")
     target = {"project_id": found.project, "user_id": found.user}
     call.require("moorage:operations:show", target)
@@ -102,7 +102,7 @@ async def show(call: Call[Any]) -> Reply:
     row = _row(found, whole=whole)
     if whole:
         row["lines"] = found.lines()
-    return Reply(200, {"operation": row}, finished=True)
+    return Response(200, {"operation": row}, finished=True)
 
 
 ROUTES = (

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping, Seq
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from moorage.api.metadata.guests import Guests
+from moorage.api.metadata.servers import Guests
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Unavailable
 from moorage.model.metadata_tree import (
     EC2_VERSIONS,
@@ -39,7 +39,7 @@ from moorage.model.metadata_tree import (
     printed,
 )
 from moorage.model.server import Server
-from moorage.model.spans import request
+from moorage.model.tracing import request
 
 PASSWORD_MAX_BYTES = 4096
 PATH_MAX_CHARACTERS = 1024
@@ -168,8 +168,8 @@ class MetadataApp:
         instance, signature, project = (str(value) for value in given.values())
         wanted = hmac.new(self._secret, instance.encode(), hashlib.sha256).hexdigest()
         if not hmac.compare_digest(wanted.encode(), signature.encode()):
-            asker = (_header(scope, "X-Forwarded-For") or "an address that was not told")[:ID_MAX_CHARACTERS]
-            _log.warning("the signature of %r does not fit; it comes from %r", instance, asker)
+            principal = (_header(scope, "X-Forwarded-For") or "an address that was not told")[:ID_MAX_CHARACTERS]
+            _log.warning("the signature of %r does not fit; it comes from %r", instance, principal)
             raise Forbidden("Invalid proxy request signature.")
         return instance, project
 

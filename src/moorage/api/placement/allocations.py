@@ -3,13 +3,13 @@
 from typing import Any
 
 from moorage.api.placement import schemas
+from moorage.api.placement.http import Rep, Req, is_uuid, uuid_of
 from moorage.api.placement.inventories import inventory_of
-from moorage.api.placement.web import Rep, Req, is_uuid, uuid_of
 from moorage.model.errors import Invalid
 from moorage.model.resources import AMOUNT_MAX
-from moorage.placement import allocations as writes
-from moorage.placement.allocations import Wanted
-from moorage.store.region.placement import nouns as reads
+from moorage.placement.service import allocations as writes
+from moorage.placement.service.allocations import Wanted
+from moorage.store.region.placement import provider_queries as reads
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """Project and user of consumers made before 1.8."""

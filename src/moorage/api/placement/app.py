@@ -12,18 +12,18 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from moorage.api.placement import allocations, candidates, inventories, providers, vocabulary
+from moorage.api.placement import allocations, candidates, classes_and_traits, inventories, providers
+from moorage.api.placement.http import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json, pairs
 from moorage.api.placement.policy import PlacementPolicy
-from moorage.api.placement.web import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json, pairs
 from moorage.model import errors
 from moorage.model.admission import charge, declares_more
-from moorage.model.asker import Asker
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
-from moorage.model.spans import request as asked
-from moorage.placement import codes
+from moorage.model.principal import Principal
+from moorage.model.tracing import request as asked
 from moorage.placement.engine import Engine
-from moorage.placement.group_commit import GroupCommit
+from moorage.placement.service import error_codes
+from moorage.placement.service.group_commit import GroupCommit
 from moorage.sql import Database
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ HEADER = "openstack-api-version"
 SERVICE = "placement"
 
 Handler = Callable[[Req], Awaitable[Rep]]
-Authenticate = Callable[[Mapping[str, str]], Awaitable[Asker]]
+Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
 """Headers (lower case) → who asks; raises Unauthenticated."""
 
 
@@ -53,13 +53,13 @@ RP = "/resource_providers/{uuid}"
 _P = "placement:resource_providers:"
 ROUTES: dict[str, dict[str, _Entry]] = {
     "/resource_classes": {
-        "GET": _Entry(vocabulary.list_classes, "placement:resource_classes:list", 2),
-        "POST": _Entry(vocabulary.create_class, "placement:resource_classes:create", 2, takes_json=True),
+        "GET": _Entry(classes_and_traits.list_classes, "placement:resource_classes:list", 2),
+        "POST": _Entry(classes_and_traits.create_class, "placement:resource_classes:create", 2, takes_json=True),
     },
     "/resource_classes/{name}": {
-        "GET": _Entry(vocabulary.show_class, "placement:resource_classes:show", 2),
-        "PUT": _Entry(vocabulary.update_class, "placement:resource_classes:update", 2),
-        "DELETE": _Entry(vocabulary.delete_class, "placement:resource_classes:delete", 2),
+        "GET": _Entry(classes_and_traits.show_class, "placement:resource_classes:show", 2),
+        "PUT": _Entry(classes_and_traits.update_class, "placement:resource_classes:update", 2),
+        "DELETE": _Entry(classes_and_traits.delete_class, "placement:resource_classes:delete", 2),
     },
     "/resource_providers": {
         "GET": _Entry(providers.index, _P + "list"),
@@ -88,9 +88,9 @@ ROUTES: dict[str, dict[str, _Entry]] = {
     },
     RP + "/allocations": {"GET": _Entry(allocations.of_provider, _P + "allocations:list")},
     RP + "/traits": {
-        "GET": _Entry(vocabulary.provider_traits, _P + "traits:list", 6),
-        "PUT": _Entry(vocabulary.set_provider_traits, _P + "traits:update", 6, takes_json=True),
-        "DELETE": _Entry(vocabulary.clear_provider_traits, _P + "traits:delete", 6),
+        "GET": _Entry(classes_and_traits.provider_traits, _P + "traits:list", 6),
+        "PUT": _Entry(classes_and_traits.set_provider_traits, _P + "traits:update", 6, takes_json=True),
+        "DELETE": _Entry(classes_and_traits.clear_provider_traits, _P + "traits:delete", 6),
     },
     "/allocations": {"POST": _Entry(allocations.post, "placement:allocations:manage", 13, takes_json=True)},
     "/allocations/{consumer}": {
@@ -99,11 +99,11 @@ ROUTES: dict[str, dict[str, _Entry]] = {
         "DELETE": _Entry(allocations.delete, "placement:allocations:delete"),
     },
     "/allocation_candidates": {"GET": _Entry(candidates.index, "placement:allocation_candidates:list", 10)},
-    "/traits": {"GET": _Entry(vocabulary.list_traits, "placement:traits:list", 6)},
+    "/traits": {"GET": _Entry(classes_and_traits.list_traits, "placement:traits:list", 6)},
     "/traits/{name}": {
-        "GET": _Entry(vocabulary.show_trait, "placement:traits:show", 6, bare=True),
-        "PUT": _Entry(vocabulary.put_trait, "placement:traits:update", 6),
-        "DELETE": _Entry(vocabulary.delete_trait, "placement:traits:delete", 6),
+        "GET": _Entry(classes_and_traits.show_trait, "placement:traits:show", 6, bare=True),
+        "PUT": _Entry(classes_and_traits.put_trait, "placement:traits:update", 6),
+        "DELETE": _Entry(classes_and_traits.delete_trait, "placement:traits:delete", 6),
     },
     "/usages": {"GET": _Entry(allocations.total_usages, "placement:usages", 9)},
     "/reshaper": {"POST": _Entry(allocations.reshape, "placement:reshaper:reshape", 30, takes_json=True)},
@@ -258,19 +258,19 @@ class PlacementApp:
             path = self._inside(scope["path"])
             if declares_more(headers.get("content-length"), BODY_BYTES_MAX):
                 raise errors.TooLarge(f"a body may have {BODY_BYTES_MAX} bytes at most")
-            asker = None if not path.strip("/") else await self._authenticate(headers)
-            if asker is not None:
-                asker.require_call("placement", method, path, scope["path"])
+            principal = None if not path.strip("/") else await self._authenticate(headers)
+            if principal is not None:
+                principal.require_call("placement", method, path, scope["path"])
             version = negotiate(headers.get(HEADER))
-            if asker is None:
+            if principal is None:
                 if method != "GET":
                     raise _Allowed(method, "GET")
                 return self._send(_versions(), version, request_id)
-            charge(scope, asker)
+            charge(scope, principal)
             body = await _body(receive)
             if body is None:
                 return None
-            rep = await self._answer(scope, path, headers, body, asker, version, request_id)
+            rep = await self._answer(scope, path, headers, body, principal, version, request_id)
             if "location" in rep.headers:
                 here = Request(scope).url
                 rep.headers["location"] = f"{here.scheme}://{here.netloc}{rep.headers['location']}"
@@ -293,7 +293,7 @@ class PlacementApp:
         path: str,
         headers: dict[str, str],
         body: bytes,
-        asker: Asker,
+        principal: Principal,
         version: Version,
         request_id: str,
     ) -> Rep:
@@ -311,17 +311,20 @@ class PlacementApp:
             body=body,
             version=version,
             prefix=self._prefix,
-            asker=asker,
+            principal=principal,
             engine=self._engine,
             region=self._region,
             writes=self._writes,
             allows=self._policy.allows,
             request_id=request_id,
         )
-        target = {"project_id": req.last("project_id") if path == "/usages" else asker.project, "user_id": asker.user}
+        target = {
+            "project_id": req.last("project_id") if path == "/usages" else principal.project,
+            "user_id": principal.user,
+        }
         if entry.takes_json:
             need_json(headers)
-        if not self._policy.allows(asker, entry.rule, target):
+        if not self._policy.allows(principal, entry.rule, target):
             raise errors.Forbidden(f"Policy does not allow {entry.rule} to be performed.")
         return await entry.handler(req)
 
@@ -340,7 +343,7 @@ class PlacementApp:
         status, title = _status(problem)
         error: dict[str, Any] = {"status": status, "title": title, "detail": problem.public}
         if version is not None and version >= (1, 23):
-            error["code"] = problem.code if problem.code.startswith("placement.") else codes.UNDEFINED
+            error["code"] = problem.code if problem.code.startswith("placement.") else error_codes.UNDEFINED
         error["request_id"] = request_id
         if status == 406 and version is None:
             error |= {"max_version": _text(MAX_VERSION), "min_version": _text(MIN_VERSION)}

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 
 from moorage.api.placement import query, schemas
-from moorage.api.placement.web import Rep, Req, ordered
+from moorage.api.placement.http import Rep, Req, ordered
 from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
-from moorage.placement import nouns
-from moorage.placement.candidates import find, find_alone
-from moorage.placement.known import Provider
-from moorage.placement.trees import Candidate, Group
-from moorage.placement.world import Picture
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.provider import Provider
+from moorage.placement.service import providers as service_providers
+from moorage.placement.service.candidates import find, find_alone
+from moorage.placement.service.tree_search import Candidate, Group
 from moorage.sql import Tx
 
 SHOWN_KINDS_MAX = 4
@@ -28,9 +28,9 @@ async def index(req: Req) -> Rep:
     traits |= {name for g in groups.values() for name in g.forbidden} | wide.root_required | wide.root_forbidden
 
     def read(tx: Tx) -> tuple[list[str], list[str]]:
-        return nouns.known_classes(tx, classes), nouns.unknown_traits(tx, sorted(traits))
+        return service_providers.unknown_classes(tx, classes), service_providers.unknown_traits(tx, sorted(traits))
 
-    unknown, missing = ([], []) if nouns.all_standard(classes, traits) else await req.region.read(read)
+    unknown, missing = ([], []) if service_providers.all_standard(classes, traits) else await req.region.read(read)
     if unknown:
         raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
     if missing:
@@ -46,7 +46,7 @@ async def index(req: Req) -> Rep:
     return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
 
 
-def _bare_as_placement_does(groups: list[Group], picture: Picture) -> bool:
+def _bare_as_placement_does(groups: list[Group], picture: ProviderCache) -> bool:
     """Groups without resources: Placement finds providers for one by a wanted trait or aggregate alone, and does not look at
     `in_tree` if there is such a tree. False when one of them can find none."""
     for group in groups:

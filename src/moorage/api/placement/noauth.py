@@ -6,15 +6,15 @@ The token is `user[:project]`; `X-Roles`, where sent, gives the roles, else the 
 import logging
 from collections.abc import Mapping
 
-from moorage.model.asker import Asker
 from moorage.model.errors import Unauthenticated
+from moorage.model.principal import Principal
 
 log = logging.getLogger(__name__)
 
 WARNING = "noauth2 is on: everybody who reaches this port is believed to be whoever they say they are"
 
 
-async def believe(headers: Mapping[str, str]) -> Asker:
+async def believe(headers: Mapping[str, str]) -> Principal:
     """Headers → who asks; raises Unauthenticated without a token."""
     token = headers.get("x-auth-token")
     if token is None:
@@ -30,7 +30,7 @@ async def believe(headers: Mapping[str, str]) -> Asker:
         else ()
     )
     system = bool(headers.get("openstack-system-scope"))
-    return Asker(user=user, project=project, roles=tuple(role for role in roles if role), system=system)
+    return Principal(user=user, project=project, roles=tuple(role for role in roles if role), system=system)
 
 
 def warn() -> None:

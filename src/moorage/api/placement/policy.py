@@ -7,8 +7,8 @@ from oslo_policy import _checks
 
 from moorage.api.policy import parsed
 from moorage.api.policy_file import read_overrides
-from moorage.model.asker import Asker
 from moorage.model.errors import Invalid
+from moorage.model.principal import Principal
 
 JUDGED_MAX = 4096
 """Rules do not change while a process lives, and one check costs a third of a request: answers are kept, unless a rule asks a server."""
@@ -63,24 +63,24 @@ class PlacementPolicy:
             raise Invalid(str(failure)) from failure
         return cls(overrides, new_defaults=new_defaults)
 
-    def allows(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
+    def allows(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
         """Whether the asker may; tokens of the system and of a domain may nothing."""
-        if asker.beyond_projects:
+        if principal.beyond_projects:
             return False
-        key = rule, asker.user, asker.project, tuple(asker.roles), tuple(target.items())
+        key = rule, principal.user, principal.project, tuple(principal.roles), tuple(target.items())
         if (known := self._judged.get(key)) is not None:
             return known
-        judged = self._judge(asker, rule, target)
+        judged = self._judge(principal, rule, target)
         if self._fixed:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
             self._judged[key] = judged
         return judged
 
-    def _judge(self, asker: Asker, rule: str, target: Mapping[str, Any]) -> bool:
-        credentials: dict[str, Any] = {"user_id": asker.user, "roles": list(asker.roles)}
-        if asker.project is not None:  # else `project_id:%(project_id)s` finds the project that nobody has
-            credentials["project_id"] = asker.project
+    def _judge(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
+        credentials: dict[str, Any] = {"user_id": principal.user, "roles": list(principal.roles)}
+        if principal.project is not None:  # else `project_id:%(project_id)s` finds the project that nobody has
+            credentials["project_id"] = principal.project
         check: Callable[..., Any] = _checks._check  # pyright: ignore[reportPrivateUsage]
         judged = check(rule=self.rules[rule], target=dict(target), creds=credentials, enforcer=self, current_rule=rule)
         return bool(judged)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from moorage.api.placement.web import Req, aggregate_of, is_uuid
+from moorage.api.placement.http import Req, aggregate_of, is_uuid
 from moorage.model.errors import Invalid
-from moorage.placement import codes
-from moorage.placement.trees import Group, Wide
+from moorage.placement.service import error_codes
+from moorage.placement.service.tree_search import Group, Wide
 
 _KEY = re.compile(r"^(resources|required|member_of|in_tree)([1-9][0-9]*)?$")
 _KEY_33 = re.compile(r"^(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?$")
@@ -144,16 +144,18 @@ def _check(req: Req, found: Mapping[str, Group], wide: Wide) -> None:
     if req.since(36):
         named: set[str] = set().union(*wide.same_subtree)
         if len(bare) == len(found):
-            raise Invalid("There must be at least one resources or resources[$S] parameter.", code=codes.MISSING_VALUE)
+            raise Invalid(
+                "There must be at least one resources or resources[$S] parameter.", code=error_codes.MISSING_VALUE
+            )
         if wrong := [suffix for suffix in bare if suffix not in named]:
             raise Invalid(
                 "Resourceless suffixed group request should be specified in `same_subtree` query param: "
                 f"bad group(s) - {wrong}.",
-                code=codes.BAD_VALUE,
+                code=error_codes.BAD_VALUE,
             )
         if wrong := sorted(suffix for suffix in named if suffix not in found):
             raise Invalid(
-                f"Real suffixes should be specified in `same_subtree`: {wrong} not found.", code=codes.BAD_VALUE
+                f"Real suffixes should be specified in `same_subtree`: {wrong} not found.", code=error_codes.BAD_VALUE
             )
     elif bare or not found:
         raise Invalid(_orphans(found))
@@ -189,7 +191,7 @@ def wide(req: Req) -> Wide:
     """What concerns the request as a whole."""
     limits, policies, roots = req.values("limit"), req.values("group_policy"), req.values("root_required")
     if len(roots) > 1:
-        raise Invalid("Query parameter 'root_required' may be specified only once.", code=codes.DUPLICATE_KEY)
+        raise Invalid("Query parameter 'root_required' may be specified only once.", code=error_codes.DUPLICATE_KEY)
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
     if roots:
@@ -197,13 +199,15 @@ def wide(req: Req) -> Wide:
         if clash := set().union(*required) & forbidden:
             raise Invalid(
                 f"Conflicting required and forbidden traits found in root_required: {', '.join(sorted(clash))}",
-                code=codes.BAD_VALUE,
+                code=error_codes.BAD_VALUE,
             )
     subtrees: Sequence[frozenset[str]] = [
         frozenset(part.strip() for part in value.split(",")) for value in req.values("same_subtree")
     ]
     if any("" in subtree for subtree in subtrees):
-        raise Invalid("Empty string (unsuffixed group) can not be specified in `same_subtree`", code=codes.BAD_VALUE)
+        raise Invalid(
+            "Empty string (unsuffixed group) can not be specified in `same_subtree`", code=error_codes.BAD_VALUE
+        )
     return Wide(
         limit=int(limits[0].strip()[:DIGITS_MAX]) if limits else None,
         group_policy=policies[0] if policies else None,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.api.placement.web import Schema, is_dashed_uuid
+from moorage.api.placement.http import Schema, is_dashed_uuid
 from moorage.model.resources import AMOUNT_MAX
 
 RATIO_MAX = 3.40282e38

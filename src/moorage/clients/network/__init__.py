@@ -11,7 +11,7 @@ wire     its JSON in our words
 
 from moorage.clients.network.addresses import Addresses
 from moorage.clients.network.bindings import Bindings
-from moorage.clients.network.proxied import Proxied
+from moorage.clients.network.user_proxy import Proxied
 from moorage.model.network import BindRefused, mint_mac
 
 __all__ = ["BindRefused", "NetworkClient", "mint_mac"]

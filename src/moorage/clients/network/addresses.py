@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from moorage.clients.http import Json
-from moorage.clients.network.fixed import wire_ip, without
-from moorage.clients.network.making import all_of
+from moorage.clients.network.decoding import port_of
+from moorage.clients.network.fixed_ips import wire_ip, without
+from moorage.clients.network.port_create import all_of
 from moorage.clients.network.ports import Ports
-from moorage.clients.network.wire import port_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Stale
 from moorage.model.network import Port, SubnetFacts
 

@@ -30,10 +30,10 @@ from typing import Any
 from typing_extensions import override
 
 from moorage.clients.http import Json
-from moorage.clients.network.facts import path_of
-from moorage.clients.network.making import all_of
+from moorage.clients.network.decoding import BINDING_FAILED_KIND, binding_of
+from moorage.clients.network.port_create import all_of
 from moorage.clients.network.ports import BINDING_FAILED, UNBOUND, Ports, refused, wanted_profile
-from moorage.clients.network.wire import BINDING_FAILED_KIND, binding_of
+from moorage.clients.network.queries import path_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
 from moorage.model.network import Binding, FixedIp, Port, SubnetsBeside
 

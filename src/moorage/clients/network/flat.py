@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import msgspec
 from typing_extensions import override
 
-from moorage.clients.http import Body, Neighbour, Params, Reply
+from moorage.clients.http import Body, Params, ServiceClient, ServiceResponse
 from moorage.clients.network import NetworkClient
-from moorage.clients.network.checks import Wanted as WantedNics
+from moorage.clients.network.nic_validation import Wanted as WantedNics
 from moorage.model.errors import Conflict, Invalid, NotFound
-from moorage.model.flat import Exhausted, FlatPool, Lease, Wanted, flat_id, vif_id
+from moorage.model.flat_network import Exhausted, FlatPool, Lease, Wanted, flat_id, vif_id
 from moorage.model.ids import CellId
 from moorage.model.network import (
     AgentDevices,
@@ -40,7 +40,7 @@ VIF_TYPE = "bridge"
 
 
 class AddressBook(Protocol):
-    """Who holds which address; `main/flat.py` keeps it in the region's database."""
+    """Who holds which address; `main/flat_networks.py` keeps it in the region's database."""
 
     async def take(self, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease, ...] | Exhausted: ...
 
@@ -55,7 +55,7 @@ class AddressBook(Protocol):
     async def give_back_exactly(self, leases: Sequence[Lease]) -> int: ...
 
 
-class NoService(Neighbour):
+class NoService(ServiceClient):
     """What a call to the network service meets where there is none."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class NoService(Neighbour):
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
         counted: bool = True,
-    ) -> Reply:
+    ) -> ServiceResponse:
         raise Invalid(NO_PORTS, code="no_ports")
 
 

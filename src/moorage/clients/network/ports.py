@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, Json, Neighbour
-from moorage.clients.network.facts import path_of
-from moorage.clients.network.fixed import beside, exactly, wire_ip
-from moorage.clients.network.making import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
-from moorage.clients.network.subnets_in_turn import SubnetsInTurn
-from moorage.clients.network.wire import BINDING_KEYS, port_of
+from moorage.clients.http import CREDENTIALS, Json, ServiceClient
+from moorage.clients.network.decoding import BINDING_KEYS, port_of
+from moorage.clients.network.fixed_ips import beside, exactly, wire_ip
+from moorage.clients.network.port_create import TRIES_AT_A_REVISION_MAX, Making, all_of, macs_of
+from moorage.clients.network.queries import path_of
+from moorage.clients.network.subnet_rotation import SubnetsInTurn
 from moorage.model.errors import (
     NotFound,
     PreconditionFailed,
@@ -55,7 +55,7 @@ OWNERS_REASONS = {
 
 
 class Ports(Making):
-    def __init__(self, network: Neighbour) -> None:
+    def __init__(self, network: ServiceClient) -> None:
         super().__init__(network)
         self._subnets = SubnetsInTurn()
 

@@ -11,34 +11,34 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.audit import claims, guests, ports, records, stores
+from moorage.conductor.audit import claim_checks, guest_checks, port_checks, record_checks, volume_checks
 from moorage.conductor.audit.reader import Guests, Reader
+from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
-from moorage.conductor.audit.seen import Page, Site
-from moorage.conductor.audit.wholes import Wholes
+from moorage.conductor.audit.snapshot import Page, Site
 from moorage.conductor.reconcilers.port_drift import too_many_lost
 from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditAsked, AuditReport, Finding
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Stale, Unavailable
 from moorage.model.ids import OperationId, ServerId
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.sql import label
-from moorage.store.region import audited, audits
+from moorage.store.region import audit_reads, audits
 
 Check = Callable[[Page, Site], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
-    records.mappings,
-    records.tasks,
-    records.migrations,
-    claims.of_servers,
-    claims.orphans,
-    ports.of_devices,
-    ports.of_servers,
-    stores.attachments,
-    stores.volumes,
-    guests.of_servers,
-    guests.of_nobody,
-    guests.unknown,
+    record_checks.mappings,
+    record_checks.tasks,
+    record_checks.migrations,
+    claim_checks.of_servers,
+    claim_checks.orphans,
+    port_checks.of_devices,
+    port_checks.of_servers,
+    volume_checks.attachments,
+    volume_checks.volumes,
+    guest_checks.of_servers,
+    guest_checks.of_nobody,
+    guest_checks.unknown,
 )
 AGAIN_AFTER_S = 3.0
 SUSPECTS_AT_ONCE = 500
@@ -53,12 +53,18 @@ logger = logging.getLogger(__name__)
 
 class Auditor:
     def __init__(
-        self, rooms: Rooms, seen: Guests, clock: Clock, *, ports: bool = True, again_after_s: float = AGAIN_AFTER_S
+        self,
+        context: SagaContext,
+        seen: Guests,
+        clock: Clock,
+        *,
+        ports: bool = True,
+        again_after_s: float = AGAIN_AFTER_S,
     ) -> None:
         """`ports`: there is a network service that has some."""
-        self._rooms, self._guests, self._clock, self._again_after_s = rooms, seen, clock, again_after_s
-        self._reader = Reader(rooms, seen, ports=ports)
-        self._wholes = Wholes(rooms, clock)
+        self._context, self._guests, self._clock, self._again_after_s = context, seen, clock, again_after_s
+        self._reader = Reader(context, seen, ports=ports)
+        self._wholes = Wholes(context, clock)
 
     async def run(self, asked: AuditAsked, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
         """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at.
@@ -82,7 +88,7 @@ class Auditor:
             return await self._mended(report, sure, asked, audit, by, began) if asked.repair else report
 
     async def _nothing_left(self, site: Site) -> None:
-        if self._rooms.cells.ids and not site.cells:
+        if self._context.cells.ids and not site.cells:
             raise Unavailable("No cell could be looked at.", private=str(site.out))
 
     # ------------------------------------------------------------------------------------------------ the first look
@@ -176,20 +182,20 @@ class Auditor:
         return await self._guests.ask_again(wanted)
 
     async def _standing(self, ids: Collection[ServerId]) -> dict[ServerId, tuple[OperationId | None, int, bool]]:
-        rows = await self._rooms.region.read(partial(audited.mapped_among, ids=ids))
+        rows = await self._context.region.read(partial(audit_reads.mapped_among, ids=ids))
         return {each.id: (each.operation, each.op_seq, each.deleted) for each in rows}
 
     # ------------------------------------------------------------------------------------------------ repairs
 
     async def _still_mine(self, audit: str, began: int | None) -> None:
         """Raises Stale: another process has begun it again, or has ended it."""
-        if began is not None and not await self._rooms.region.read(lambda tx: audits.is_mine(tx, audit, began)):
+        if began is not None and not await self._context.region.read(lambda tx: audits.is_mine(tx, audit, began)):
             raise Stale("Another process runs this audit.")
 
     async def _mended(
         self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str, began: int | None
     ) -> AuditReport:
-        repairs = Repairs(self._rooms, self._reader, self._guests, self._clock, asked.kinds)
+        repairs = Repairs(self._context, self._reader, self._guests, self._clock, asked.kinds)
         repaired: Counter[str] = Counter()
         left: Counter[str] = Counter()
         for each in sure:

@@ -10,21 +10,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from moorage.conductor.audit.seen import Page, Site
-from moorage.conductor.reconcilers.stray_attachments import going
+from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.reconcilers.orphan_attachments import going
 from moorage.model.errors import Problem
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.network import Port
 from moorage.model.volume import Attachment
-from moorage.operations.detach_volume import DETACHING
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.volumes.detach_volume import DETACHING
 from moorage.sql import Tx
-from moorage.store.cell import audited as cell_audited
+from moorage.store.cell import audit_reads as cell_audited
 from moorage.store.cell import migrations as cell_migrations
-from moorage.store.cell.audited import Living
+from moorage.store.cell.audit_reads import Living
 from moorage.store.cell.migrations import Told
-from moorage.store.region import audited, hidden_records
+from moorage.store.region import audit_reads, hidden_records
 
 T = TypeVar("T")
 
@@ -61,17 +61,17 @@ class NoGuests:
 
 
 class Reader:
-    def __init__(self, rooms: Rooms, guests: Guests, *, ports: bool = True, page: int = PAGE) -> None:
+    def __init__(self, context: SagaContext, guests: Guests, *, ports: bool = True, page: int = PAGE) -> None:
         """`ports`: there is a network service that has some."""
-        self._rooms, self._guests, self._ports, self._page = rooms, guests, ports, page
+        self._context, self._guests, self._ports, self._page = context, guests, ports, page
 
     # ------------------------------------------------------------------------------------------------ the site
 
     async def site(self, only: Collection[ServerId] | None = None) -> Site:
         """What is around the servers; `only`: what concerns these."""
         site = Site()
-        await self._rooms.placement.catch_up()
-        world = self._rooms.placement.world()
+        await self._context.placement.catch_up()
+        world = self._context.placement.world()
         site.hosts = {HostId(host): world.names[slot] for host, slot in world.slots.items()}
         nested = world.nested
         site.below = {
@@ -85,7 +85,7 @@ class Reader:
                 site.ports = None
             else:
                 site.segments = subnets
-        if self._rooms.volumes is not None:
+        if self._context.volumes is not None:
             site.attachments = await self._or_out(site, "volume", lambda: self._attachments(few))
             site.going = await self._or_out(site, "volume", self._going) or {}
         site.guests, unheard = self._guests.seen()
@@ -102,25 +102,25 @@ class Reader:
 
     async def _all_ports(self, few: Collection[ServerId] | None) -> Mapping[str, Mapping[str, Port]]:
         if few is None:
-            return await self._rooms.network.held_by_ports()
-        return {each: {port.id: port for port in await self._rooms.network.ports_of(each)} for each in few}
+            return await self._context.network.held_by_ports()
+        return {each: {port.id: port for port in await self._context.network.ports_of(each)} for each in few}
 
     async def _segments(self) -> dict[str, str | None]:
-        return {each.id: each.segment for each in await self._rooms.network.subnets()}
+        return {each.id: each.segment for each in await self._context.network.subnets()}
 
     async def _attachments(self, few: Collection[ServerId] | None) -> dict[str, list[Attachment]]:
-        assert self._rooms.volumes is not None
+        assert self._context.volumes is not None
         found: dict[str, list[Attachment]] = {}
         if few is not None:
-            return {each: list(await self._rooms.volumes.attachments_of(each)) for each in few}
-        async for each in self._rooms.volumes.all_attachments():
+            return {each: list(await self._context.volumes.attachments_of(each)) for each in few}
+        async for each in self._context.volumes.all_attachments():
             if each.server:
                 found.setdefault(each.server, []).append(each)
         return found
 
     async def _going(self) -> dict[str, list[str]]:
-        assert self._rooms.volumes is not None
-        return going(await self._rooms.volumes.with_status(DETACHING))
+        assert self._context.volumes is not None
+        return going(await self._context.volumes.with_status(DETACHING))
 
     # ------------------------------------------------------------------------------------------------ servers
 
@@ -129,10 +129,10 @@ class Reader:
         devices = sorted(site.ports or ())
         guests = _by_guest(site)
         guest_ids = sorted(guests)
-        site.cells = frozenset(cell for cell in self._rooms.cells.ids if f"cell {cell}" not in site.out)
+        site.cells = frozenset(cell for cell in self._context.cells.ids if f"cell {cell}" not in site.out)
         low = ""
         while True:
-            region = await self._rooms.region.read(partial(_region_page, after=low, limit=self._page))
+            region = await self._context.region.read(partial(_region_page, after=low, limit=self._page))
             parts: dict[CellId, _CellPart] = {}
             for cell in sorted(site.cells):
                 part = await self._cell(site, cell, partial(_cell_page, after=low, limit=self._page))
@@ -152,10 +152,10 @@ class Reader:
 
     async def among(self, site: Site, ids: Collection[ServerId], consumers: Collection[str] = ()) -> Page:
         """These servers, and the claims of these consumers besides."""
-        site.cells = frozenset(cell for cell in self._rooms.cells.ids if f"cell {cell}" not in site.out)
+        site.cells = frozenset(cell for cell in self._context.cells.ids if f"cell {cell}" not in site.out)
         wanted = {*ids, *(ServerId(each) for each in consumers)}
 
-        found = await self._rooms.region.read(partial(_region_among, ids=wanted, consumers=wanted))
+        found = await self._context.region.read(partial(_region_among, ids=wanted, consumers=wanted))
         parts: dict[CellId, _CellPart] = {}
         for cell in sorted(site.cells):
             part = await self._cell(site, cell, partial(_cell_among, ids=wanted))
@@ -169,7 +169,7 @@ class Reader:
 
     async def _cell(self, site: Site, cell: CellId, work: Callable[[Tx], T]) -> T | None:
         try:
-            return await self._rooms.cells[cell].read(work)
+            return await self._context.cells[cell].read(work)
         except Problem as problem:
             site.out[f"cell {cell}"] = problem.public
             site.cells -= {cell}
@@ -190,7 +190,7 @@ class Reader:
         consumers = {each.uuid for some in page.moves.values() for each in some} - page.held.keys()
         if not servers and not consumers:
             return
-        near = await self._rooms.region.read(partial(_region_among, ids=servers, consumers=consumers))
+        near = await self._context.region.read(partial(_region_among, ids=servers, consumers=consumers))
         page.mapped |= {each.id: each for each in near.mapped}
         page.held |= {each.owner.consumer: each for each in near.held}
 
@@ -201,14 +201,14 @@ class Reader:
         found: dict[str, list[str]] = {}
         for server in sorted(moved):
             for port in site.ports.get(server, {}):
-                left = await self._or_out(site, "bindings", partial(self._rooms.network.bindings, port))
+                left = await self._or_out(site, "bindings", partial(self._context.network.bindings, port))
                 found[port] = [each.host for each in left or () if not each.active]
         site.inactive = {**site.inactive, **{port: hosts for port, hosts in found.items() if hosts}}
 
     async def moved_lately(self, site: Site, now_us: int) -> frozenset[ServerId]:
         """Servers of which a move ended lately; of more than `BINDINGS_MAX` the newest."""
         found: set[ServerId] = set()
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             moved = await self._cell(
                 site, cell, partial(cell_audited.moved_since, since_us=now_us - MOVED_SINCE_US, limit=BINDINGS_MAX)
             )
@@ -219,8 +219,8 @@ class Reader:
 class _RegionPart:
     def __init__(
         self,
-        mapped: list[audited.Mapped],
-        held: list[audited.Held],
+        mapped: list[audit_reads.Mapped],
+        held: list[audit_reads.Held],
         hidden: Mapping[ServerId, frozenset[CellId]],
     ) -> None:
         self.mapped, self.held, self.hidden = mapped, held, hidden
@@ -241,9 +241,9 @@ class _CellPart:
 
 
 def _region_page(tx: Tx, after: str, limit: int) -> _RegionPart:
-    mapped = audited.mapped(tx, after, limit)
+    mapped = audit_reads.mapped(tx, after, limit)
     hidden = hidden_records.open_of(tx, [each.id for each in mapped])
-    return _RegionPart(mapped, audited.held(tx, after, limit), hidden)
+    return _RegionPart(mapped, audit_reads.held(tx, after, limit), hidden)
 
 
 def _cell_page(tx: Tx, after: str, limit: int) -> _CellPart:
@@ -256,7 +256,7 @@ def _cell_among(tx: Tx, ids: Collection[str]) -> _CellPart:
 
 def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _RegionPart:
     hidden = hidden_records.open_of(tx, [ServerId(each) for each in ids])
-    return _RegionPart(audited.mapped_among(tx, ids), audited.held_among(tx, consumers), hidden)
+    return _RegionPart(audit_reads.mapped_among(tx, ids), audit_reads.held_among(tx, consumers), hidden)
 
 
 class _Moves(NamedTuple):

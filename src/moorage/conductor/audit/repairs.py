@@ -7,20 +7,20 @@ to see the end of is known.
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
-from moorage.conductor.audit.mending_claims import MendingClaims
-from moorage.conductor.audit.mending_ports import MendingPorts
-from moorage.conductor.audit.mending_records import MendingRecords
+from moorage.conductor.audit.claim_repairs import MendingClaims
+from moorage.conductor.audit.port_repairs import MendingPorts
 from moorage.conductor.audit.reader import Guests, Reader
+from moorage.conductor.audit.record_repairs import MendingRecords
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.conductor.reconcilers.purge import Tidy
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_attachments import StrayAttachments
-from moorage.conductor.reconcilers.stray_images import StrayImages
-from moorage.conductor.reconcilers.tidy import Tidy
 from moorage.model.audit import HEAL, KINDS, Finding, Repair
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.store.region import audits
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,14 @@ LEFT = "left: it changed meanwhile, or cannot be mended now"
 
 
 class Repairs:
-    def __init__(self, rooms: Rooms, reader: Reader, guests: Guests, clock: Clock, kinds: Collection[str] = ()) -> None:
+    def __init__(
+        self, context: SagaContext, reader: Reader, guests: Guests, clock: Clock, kinds: Collection[str] = ()
+    ) -> None:
         """`kinds`: what is asked to be mended; empty: all."""
-        self._rooms, self._guests, self._clock = rooms, guests, clock
-        records = MendingRecords(rooms, clock)
-        claims = MendingClaims(rooms, reader, kinds)
-        ports = MendingPorts(rooms, reader)
+        self._context, self._guests, self._clock = context, guests, clock
+        records = MendingRecords(context, clock)
+        claims = MendingClaims(context, reader, kinds)
+        ports = MendingPorts(context, reader)
         self._ports, self._claims = ports, claims
         self._done: dict[tuple[str, str], str] = {}
         """What was done for a whole server, or once for all: (what, server) → what."""
@@ -96,14 +98,14 @@ class Repairs:
         now = int(self._clock.now() * 1_000_000)
         was = f"{finding.found} (expected: {finding.expected})"
         line = Repair(audit, now, by, finding.kind, finding.what, finding.where, finding.server, was, BEGUN)
-        number = await self._rooms.region.write(lambda tx: audits.note(tx, line))
+        number = await self._context.region.write(lambda tx: audits.note(tx, line))
         try:
             done = await self._once(finding)
         except Problem as problem:
             said = f"left: {problem.public} {problem.private}".strip()
-            await self._rooms.region.write(lambda tx: audits.note_done(tx, number, said))
+            await self._context.region.write(lambda tx: audits.note_done(tx, number, said))
             raise
-        await self._rooms.region.write(lambda tx: audits.note_done(tx, number, done or LEFT))
+        await self._context.region.write(lambda tx: audits.note_done(tx, number, done or LEFT))
         if done:
             logger.warning(
                 "repaired: %s %s of server %s: %s", finding.kind, finding.what, finding.server or "none", done
@@ -127,40 +129,40 @@ class Repairs:
         return done
 
     async def _attachments(self, finding: Finding) -> str:
-        volumes = self._rooms.volumes
+        volumes = self._context.volumes
         if volumes is None:
             return ""
         server = ServerId(finding.server)
         there = await volumes.attachments_of(server)
         going = [finding.what] if finding.kind == "volume_detaching_left" else []
-        done = await StrayAttachments(self._rooms).mend(server, there, going)
+        done = await StrayAttachments(self._context).mend(server, there, going)
         parts = [f"dropped {', '.join(done.dropped)}" if done.dropped else "", "completed" if done.mended else ""]
         return ", ".join(each for each in parts if each)
 
     async def _intents(self, finding: Finding) -> str:
-        await StrayAttachments(self._rooms).unfinished()
+        await StrayAttachments(self._context).unfinished()
         return "its volumes are deleted, if it was never accepted"
 
     async def _image(self, finding: Finding) -> str:
-        strays = StrayImages(self._rooms, self._clock)
+        strays = StrayImages(self._context, self._clock)
         mine = next((image for _, image in (await strays.look()).strays if image.id == finding.what), None)
         return "deleted" if mine is not None and await strays.delete(mine) else ""
 
     async def _guest(self, finding: Finding) -> str:
-        """The host says what it has, and its cell says what of it does not belong there (conductor/belonging.py)."""
+        """The host says what it has, and its cell says what of it does not belong there (conductor/guest_reconciliation.py)."""
         heard = await self._guests.ask_again([finding.where])
         return "the host was asked for its guests, and is told which are not its own" if heard else ""
 
     async def _quota(self, finding: Finding) -> str:
-        done = await QuotaUsage(self._rooms).run()
+        done = await QuotaUsage(self._context).run()
         return "counted again" if done.mended else ""
 
     async def _tokens(self, finding: Finding) -> str:
-        went = await ConsoleTokens(self._rooms.region, self._clock).run()
+        went = await ConsoleTokens(self._context.region, self._clock).run()
         return f"{went} forgotten" if went else ""
 
     async def _tidy(self, finding: Finding) -> str:
-        await Tidy(self._rooms, self._clock).run()
+        await Tidy(self._context, self._clock).run()
         return "forgotten"
 
 

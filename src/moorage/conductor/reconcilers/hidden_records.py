@@ -15,14 +15,14 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.glance import glance
+from moorage.conductor.bulk_precheck import glance
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Problem
 from moorage.model.ids import CellId, OperationId, ServerId
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.operations.steps import moving
 from moorage.sql import Tx
-from moorage.store.cell import copies, migrations
+from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION, Fence
 from moorage.store.region import hidden_records
@@ -47,13 +47,13 @@ class HiddenRecordsDone(msgspec.Struct, frozen=True):
 
 
 class HiddenRecords:
-    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
-        self._rooms, self._clock = rooms, clock or SystemClock()
+    def __init__(self, context: SagaContext, clock: Clock | None = None) -> None:
+        self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> HiddenRecordsDone:
         """One round. The rows are read first: who holds a server by then has not finished with them."""
         rows = await self._rows()
-        seen = await glance(self._rooms, dict.fromkeys(server for server, _ in rows), _may_go_back)
+        seen = await glance(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
         removed, waiting = list[str](), len(seen.waiting)
         for server in seen.suspects:
             try:
@@ -69,7 +69,7 @@ class HiddenRecords:
         found: list[tuple[ServerId, CellId]] = []
         after = ("", "")
         while len(found) < LOOKED_AT_MAX:
-            page = await self._rooms.region.read(partial(hidden_records.open_ones, after=after, limit=PAGE_ROWS))
+            page = await self._context.region.read(partial(hidden_records.open_ones, after=after, limit=PAGE_ROWS))
             found += [(each.server, each.cell) for each in page]
             if len(page) < PAGE_ROWS:
                 break
@@ -83,7 +83,7 @@ class HiddenRecords:
             hidden = hidden_records.open_of(tx, [server]).get(server, frozenset())
             return region_servers.find(tx, server), hidden
 
-        where, hidden = await self._rooms.region.read(read)
+        where, hidden = await self._context.region.read(read)
         if where is None or where.operation is not None or where.cell is None:
             return 0, 0
         needed = await self._needed(where)
@@ -114,13 +114,15 @@ class HiddenRecords:
             left = {moving.cell_left(shown), *(each.source_cell for each in migrations.open_of(tx, server))}
             return frozenset(cell for cell in left if cell is not None)
 
-        return await self._rooms.cells[shown_in].read(read)
+        return await self._context.cells[shown_in].read(read)
 
     async def _remove(self, where: Whereabouts, cell: CellId) -> bool:
         """False: an operation has begun on it since, or a host there is waited for that it was evacuated from. Raises Problem: it is out, or was written by an operation that began since."""
         server, now_us = where.id, int(self._clock.now() * 1_000_000)
         last = Fence(OperationId(NAME), where.op_seq, EPOCHS_PER_OPERATION - 1, LAST_LINE)
-        gone = await self._rooms.cells[cell].write(lambda tx: copies.remove_unless_waited_for(tx, server, cell, last))
+        gone = await self._context.cells[cell].write(
+            lambda tx: record_transfer.remove_unless_waited_for(tx, server, cell, last)
+        )
         if not gone:
             return False
 
@@ -131,7 +133,7 @@ class HiddenRecords:
             hidden_records.end_row(tx, server, cell, now_us)
             return True
 
-        ended = await self._rooms.region.write(end)
+        ended = await self._context.region.write(end)
         if ended:
             logger.info("the record of server %s in %s, which was not shown, is removed", server, cell)
         return ended

@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 
 from moorage.bus.notifications import Message, Sender
-from moorage.model.audited import MARK, Audited
+from moorage.model.audit_event import MARK, Audited
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.notification import Notification

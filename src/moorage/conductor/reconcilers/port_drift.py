@@ -17,11 +17,11 @@ from moorage.model.network import Port
 from moorage.model.network_providers import GUARANTEED
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
-from moorage.operations import port_truth
-from moorage.operations.port_truth import Found
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps.crossing import shown
+from moorage.operations.context import SagaContext
+from moorage.operations.interfaces import port_sync
+from moorage.operations.interfaces.port_sync import Found
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
+from moorage.operations.steps.segment_change import shown
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
@@ -48,22 +48,22 @@ class PortDriftDone(msgspec.Struct, frozen=True):
 
 
 class PortDrift:
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
+    def __init__(self, context: SagaContext) -> None:
+        self._context = context
 
     async def run(self) -> PortDriftDone:
         """One round. The records are read first: what is made while we look is on no list of ours."""
-        held = await self._rooms.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
+        held = await self._context.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
         servers: list[Server] = []
         out: list[str] = []
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             try:
                 servers += [server async for server in self._servers_of(cell)]
             except Unavailable as problem:
                 log.info("the servers of cell %s wait: %s", cell, problem)
                 out.append(cell)
-        ports = await self._rooms.network.held_by_ports()
-        segments = {each.id: each.segment for each in await self._rooms.network.subnets()}
+        ports = await self._context.network.held_by_ports()
+        segments = {each.id: each.segment for each in await self._context.network.subnets()}
         differing = [
             each for each in servers if _differs(each, ports.get(each.id, {}), held.get(each.id, {}), segments)
         ]
@@ -82,7 +82,7 @@ class PortDrift:
         async def look(server: ServerId) -> Found | None:
             async with slots:
                 try:
-                    return await port_truth.look(self._rooms, server, segments=segments)
+                    return await port_sync.look(self._context, server, segments=segments)
                 except Problem as problem:  # one server's trouble must not keep the others waiting
                     log.info("server %s waits: %s", server, problem)
                     return None
@@ -99,7 +99,7 @@ class PortDrift:
     async def _servers_of(self, cell: CellId) -> AsyncIterator[Server]:
         after = ""
         while True:
-            page = await self._rooms.cells[cell].read(partial(cell_servers.living, after=after, limit=PAGE))
+            page = await self._context.cells[cell].read(partial(cell_servers.living, after=after, limit=PAGE))
             for server in page:
                 yield server
             if len(page) < PAGE:
@@ -131,13 +131,13 @@ def _differs(
 
 def _card_differs(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
     return (
-        port_truth.addresses_differ(nic, port, segments)
+        port_sync.addresses_differ(nic, port, segments)
         or bool(unnamed_guarantees(port))
         or sorted(guarantees_of(port)) != sorted(nic.guarantees)
     )
 
 
 def _comparable(server: Server, held: Mapping[Key, int]) -> dict[Key, int]:
-    if not port_truth.asks_itself(server):
+    if not port_sync.asks_itself(server):
         return dict(held)
     return {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}

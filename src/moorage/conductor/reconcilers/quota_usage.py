@@ -18,8 +18,8 @@ import msgspec
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.quota import COUNTED
-from moorage.operations.missing import missing_in
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
+from moorage.operations.missing_servers import missing_in
 from moorage.operations.shown_records import Hidden, hidden_now
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
@@ -61,18 +61,18 @@ class _Region(msgspec.Struct, frozen=True):
 
 
 class QuotaUsage:
-    def __init__(self, rooms: Rooms, *, mends: bool = True) -> None:
+    def __init__(self, context: SagaContext, *, mends: bool = True) -> None:
         """`mends`: False: what would be mended is only said."""
-        self._rooms, self._mends = rooms, mends
+        self._context, self._mends = context, mends
 
     async def run(self) -> QuotaUsageDone:
         """One round over every project that has, or ever had, a server."""
-        region = await self._rooms.region.read(_look)
+        region = await self._context.region.read(_look)
         counted: dict[str, Counter[str]] = {project: Counter(found) for project, found in region.orders.items()}
         out: list[CellId] = []
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             try:
-                charged = await self._rooms.cells[cell].read(
+                charged = await self._context.cells[cell].read(
                     partial(cell_servers.charged, without=region.hidden.of_cell(cell))
                 )
             except Unavailable as problem:
@@ -81,7 +81,7 @@ class QuotaUsage:
                 continue
             for project, found in charged.items():
                 counted.setdefault(project, Counter()).update(found)
-        hidden = await self._rooms.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
+        hidden = await self._context.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
         mended: list[Mended] = []
         missing: set[str] = set()
         projects = sorted((region.doings.keys() | region.kept.keys()) - hidden)
@@ -108,9 +108,9 @@ class QuotaUsage:
 
     async def _misses_records(self, project: str) -> bool:
         """Whether a cell that answers has lost the record of one of its servers; one that does not answer may have."""
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             try:
-                if await missing_in(self._rooms.region, cell, self._rooms.cells[cell], project=project):
+                if await missing_in(self._context.region, cell, self._context.cells[cell], project=project):
                     return True
             except Unavailable:
                 return True
@@ -149,19 +149,19 @@ class QuotaUsage:
 
             if not self._mends:
                 mended.append(Mended(project, was, now, user))
-            elif await self._rooms.region.write(work):
+            elif await self._context.region.write(work):
                 logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
                 mended.append(Mended(project, was, now, user))
         return mended
 
     async def _of_user(self, project: str, user: str) -> dict[str, int]:
-        orders, hidden = await self._rooms.region.read(
+        orders, hidden = await self._context.region.read(
             lambda tx: (region_servers.charged_by(tx, project, user), hidden_now(tx))
         )
         total = Counter(orders)
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             of_user = partial(cell_servers.charged_by, project=project, user=user, without=hidden.of_cell(cell))
-            total.update(await self._rooms.cells[cell].read(of_user))
+            total.update(await self._context.cells[cell].read(of_user))
         return {each: total[each] for each in COUNTED}
 
     async def _mend(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
@@ -174,7 +174,7 @@ class QuotaUsage:
             quotas.recount(tx, project, now)
             return True
 
-        return await self._rooms.region.write(work)
+        return await self._context.region.write(work)
 
 
 def _look(tx: Tx) -> _Region:

@@ -14,7 +14,7 @@ from moorage.model.errors import Problem
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ServerId
 from moorage.model.record_copy import ServerCopy
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
@@ -37,27 +37,27 @@ class RecordCopiesDone(msgspec.Struct, frozen=True):
 
 
 class RecordCopies:
-    def __init__(self, rooms: Rooms, clock: Clock | None = None) -> None:
-        self._rooms, self._clock = rooms, clock or SystemClock()
+    def __init__(self, context: SagaContext, clock: Clock | None = None) -> None:
+        self._context, self._clock = context, clock or SystemClock()
 
     async def run(self) -> RecordCopiesDone:
         """One round."""
         copied, waiting = 0, list[CellId]()
-        for cell in self._rooms.cells.ids:
+        for cell in self._context.cells.ids:
             try:
                 await self._hosts(cell)
                 copied += await self._servers(cell)
             except Problem as out:
                 logger.info("copies of the records of cell %s wait: %s", cell, out)
                 waiting.append(cell)
-        forgotten = await self._rooms.region.write(partial(record_copies.forget_gone, most=FORGOTTEN_AT_ONCE))
+        forgotten = await self._context.region.write(partial(record_copies.forget_gone, most=FORGOTTEN_AT_ONCE))
         return RecordCopiesDone(copied, forgotten, tuple(waiting))
 
     async def _servers(self, cell: CellId) -> int:
-        database, copied, after = self._rooms.cells[cell], 0, ServerId("")
+        database, copied, after = self._context.cells[cell], 0, ServerId("")
         while page := await database.read(partial(cell_servers.generations, after=after, limit=PAGE_ROWS)):
             after = max(page)
-            known = await self._rooms.region.read(partial(self._known, cell=cell, ids=list(page)))
+            known = await self._context.region.read(partial(self._known, cell=cell, ids=list(page)))
             stale = [each for each in sorted(page) if each in known and known[each] != page[each]]
             for at in range(0, len(stale), COPIED_AT_ONCE):
                 copied += await self._copy(cell, stale[at : at + COPIED_AT_ONCE])
@@ -78,20 +78,20 @@ class RecordCopies:
                 if (found := cell_servers.get(tx, each)) is not None
             ]
 
-        copies = await self._rooms.cells[cell].read(read)
+        copies = await self._context.cells[cell].read(read)
         now_us = int(self._clock.now() * 1_000_000)
-        await self._rooms.region.write(lambda tx: record_copies.put(tx, cell, copies, now_us))
+        await self._context.region.write(lambda tx: record_copies.put(tx, cell, copies, now_us))
         return len(copies)
 
     async def _hosts(self, cell: CellId) -> None:
-        now = {each.host: _lasting(each) for each in await self._rooms.cells[cell].read(cell_hosts.listed)}
-        kept = {each.host: each for each in await self._rooms.region.read(partial(record_copies.hosts_of, cell=cell))}
+        now = {each.host: _lasting(each) for each in await self._context.cells[cell].read(cell_hosts.listed)}
+        kept = {each.host: each for each in await self._context.region.read(partial(record_copies.hosts_of, cell=cell))}
         changed = [each for name, each in now.items() if kept.get(name) != each]
         gone = sorted(kept.keys() - now.keys())
         for at in range(0, max(len(changed), len(gone)), COPIED_AT_ONCE):
             end = at + COPIED_AT_ONCE
             put = partial(record_copies.put_hosts, cell=cell, changed=changed[at:end], gone=gone[at:end])
-            await self._rooms.region.write(put)
+            await self._context.region.write(put)
 
 
 def _lasting(host: Host) -> Host:

@@ -12,7 +12,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.notification import Notification, without_secrets
-from moorage.operations.notifications.periods import AuditUnit, last_completed
+from moorage.operations.notifications.audit_periods import AuditUnit, last_completed
 from moorage.sql import Database, Tx
 from moorage.store.cell import usage_audits
 from moorage.store.cell.notifications import OUTBOX

@@ -7,8 +7,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.embedded.identity import store
-from moorage.embedded.identity.call import Call, answer, listing, nothing, route
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.request import Call, answer, listing, nothing, route
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.sql import Tx
@@ -67,7 +67,7 @@ def _own(tx: Tx, user: str, id_: str) -> Record:
 
 def _linked(call: Call, row: Record) -> Record:
     rule = {name: row[name] for name in ("id", "service", "method", "path")}
-    return {**rule, "links": {"self": f"{call.desk.url}/users/{row['user_id']}/access_rules/{row['id']}"}}
+    return {**rule, "links": {"self": f"{call.context.url}/users/{row['user_id']}/access_rules/{row['id']}"}}
 
 
 async def index(call: Call) -> Response:
@@ -77,14 +77,14 @@ async def index(call: Call) -> Response:
     for name in ("service", "method", "path"):
         if (value := call.query(name)) is not None:
             equal[name] = value
-    rows = await call.desk.read(lambda tx: store.find(tx, "access_rules", equal))
+    rows = await call.context.read(lambda tx: store.find(tx, "access_rules", equal))
     return listing(call, "access_rules", [_linked(call, row) for row in rows])
 
 
 async def show(call: Call) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
-    row = await call.desk.read(lambda tx: _own(tx, user, call.path("rule")))
+    row = await call.context.read(lambda tx: _own(tx, user, call.path("rule")))
     return answer({"access_rule": _linked(call, row)})
 
 
@@ -100,14 +100,14 @@ async def delete(call: Call) -> Response:
             raise Forbidden("May not delete access rule in use")
         store.remove(tx, "access_rules", row["id"], "access rule")
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     path = "/v3/users/{id}/access_rules"
     return [
-        route(desk, "GET", path, index),
-        route(desk, "GET", path + "/{rule}", show),
-        route(desk, "DELETE", path + "/{rule}", delete),
+        route(context, "GET", path, index),
+        route(context, "GET", path + "/{rule}", show),
+        route(context, "DELETE", path + "/{rule}", delete),
     ]

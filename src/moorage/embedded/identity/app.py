@@ -10,27 +10,27 @@ from starlette.routing import Route
 
 from moorage.embedded.identity import (
     access_rules,
-    auth,
+    auth_routes,
     credentials,
     domain_config,
     ec2,
     endpoint_filter,
     federation,
-    grants,
-    people,
     resources,
+    role_assignments,
     store,
     trusts,
+    users,
 )
 from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
-from moorage.embedded.identity.call import answer, lost
-from moorage.embedded.identity.desk import TOKEN_LIFE_S, Desk
+from moorage.embedded.identity.context import TOKEN_LIFE_S, Desk
 from moorage.embedded.identity.lockout import DEFAULTS, Limits
 from moorage.embedded.identity.passwords import ROUNDS, Passwords
+from moorage.embedded.identity.request import answer, lost
 from moorage.embedded.identity.store import TABLES, Record
 from moorage.embedded.identity.tokens import Seal
-from moorage.model.asker import Asker
 from moorage.model.errors import NotFound
+from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import bring_forward
 
@@ -40,40 +40,40 @@ __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_id
 class IdentityService:
     """A Keystone of one process. `start` before the first request; `close` ends its threads."""
 
-    def __init__(self, desk: Desk, first: Bootstrap) -> None:
-        self._desk = desk
+    def __init__(self, context: Desk, first: Bootstrap) -> None:
+        self._context = context
         self._first = first
         self.app = Starlette(
             routes=[
-                *_version_routes(desk.url),
-                *auth.routes(desk),
-                *grants.routes(desk),
-                *access_rules.routes(desk),
-                *credentials.routes(desk),
-                *domain_config.routes(desk),
-                *ec2.routes(desk),
-                *endpoint_filter.routes(desk),
-                *federation.routes(desk),
-                *people.routes(desk),
-                *resources.routes(desk),
-                *trusts.routes(desk),
+                *_version_routes(context.url),
+                *auth_routes.routes(context),
+                *role_assignments.routes(context),
+                *access_rules.routes(context),
+                *credentials.routes(context),
+                *domain_config.routes(context),
+                *ec2.routes(context),
+                *endpoint_filter.routes(context),
+                *federation.routes(context),
+                *users.routes(context),
+                *resources.routes(context),
+                *trusts.routes(context),
             ],
-            exception_handlers=lost(desk.url),
+            exception_handlers=lost(context.url),
         )
 
     async def start(self) -> None:
         """Make the tables, and what the cloud begins with; safe at every start."""
-        await bring_forward(self._desk.database, TABLES)
-        await bootstrap(self._desk, self._first)
+        await bring_forward(self._context.database, TABLES)
+        await bootstrap(self._context, self._first)
 
-    async def validate(self, token: str) -> Asker:
+    async def validate(self, token: str) -> Principal:
         """Who asks with this token; raises Unauthenticated when it is not ours, has ended or was revoked."""
-        return await self._desk.validate(token)
+        return await self._context.validate(token)
 
     async def project_id(self, name: str) -> str:
         """The id of a project of the default domain; raises NotFound."""
         wanted = {"name": name, "domain_id": DEFAULT_DOMAIN}
-        rows = await self._desk.read(lambda tx: store.find(tx, "projects", wanted))
+        rows = await self._context.read(lambda tx: store.find(tx, "projects", wanted))
         if not rows:
             raise NotFound(f"there is no project {name}")
         return str(rows[0]["id"])
@@ -89,11 +89,11 @@ class IdentityService:
             said += [row["default_limit"] for row in usual if row["service_id"] in services]
             return next((int(each) for each in said), None)
 
-        found = await self._desk.remember(("limit", service, resource, project), lambda: self._desk.read(work))
+        found = await self._context.remember(("limit", service, resource, project), lambda: self._context.read(work))
         return None if found is None or found < 0 else found
 
     def close(self) -> None:
-        self._desk.passwords.close()
+        self._context.passwords.close()
 
 
 def make_identity(
@@ -108,7 +108,7 @@ def make_identity(
     limits: Limits = DEFAULTS,
 ) -> IdentityService:
     """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
-    desk = Desk(
+    context = Desk(
         database,
         seal=Seal(key),
         passwords=Passwords(password_rounds),
@@ -117,7 +117,7 @@ def make_identity(
         public_url=public_url,
         token_life_s=token_life_s,
     )
-    return IdentityService(desk, bootstrap)
+    return IdentityService(context, bootstrap)
 
 
 def _version_routes(url: str) -> list[Route]:

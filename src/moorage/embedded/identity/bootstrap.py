@@ -6,8 +6,8 @@ import uuid
 import msgspec
 
 from moorage.embedded.identity import store
-from moorage.embedded.identity.desk import Desk
-from moorage.embedded.identity.standing import SYSTEM
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.effective_roles import SYSTEM
 from moorage.embedded.identity.store import Record
 from moorage.sql import Tx
 
@@ -41,21 +41,21 @@ class Bootstrap(msgspec.Struct, frozen=True):
     region: str = "RegionOne"
 
 
-async def bootstrap(desk: Desk, first: Bootstrap) -> None:
+async def bootstrap(context: Desk, first: Bootstrap) -> None:
     """Make what is missing; passwords and URLs become those given, all else stays as people have changed it."""
-    known = await desk.read(
+    known = await context.read(
         lambda tx: {row["name"]: row for row in store.find(tx, "users", {"domain_id": DEFAULT_DOMAIN})}
     )
     hashes: dict[str, str] = {}
 
     async def hash_of(user: FirstUser) -> None:
         stored = known.get(user.name, {}).get("password_hash")
-        fits = stored is not None and await desk.passwords.fits(user.password, stored)
-        if not fits or desk.passwords.is_cheap(str(stored)):
-            hashes[user.name] = await desk.passwords.hash(user.password)
+        fits = stored is not None and await context.passwords.fits(user.password, stored)
+        if not fits or context.passwords.is_cheap(str(stored)):
+            hashes[user.name] = await context.passwords.hash(user.password)
 
     await asyncio.gather(*map(hash_of, first.users))
-    await desk.write(lambda tx: _apply(tx, first, hashes))
+    await context.write(lambda tx: _apply(tx, first, hashes))
 
 
 def _ensure(tx: Tx, table: str, equal: Record, rest: Record, *, id_: str | None = None) -> Record:

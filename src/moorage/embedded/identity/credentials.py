@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.embedded.identity import store
-from moorage.embedded.identity.call import Call, answer, listing, nothing, route
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.request import Call, answer, listing, nothing, route
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Conflict, Invalid
 from moorage.sql import Tx
@@ -24,8 +24,8 @@ def _shown(call: Call, row: Record) -> Record:
     plain = {name: row[name] for name in ("id", "user_id", "project_id", "type")}
     return {
         **plain,
-        "blob": call.desk.seal.reveal(row["blob"]),
-        "links": {"self": f"{call.desk.url}/credentials/{row['id']}"},
+        "blob": call.context.seal.reveal(row["blob"]),
+        "links": {"self": f"{call.context.url}/credentials/{row['id']}"},
     }
 
 
@@ -67,9 +67,9 @@ async def create(call: Call) -> Response:
     call.require(user == call.user_id or call.has("admin"))
     blob, project = str(_text(said, "blob", BLOB_CHARS_MAX)), _text(said, "project_id", 64, needed=kind == EC2)
     row: Record = {"id": id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
-    row["blob"] = call.desk.seal.hide(blob)
+    row["blob"] = call.context.seal.hide(blob)
 
-    await call.desk.write(lambda tx: keep(tx, row))
+    await call.context.write(lambda tx: keep(tx, row))
     return answer({"credential": _shown(call, row)}, 201)
 
 
@@ -81,12 +81,12 @@ async def index(call: Call) -> Response:
             equal[name] = value
     if not call.may_read():
         equal["user_id"] = call.user_id
-    rows = await call.desk.read(lambda tx: store.find(tx, "credentials", equal))
+    rows = await call.context.read(lambda tx: store.find(tx, "credentials", equal))
     return listing(call, "credentials", [_shown(call, row) for row in rows])
 
 
 async def _own(call: Call, *, write: bool) -> Record:
-    row = await call.desk.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
+    row = await call.context.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
     call.require(row["user_id"] == call.user_id or (call.has("admin") if write else call.may_read()))
     return row
 
@@ -102,8 +102,8 @@ async def update(call: Call) -> Response:
         raise Invalid("Only 'blob' of a credential can be changed.")
     blob = str(_text(said, "blob", BLOB_CHARS_MAX))
     id_of(row["type"], blob)  # it must stay what its kind is
-    sealed = call.desk.seal.hide(blob)
-    changed = await call.desk.write(
+    sealed = call.context.seal.hide(blob)
+    changed = await call.context.write(
         lambda tx: store.change(tx, "credentials", row["id"], {"blob": sealed}, "credential")
     )
     return answer({"credential": _shown(call, changed)})
@@ -111,16 +111,16 @@ async def update(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     row = await _own(call, write=True)
-    await call.desk.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
+    await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
     return nothing()
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     path = "/v3/credentials"
     return [
-        route(desk, "POST", path, create),
-        route(desk, "GET", path, index),
-        route(desk, "GET", path + "/{id}", show),
-        route(desk, "PATCH", path + "/{id}", update),
-        route(desk, "DELETE", path + "/{id}", delete),
+        route(context, "POST", path, create),
+        route(context, "GET", path, index),
+        route(context, "GET", path + "/{id}", show),
+        route(context, "PATCH", path + "/{id}", update),
+        route(context, "DELETE", path + "/{id}", delete),
     ]

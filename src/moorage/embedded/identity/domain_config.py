@@ -8,8 +8,7 @@ from starlette.routing import Route
 
 from moorage.embedded.identity import store
 from moorage.embedded.identity.bootstrap import DEFAULT_DOMAIN
-from moorage.embedded.identity.call import Call, answer, nothing, route
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.context import Desk
 from moorage.embedded.identity.domain_options import (
     COMPLIANCE,
     SECURITY_COMPLIANCE,
@@ -18,6 +17,7 @@ from moorage.embedded.identity.domain_options import (
     invalid,
     need_known,
 )
+from moorage.embedded.identity.request import Call, answer, nothing, route
 from moorage.embedded.identity.resources import need_domain
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Invalid, NotFound
@@ -75,7 +75,7 @@ def _rows(call: Call, domain: str, config: Any) -> list[Record]:
             rows.append({**_key(domain, group, option), "value": said})
     for row in rows:
         if _sensitive(row):
-            row["value"] = call.desk.seal.hide(row["value"])
+            row["value"] = call.context.seal.hide(row["value"])
     return rows
 
 
@@ -86,7 +86,7 @@ async def show(call: Call) -> Response:
     call.require(call.may_read())
     need_known(group, option)
     domain = call.path("id")
-    found = _config(await call.desk.read(lambda tx: store.find(tx, TABLE, _key(domain, group, option))))
+    found = _config(await call.context.read(lambda tx: store.find(tx, TABLE, _key(domain, group, option))))
     if not found:
         raise _missing(domain, group, option)
     return answer({"config": found if group is None or option is None else found[group]})
@@ -120,7 +120,7 @@ async def replace(call: Call) -> Response:
             store.link(tx, TABLE, row)
         return there, rows
 
-    there, rows = await call.desk.write(work)
+    there, rows = await call.context.write(work)
     return answer({"config": _config(rows)}, 200 if there else 201)
 
 
@@ -165,7 +165,7 @@ async def update(call: Call) -> Response:
             store.link(tx, TABLE, row)
         return store.find(tx, TABLE, {"domain_id": domain})
 
-    return answer({"config": _config(await call.desk.write(work))})
+    return answer({"config": _config(await call.context.write(work))})
 
 
 async def delete(call: Call) -> Response:
@@ -181,7 +181,7 @@ async def delete(call: Call) -> Response:
             raise _missing(domain, group, option)
         store.unlink(tx, TABLE, _key(domain, group, option))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -199,13 +199,13 @@ async def default(call: Call) -> Response:
     return answer({"config": {option: SHOWN[group][option]}})
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     own, all_ = "/v3/domains/{id}/config", "/v3/domains/config"
     parts = ("", "/{group}", "/{group}/{option}")
     return [
-        *(route(desk, "GET", f"{all_}{part}/default", default) for part in parts),
-        route(desk, "PUT", own, replace),
-        *(route(desk, "GET", own + part, show) for part in parts),
-        *(route(desk, "PATCH", own + part, update) for part in parts),
-        *(route(desk, "DELETE", own + part, delete) for part in parts),
+        *(route(context, "GET", f"{all_}{part}/default", default) for part in parts),
+        route(context, "PUT", own, replace),
+        *(route(context, "GET", own + part, show) for part in parts),
+        *(route(context, "PATCH", own + part, update) for part in parts),
+        *(route(context, "DELETE", own + part, delete) for part in parts),
     ]

@@ -6,12 +6,12 @@ from typing import Any
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import associations, nouns, store
+from moorage.embedded.identity import associations, schemas, store
 from moorage.embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage.embedded.identity.call import Call, answer, listing, nothing, route
-from moorage.embedded.identity.desk import Desk
-from moorage.embedded.identity.nouns import TEXT_MAX_CHARS, shown
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.request import Call, answer, listing, nothing, route
 from moorage.embedded.identity.resources import INTERFACES
+from moorage.embedded.identity.schemas import TEXT_MAX_CHARS, shown
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.sql import Tx
@@ -62,7 +62,7 @@ def _checked(said: Record) -> Record:
 
 
 def _linked(call: Call, row: Record) -> Record:
-    return {**row, "links": {"self": f"{call.desk.url}/OS-EP-FILTER/endpoint_groups/{row['id']}"}}
+    return {**row, "links": {"self": f"{call.context.url}/OS-EP-FILTER/endpoint_groups/{row['id']}"}}
 
 
 def _group(tx: Tx, call: Call) -> Record:
@@ -84,7 +84,7 @@ async def create(call: Call) -> Response:
             raise Conflict(f"There are at most {GROUPS_MAX} endpoint groups.")
         store.insert(tx, "endpoint_groups", row, WORD)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return answer({"endpoint_group": _linked(call, row)}, 201)
 
 
@@ -93,13 +93,13 @@ async def index(call: Call) -> Response:
     for unknown in set(call.request.query_params) - {"name"}:
         raise Invalid(f"Additional properties are not allowed ('{unknown[:100]}' was unexpected)")
     name = call.query("name")
-    rows = await call.desk.read(lambda tx: store.find(tx, "endpoint_groups", {} if name is None else {"name": name}))
+    rows = await call.context.read(lambda tx: store.find(tx, "endpoint_groups", {} if name is None else {"name": name}))
     return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
 
 
 async def show(call: Call) -> Response:
     call.require(call.may_read())
-    return answer({"endpoint_group": _linked(call, await call.desk.read(lambda tx: _group(tx, call)))})
+    return answer({"endpoint_group": _linked(call, await call.context.read(lambda tx: _group(tx, call)))})
 
 
 async def update(call: Call) -> Response:
@@ -108,13 +108,13 @@ async def update(call: Call) -> Response:
     if not values:
         raise Invalid("Invalid input for field 'endpoint_group': it must name what changes.")
     id_ = call.path("group")
-    row = await call.desk.write(lambda tx: store.change(tx, "endpoint_groups", id_, values, WORD))
+    row = await call.context.write(lambda tx: store.change(tx, "endpoint_groups", id_, values, WORD))
     return answer({"endpoint_group": _linked(call, row)})
 
 
 async def delete(call: Call) -> Response:
     call.require(call.has("admin"))
-    await call.desk.write(lambda tx: store.remove(tx, "endpoint_groups", call.path("group"), WORD))
+    await call.context.write(lambda tx: store.remove(tx, "endpoint_groups", call.path("group"), WORD))
     return nothing()
 
 
@@ -122,7 +122,7 @@ async def delete(call: Call) -> Response:
 
 
 def _endpoints(call: Call, rows: list[Record]) -> Response:
-    return listing(call, "endpoints", [shown(nouns.ENDPOINT, row, call.desk.url) for row in rows])
+    return listing(call, "endpoints", [shown(schemas.ENDPOINT, row, call.context.url) for row in rows])
 
 
 def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
@@ -132,14 +132,14 @@ def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
 
 async def group_endpoints(call: Call) -> Response:
     call.require(call.may_read())
-    return _endpoints(call, await call.desk.read(lambda tx: associations.in_group(tx, _group(tx, call))))
+    return _endpoints(call, await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call))))
 
 
 async def group_projects(call: Call) -> Response:
     """Of a group that is not there: none, as Keystone says."""
     call.require(call.may_read())
-    rows = await call.desk.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
-    return listing(call, "projects", [shown(nouns.PROJECT, row, call.desk.url) for row in rows])
+    rows = await call.context.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
+    return listing(call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in rows])
 
 
 async def endpoint_projects(call: Call) -> Response:
@@ -149,7 +149,9 @@ async def endpoint_projects(call: Call) -> Response:
         endpoint = store.need(tx, "endpoints", call.path("endpoint"), "endpoint")
         return _projects(tx, ENDPOINTS, {"endpoint_id": endpoint["id"]})
 
-    return listing(call, "projects", [shown(nouns.PROJECT, row, call.desk.url) for row in await call.desk.read(work)])
+    return listing(
+        call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in await call.context.read(work)]
+    )
 
 
 async def project_endpoints(call: Call) -> Response:
@@ -159,7 +161,7 @@ async def project_endpoints(call: Call) -> Response:
         project = store.need(tx, "projects", call.path("project"), "project")
         return associations.of_project(tx, project["id"])
 
-    return _endpoints(call, await call.desk.read(work))
+    return _endpoints(call, await call.context.read(work))
 
 
 async def project_groups(call: Call) -> Response:
@@ -169,7 +171,7 @@ async def project_groups(call: Call) -> Response:
         project = store.need(tx, "projects", call.path("project"), "project")
         return associations.groups_of(tx, project["id"])
 
-    return listing(call, "endpoint_groups", [_linked(call, row) for row in await call.desk.read(work)])
+    return listing(call, "endpoint_groups", [_linked(call, row) for row in await call.context.read(work)])
 
 
 # ------------------------------------------------------------------------------------------------- giving and taking
@@ -204,13 +206,13 @@ async def add(call: Call) -> Response:
             raise Conflict(f"A project has at most {OF_A_PROJECT_MAX} of these.")
         store.link(tx, table, row)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
 async def check(call: Call) -> Response:
     call.require(call.may_read())
-    row = await call.desk.read(lambda tx: _held(tx, *_pair(call, tx)))
+    row = await call.context.read(lambda tx: _held(tx, *_pair(call, tx)))
     if "endpoint_id" in row:
         return nothing()
     # Keystone's link is without the service's address here.
@@ -229,26 +231,26 @@ async def take(call: Call) -> Response:
             table, row = ENDPOINTS, {"endpoint_id": call.path("endpoint"), "project_id": call.path("project")}
         store.unlink(tx, table, _held(tx, table, row))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
     pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
     return [
-        route(desk, "POST", groups, create),
-        route(desk, "GET", groups, index),
-        route(desk, "GET", groups + "/{group}", show),
-        route(desk, "PATCH", groups + "/{group}", update),
-        route(desk, "DELETE", groups + "/{group}", delete),
-        route(desk, "GET", groups + "/{group}/endpoints", group_endpoints),
-        route(desk, "GET", groups + "/{group}/projects", group_projects),
-        route(desk, "GET", PREFIX + "/endpoints/{endpoint}/projects", endpoint_projects),
-        route(desk, "GET", projects + "/endpoints", project_endpoints),
-        route(desk, "GET", projects + "/endpoint_groups", project_groups),
+        route(context, "POST", groups, create),
+        route(context, "GET", groups, index),
+        route(context, "GET", groups + "/{group}", show),
+        route(context, "PATCH", groups + "/{group}", update),
+        route(context, "DELETE", groups + "/{group}", delete),
+        route(context, "GET", groups + "/{group}/endpoints", group_endpoints),
+        route(context, "GET", groups + "/{group}/projects", group_projects),
+        route(context, "GET", PREFIX + "/endpoints/{endpoint}/projects", endpoint_projects),
+        route(context, "GET", projects + "/endpoints", project_endpoints),
+        route(context, "GET", projects + "/endpoint_groups", project_groups),
         *(
-            route(desk, method, pair, way)
+            route(context, method, pair, way)
             for pair in pairs
             for method, way in (("GET", check), ("PUT", add), ("DELETE", take))
         ),

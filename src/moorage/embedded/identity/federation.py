@@ -3,8 +3,8 @@
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity.call import Call, Handler, listing, route
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.request import Call, Handler, listing, route
 from moorage.model.errors import NotBuilt, NotFound
 
 COLLECTIONS = {
@@ -40,14 +40,14 @@ def _create(one: str) -> Handler:
     return create
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     found: list[Route] = []
     for place, one in COLLECTIONS.items():
         path = f"/v3/{place}"
         found += [
-            route(desk, "GET", path, _index(place.rpartition("/")[2])),
-            route(desk, "POST", path, _create(one)),
-            route(desk, "PUT", path + "/{id}", _create(one)),
-            *(route(desk, method, path + "/{id}", _one(one)) for method in ("GET", "PATCH", "DELETE")),
+            route(context, "GET", path, _index(place.rpartition("/")[2])),
+            route(context, "POST", path, _create(one)),
+            route(context, "PUT", path + "/{id}", _create(one)),
+            *(route(context, method, path + "/{id}", _one(one)) for method in ("GET", "PATCH", "DELETE")),
         ]
     return found

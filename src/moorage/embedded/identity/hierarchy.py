@@ -3,10 +3,10 @@
 from typing import Any
 
 from moorage.embedded.identity import store
-from moorage.embedded.identity.auth import reachable
-from moorage.embedded.identity.call import Call
-from moorage.embedded.identity.nouns import PROJECT, shown
-from moorage.embedded.identity.standing import DEPTH_MAX, parents
+from moorage.embedded.identity.auth_routes import reachable
+from moorage.embedded.identity.effective_roles import DEPTH_MAX, parents
+from moorage.embedded.identity.request import Call
+from moorage.embedded.identity.schemas import PROJECT, shown
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Invalid
 from moorage.sql import Tx
@@ -45,7 +45,7 @@ async def relatives(call: Call, row: Record) -> Record:
             found["subtree"] = _tree(under, row["id"]) if ways["subtree"] == ["ids"] else _mine(tx, call, each)
         return found
 
-    return await call.desk.read(work) if any(ways.values()) else {}
+    return await call.context.read(work) if any(ways.values()) else {}
 
 
 def _above(tx: Tx, row: Record) -> Record | None:
@@ -76,4 +76,4 @@ def _tree(under: dict[str, list[Record]], id_: str) -> Any:
 
 def _mine(tx: Tx, call: Call, rows: list[Record]) -> list[Record]:
     mine = {one["id"] for one in reachable(tx, call.user_id, domains=False)}
-    return [{"project": shown(PROJECT, one, call.desk.url)} for one in rows if one["id"] in mine]
+    return [{"project": shown(PROJECT, one, call.context.url)} for one in rows if one["id"] in mine]

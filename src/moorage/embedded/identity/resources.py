@@ -3,11 +3,11 @@
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity import hierarchy, nouns, store
-from moorage.embedded.identity.call import Call, answer, nothing, route
-from moorage.embedded.identity.desk import Desk
-from moorage.embedded.identity.nouns import fresh
-from moorage.embedded.identity.plain import Ways, plain
+from moorage.embedded.identity import hierarchy, schemas, store
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.crud import Ways, plain
+from moorage.embedded.identity.request import Call, answer, nothing, route
+from moorage.embedded.identity.schemas import fresh
 from moorage.embedded.identity.store import Record
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.sql import Tx
@@ -26,7 +26,7 @@ async def _prepare_project(call: Call, values: Record) -> None:
         return
     home = call.domain_scope or call.standing.user_domain["id"]
     parent = values["parent_id"]
-    above = None if parent is None else await call.desk.read(lambda tx: store.get(tx, "projects", parent))
+    above = None if parent is None else await call.context.read(lambda tx: store.get(tx, "projects", parent))
     if parent is not None and above is None:
         raise NotFound(f"Could not find project: {parent}.")
     if above is not None:
@@ -79,14 +79,14 @@ async def _prepare_endpoint(call: Call, values: Record) -> None:
     if region is None or values.get("region_id") is not None:
         return
     call.require(call.may_write())
-    wanted = fresh(nouns.REGION, {"id": region})
+    wanted = fresh(schemas.REGION, {"id": region})
     values["region_id"] = region
 
     def work(tx: Tx) -> None:
         if store.get(tx, "regions", region) is None:
             store.insert(tx, "regions", wanted, "region")
 
-    await call.desk.write(work)
+    await call.context.write(work)
 
 
 def _look_endpoint(tx: Tx, row: Record) -> None:
@@ -112,7 +112,7 @@ def _look_limit(tx: Tx, row: Record) -> None:
 
 
 async def _project(call: Call, *, write: bool) -> Record:
-    row = await call.desk.read(lambda tx: store.need(tx, "projects", call.path("id"), "project"))
+    row = await call.context.read(lambda tx: store.need(tx, "projects", call.path("id"), "project"))
     mine = call.claims.scope == "project" and call.claims.scope_id == row["id"]
     call.require(call.may_write(row["domain_id"]) if write else mine or call.may_read(row["domain_id"]))
     return row
@@ -132,7 +132,7 @@ async def tag_check(call: Call) -> Response:
 async def _keep_tags(call: Call, row: Record, kept: list[str]) -> None:
     if len(kept) > TAGS_MAX or any(not 0 < len(tag) <= 255 or "/" in tag or "," in tag for tag in kept):
         raise Invalid(f"A project has at most {TAGS_MAX} tags, each of 1 to 255 characters without ',' and '/'.")
-    await call.desk.write(lambda tx: store.change(tx, "projects", row["id"], {"tags": kept}, "project"))
+    await call.context.write(lambda tx: store.change(tx, "projects", row["id"], {"tags": kept}, "project"))
 
 
 async def tags_replace(call: Call) -> Response:
@@ -169,7 +169,7 @@ async def tags_clear(call: Call) -> Response:
 
 def _pair(call: Call, prior: Record, implied: list[Record]) -> Record:
     def brief(role: Record) -> Record:
-        return {"id": role["id"], "name": role["name"], "links": {"self": f"{call.desk.url}/roles/{role['id']}"}}
+        return {"id": role["id"], "name": role["name"], "links": {"self": f"{call.context.url}/roles/{role['id']}"}}
 
     return {"prior_role": brief(prior), "implies": [brief(role) for role in implied]}
 
@@ -182,8 +182,8 @@ async def inferences(call: Call) -> Response:
         pairs = store.implications(tx).items()
         return [_pair(call, known[prior], [known[one] for one in implied]) for prior, implied in pairs]
 
-    links = {"self": f"{call.desk.url}/role_inferences"}
-    return answer({"role_inferences": await call.desk.read(work), "links": links})
+    links = {"self": f"{call.context.url}/role_inferences"}
+    return answer({"role_inferences": await call.context.read(work), "links": links})
 
 
 async def implied(call: Call) -> Response:
@@ -194,8 +194,8 @@ async def implied(call: Call) -> Response:
         ids = store.implications(tx).get(prior["id"], [])
         return _pair(call, prior, store.find(tx, "roles", {}, ids=ids))
 
-    links = {"self": f"{call.desk.url}/roles/{call.path('id')}/implies"}
-    return answer({"role_inference": await call.desk.read(work), "links": links})
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies"}
+    return answer({"role_inference": await call.context.read(work), "links": links})
 
 
 async def imply(call: Call) -> Response:
@@ -212,8 +212,8 @@ async def imply(call: Call) -> Response:
         pair = _pair(call, prior, [other])
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
 
-    links = {"self": f"{call.desk.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
-    return answer({"role_inference": await call.desk.write(work), "links": links}, 201)
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
+    return answer({"role_inference": await call.context.write(work), "links": links}, 201)
 
 
 async def implication(call: Call) -> Response:
@@ -227,14 +227,14 @@ async def implication(call: Call) -> Response:
         pair = _pair(call, prior, [other])
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
 
-    found = await call.desk.read(work)
-    links = {"self": f"{call.desk.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
+    found = await call.context.read(work)
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
     return nothing() if call.request.method == "HEAD" else answer({"role_inference": found, "links": links})
 
 
 async def unimply(call: Call) -> Response:
     call.require(call.has("admin"))
-    if not await call.desk.write(lambda tx: store.unimply(tx, call.path("id"), call.path("implied"))):
+    if not await call.context.write(lambda tx: store.unimply(tx, call.path("id"), call.path("implied"))):
         raise NotFound(f"{call.path('id')} does not imply {call.path('implied')}.")
     return nothing()
 
@@ -259,25 +259,25 @@ def _own_domain(call: Call, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     own = "/v3/projects/{id}/tags"
     read_by_all = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
     return [
-        route(desk, "GET", "/v3/limits/model", limit_model),
-        route(desk, "GET", own, tags),
-        route(desk, "PUT", own, tags_replace),
-        route(desk, "DELETE", own, tags_clear),
-        route(desk, "GET", own + "/{tag}", tag_check),
-        route(desk, "PUT", own + "/{tag}", tag_add),
-        route(desk, "DELETE", own + "/{tag}", tag_drop),
-        route(desk, "GET", "/v3/role_inferences", inferences),
-        route(desk, "GET", "/v3/roles/{id}/implies", implied),
-        route(desk, "PUT", "/v3/roles/{id}/implies/{implied}", imply),
-        route(desk, "GET", "/v3/roles/{id}/implies/{implied}", implication),
-        route(desk, "DELETE", "/v3/roles/{id}/implies/{implied}", unimply),
+        route(context, "GET", "/v3/limits/model", limit_model),
+        route(context, "GET", own, tags),
+        route(context, "PUT", own, tags_replace),
+        route(context, "DELETE", own, tags_clear),
+        route(context, "GET", own + "/{tag}", tag_check),
+        route(context, "PUT", own + "/{tag}", tag_add),
+        route(context, "DELETE", own + "/{tag}", tag_drop),
+        route(context, "GET", "/v3/role_inferences", inferences),
+        route(context, "GET", "/v3/roles/{id}/implies", implied),
+        route(context, "PUT", "/v3/roles/{id}/implies/{implied}", imply),
+        route(context, "GET", "/v3/roles/{id}/implies/{implied}", implication),
+        route(context, "DELETE", "/v3/roles/{id}/implies/{implied}", unimply),
         *plain(
-            desk,
-            nouns.PROJECT,
+            context,
+            schemas.PROJECT,
             Ways(
                 prepare=_prepare_project,
                 look=_look_project,
@@ -288,10 +288,12 @@ def routes(desk: Desk) -> list[Route]:
                 more=hierarchy.relatives,
             ),
         ),
-        *plain(desk, nouns.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)),
         *plain(
-            desk,
-            nouns.ROLE,
+            context, schemas.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)
+        ),
+        *plain(
+            context,
+            schemas.ROLE,
             Ways(
                 prepare=_prepare_role,
                 may_see=lambda call, row: call.may_read() or (call.has("manager") and not row["domain_id"]),
@@ -299,11 +301,13 @@ def routes(desk: Desk) -> list[Route]:
             ),
         ),
         *plain(
-            desk, nouns.REGION, Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True)
+            context,
+            schemas.REGION,
+            Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
         ),
-        *plain(desk, nouns.SERVICE, Ways(before_delete=_before_service)),
-        *plain(desk, nouns.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
-        *plain(desk, nouns.POLICY, Ways()),
-        *plain(desk, nouns.REGISTERED_LIMIT, read_by_all),
-        *plain(desk, nouns.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
+        *plain(context, schemas.SERVICE, Ways(before_delete=_before_service)),
+        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
+        *plain(context, schemas.POLICY, Ways()),
+        *plain(context, schemas.REGISTERED_LIMIT, read_by_all),
+        *plain(context, schemas.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
     ]

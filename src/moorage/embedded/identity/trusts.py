@@ -3,8 +3,8 @@
 from starlette.responses import Response
 from starlette.routing import Route
 
-from moorage.embedded.identity.call import Call, listing, route
-from moorage.embedded.identity.desk import Desk
+from moorage.embedded.identity.context import Desk
+from moorage.embedded.identity.request import Call, listing, route
 from moorage.model.errors import NotBuilt, NotFound
 
 
@@ -23,11 +23,11 @@ async def create(call: Call) -> Response:
     raise NotBuilt("The embedded identity service makes no trusts.")
 
 
-def routes(desk: Desk) -> list[Route]:
+def routes(context: Desk) -> list[Route]:
     path = "/v3/OS-TRUST/trusts"
     return [
-        route(desk, "GET", path, index),
-        route(desk, "POST", path, create),
-        route(desk, "GET", path + "/{id}", show),
-        route(desk, "DELETE", path + "/{id}", show),
+        route(context, "GET", path, index),
+        route(context, "POST", path, create),
+        route(context, "GET", path + "/{id}", show),
+        route(context, "DELETE", path + "/{id}", show),
     ]

@@ -9,22 +9,22 @@ import msgspec
 from starlette.types import ASGIApp
 
 from moorage.embedded.image import attributes, data
-from moorage.embedded.image.call import BytesAllowed, Desk, Settings, look_up, touch
 from moorage.embedded.image.faults import Fault, too_large
 from moorage.embedded.image.files import PIECE_BYTES, STAGED, Files
+from moorage.embedded.image.http import ValidateToken, Wire
 from moorage.embedded.image.metadefs import read_metadefs
+from moorage.embedded.image.policy import Who
+from moorage.embedded.image.request import BytesAllowed, Desk, Settings, look_up, touch
 from moorage.embedded.image.store import TABLES, Condition, Doc, Query, Store
-from moorage.embedded.image.who import Who
-from moorage.embedded.image.wire import ValidateToken, Wire
-from moorage.model.asker import Asker
 from moorage.model.errors import Invalid
+from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage.sql.migrate import bring_forward
 
 __all__ = ["ImageService", "Settings", "make_image"]
 
 QCOW2, QCOW2_MARK, RAW = "qcow2", b"QFI\xfb", "raw"
-_OURSELVES = Who(Asker(user="image", roles=("admin", "service", "member", "reader")))
+_OURSELVES = Who(Principal(user="image", roles=("admin", "service", "member", "reader")))
 
 
 class ImageService:
@@ -32,61 +32,61 @@ class ImageService:
 
     app: ASGIApp
 
-    def __init__(self, desk: Desk, validate_token: ValidateToken) -> None:
-        self._desk = desk
-        self.app = Wire(desk, validate_token)
+    def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
+        self._context = context
+        self.app = Wire(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""
-        await bring_forward(self._desk.database, TABLES)
-        keep = await self._desk.write(_recover)
-        await asyncio.to_thread(self._desk.files.sweep, keep)
+        await bring_forward(self._context.database, TABLES)
+        keep = await self._context.write(_recover)
+        await asyncio.to_thread(self._context.files.sweep, keep)
 
     async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:
         """The public image of that name, made and filled if there is none."""
-        doc = await self._desk.write(lambda store: _seed(store, name, data, attributes, self._desk.settings))
+        doc = await self._context.write(lambda store: _seed(store, name, data, attributes, self._context.settings))
         if doc["status"] == "queued":
-            await _take(self._desk, doc["id"], data)
-        found = await self._desk.read(lambda store: store.show(doc["id"]))
+            await _take(self._context, doc["id"], data)
+        found = await self._context.read(lambda store: store.show(doc["id"]))
         return doc if found is None else found.doc
 
     # ------------------------------------------------------------------------------------------------ beside HTTP
 
-    async def look(self, asker: Asker, id: str) -> Doc | None:
+    async def look(self, principal: Principal, id: str) -> Doc | None:
         """The image as the asker sees it; None: there is none for it."""
-        who = Who(asker)
+        who = Who(principal)
         try:
-            return (await self._desk.read(lambda store: look_up(store, who, id))).doc
+            return (await self._context.read(lambda store: look_up(store, who, id))).doc
         except Fault:
             return None
 
-    async def named(self, asker: Asker, name: str) -> list[Doc]:
+    async def named(self, principal: Principal, name: str) -> list[Doc]:
         """At most two images of that name that the asker sees."""
-        who = Who(asker)
+        who = Who(principal)
         query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
         query.sort = [("created_at", True), ("id", True)]
-        texts = await self._desk.read(lambda store: store.page(query))
+        texts = await self._context.read(lambda store: store.page(query))
         return [msgspec.json.decode(text, type=dict[str, Any]) for text in texts]
 
     async def read(self, id: str) -> AsyncIterator[bytes]:
         """The data of an active image. Raises FileNotFoundError when there is none."""
-        path = self._desk.files.path(id)
+        path = self._context.files.path(id)
         file = await asyncio.to_thread(path.open, "rb")
-        async for piece in self._desk.files.send(file, 0, path.stat().st_size):
+        async for piece in self._context.files.send(file, 0, path.stat().st_size):
             yield piece
 
-    async def create(self, asker: Asker, said: Doc) -> Doc:
+    async def create(self, principal: Principal, said: Doc) -> Doc:
         """A queued image of the asker's. Raises Invalid when it is refused."""
-        settings = self._desk.settings
+        settings = self._context.settings
         try:
-            doc, born = attributes.new_image(Who(asker), said, settings)
+            doc, born = attributes.new_image(Who(principal), said, settings)
 
             def work(store: Store) -> None:
                 if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
                     raise too_large(f"The project owns {settings.images_max} images, which is the limit.")
                 store.add(doc, born)
 
-            await self._desk.write(work)
+            await self._context.write(work)
         except Fault as fault:
             raise Invalid(fault.message) from None
         return doc
@@ -94,7 +94,7 @@ class ImageService:
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
         """Upload data into a queued image. Raises Invalid when it is refused."""
         try:
-            await data.take(self._desk, _OURSELVES, id, pieces, None)
+            await data.take(self._context, _OURSELVES, id, pieces, None)
         except Fault as fault:
             raise Invalid(fault.message) from None
 
@@ -129,12 +129,12 @@ def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], setting
     return doc
 
 
-async def _take(desk: Desk, id: str, content: bytes) -> None:
+async def _take(context: Desk, id: str, content: bytes) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for at in range(0, len(content), PIECE_BYTES):
             yield content[at : at + PIECE_BYTES]
 
-    await data.take(desk, _OURSELVES, id, pieces(), len(content))
+    await data.take(context, _OURSELVES, id, pieces(), len(content))
 
 
 async def _all(_: str) -> None:
@@ -156,5 +156,5 @@ def make_image(
     `metadefs`: a directory of metadata definitions, read now. `allowed`: how many bytes of images a project may have by its limits.
     """
     known = read_metadefs(metadefs)
-    desk = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known)
-    return ImageService(desk, validate_token)
+    context = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known)
+    return ImageService(context, validate_token)

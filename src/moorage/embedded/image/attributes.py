@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from moorage.embedded.image.call import Settings, fine, now, second
 from moorage.embedded.image.faults import bad, forbidden, not_allowed, read_only, reserved, too_large
+from moorage.embedded.image.policy import Who
+from moorage.embedded.image.request import Settings, fine, now, second
 from moorage.embedded.image.store import BASE, Doc
-from moorage.embedded.image.who import Who
 
 CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
 DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterable
 
 from starlette.responses import Response, StreamingResponse
 
-from moorage.embedded.image.call import Call, Desk, look_up, look_up_mine, nothing, touch
+from moorage.embedded.image.byte_quota import Room, over, room_of
 from moorage.embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed
 from moorage.embedded.image.files import Received, TooLong
-from moorage.embedded.image.room import Room, over, room_of
+from moorage.embedded.image.policy import Who
+from moorage.embedded.image.request import Call, Desk, look_up, look_up_mine, nothing, touch
 from moorage.embedded.image.store import Doc, Store
-from moorage.embedded.image.who import Who
 from moorage.model.image_inspection import BARE, Inspected, Unsafe, check_upload
 
 STREAM = "application/octet-stream"
@@ -23,10 +23,10 @@ async def upload(call: Call) -> Response:
     id, headers = call.parts[1], call.request.headers
     if headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise Fault(415, f"Invalid content type {headers.get('content-type')}")
-    store = headers.get("x-image-meta-store", call.desk.settings.store)
-    if store != call.desk.settings.store:
+    store = headers.get("x-image-meta-store", call.context.settings.store)
+    if store != call.context.settings.store:
         raise bad(f"Store identifier {store} is not known.")
-    await take(call.desk, call.who, id, call.request.stream(), declared(call))
+    await take(call.context, call.who, id, call.request.stream(), declared(call))
     return nothing()
 
 
@@ -39,31 +39,31 @@ def declared(call: Call) -> int | None:
     return int(said)
 
 
-async def take(desk: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], said: int | None) -> None:
+async def take(context: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], said: int | None) -> None:
     """Queued → saving → active; whatever goes wrong in between, the image is queued again and nothing is left on disk."""
-    limit = desk.settings.image_max_bytes
+    limit = context.settings.image_max_bytes
     if said is not None and said > limit:
         raise over(limit)
-    doc = await desk.write(lambda store: _begin(store, who, id))
+    doc = await context.write(lambda store: _begin(store, who, id))
     room = Room(limit)
     try:
-        room = await room_of(desk, doc, said)
-        received = await desk.files.receive(id, chunks, room.bytes)
-        seen = await judge(desk, doc, received, said)
-        kept = await desk.files.keep(id, received)
-        kept = kept and await desk.write(
-            lambda store: finish(store, id, received, desk.settings.store, "saving", seen, room)
+        room = await room_of(context, doc, said)
+        received = await context.files.receive(id, chunks, room.bytes)
+        seen = await judge(context, doc, received, said)
+        kept = await context.files.keep(id, received)
+        kept = kept and await context.write(
+            lambda store: finish(store, id, received, context.settings.store, "saving", seen, room)
         )
     except BaseException as failure:
-        await desk.files.forget(id)
-        await desk.write(lambda store: give_up(store, id, "saving"))
+        await context.files.forget(id)
+        await context.write(lambda store: give_up(store, id, "saving"))
         if isinstance(failure, TooLong):
             raise room.too_long() from None
         if isinstance(failure, FileNotFoundError):  # a delete took it away
             raise _gone(id) from None
         raise
     if not kept:
-        await desk.files.forget(id)
+        await context.files.forget(id)
         raise _gone(id)
 
 
@@ -87,7 +87,7 @@ def _begin(store: Store, who: Who, id: str) -> Doc:
     return doc
 
 
-async def judge(desk: Desk, doc: Doc, received: Received, said: int | None) -> Inspected:
+async def judge(context: Desk, doc: Doc, received: Received, said: int | None) -> Inspected:
     """Raises 400 for another size than was said, 415 for data that is not of the image's format, or names other files."""
     if said is not None and said != received.size:
         raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
@@ -130,7 +130,7 @@ def give_up(store: Store, id: str, status: str) -> None:
 
 async def download(call: Call) -> Response:
     id = call.parts[1]
-    doc = (await call.desk.read(lambda store: look_up(store, call.who, id))).doc
+    doc = (await call.context.read(lambda store: look_up(store, call.who, id))).doc
     if doc["status"] == "deactivated" and not call.who.admin:
         raise forbidden("The requested image has been deactivated. Image data download is forbidden.")
     if not (call.who.member or call.who.everywhere):
@@ -139,14 +139,14 @@ async def download(call: Call) -> Response:
         return nothing()
     first, last = _range(call.request.headers.get("range"), doc["size"])
     try:
-        file = await asyncio.to_thread(call.desk.files.path(id).open, "rb")
+        file = await asyncio.to_thread(call.context.files.path(id).open, "rb")
     except FileNotFoundError:  # deleted since we looked
         return nothing()
     headers = {"Content-Length": str(last - first + 1), "Content-MD5": doc["checksum"]}
     whole = call.request.headers.get("range") is None
     if not whole:
         headers["Content-Range"] = f"bytes {first}-{last}/{doc['size']}"
-    body = call.desk.files.send(file, first, last - first + 1)
+    body = call.context.files.send(file, first, last - first + 1)
     return StreamingResponse(body, 200 if whole else 206, headers, STREAM)
 
 

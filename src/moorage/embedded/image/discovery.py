@@ -5,8 +5,8 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.image import metadef_schemas
-from moorage.embedded.image.call import Call, Desk, json, look_up, look_up_mine
 from moorage.embedded.image.faults import Fault, not_allowed, not_found
+from moorage.embedded.image.request import Call, Desk, json, look_up, look_up_mine
 from moorage.embedded.image.schemas import SCHEMAS
 from moorage.embedded.image.staging import METHODS
 
@@ -15,8 +15,8 @@ CURRENT = "2.17"
 VERSIONS = (CURRENT, "2.15", *(f"2.{minor}" for minor in range(13, -1, -1)))
 
 
-def versions(desk: Desk, status: int) -> Response:
-    links = [{"rel": "self", "href": f"{desk.public_url}/v2/"}]
+def versions(context: Desk, status: int) -> Response:
+    links = [{"rel": "self", "href": f"{context.public_url}/v2/"}]
     each: list[dict[str, Any]] = [
         {"id": f"v{number}", "status": "CURRENT" if number == CURRENT else "SUPPORTED", "links": links}
         for number in VERSIONS
@@ -39,7 +39,7 @@ async def metadef_schema(call: Call) -> Response:
 
 
 async def stores(call: Call) -> Response:
-    kept_in = {"id": call.desk.settings.store, "description": "A directory of this machine", "default": "true"}
+    kept_in = {"id": call.context.settings.store, "description": "A directory of this machine", "default": "true"}
     return json({"stores": [kept_in]})
 
 
@@ -56,14 +56,14 @@ async def tasks(call: Call) -> Response:
 
 
 async def image_tasks(call: Call) -> Response:
-    await call.desk.read(lambda store: look_up(store, call.who, call.parts[1]))
+    await call.context.read(lambda store: look_up(store, call.who, call.parts[1]))
     return json({"tasks": []})
 
 
 async def forget_from_store(call: Call) -> Response:
     """There is one store, and the last copy of an image's data is not to be taken away."""
-    if call.parts[1] != call.desk.settings.store:
+    if call.parts[1] != call.context.settings.store:
         raise Fault(409, f"The selected store {call.parts[1]} is not available on this node.")
 
-    await call.desk.write(lambda store: look_up_mine(store, call.who, call.parts[2], "delete_image_location"))
+    await call.context.write(lambda store: look_up_mine(store, call.who, call.parts[2], "delete_image_location"))
     raise Fault(403, "Cannot delete image data from the only store containing it. Consider deleting the image instead.")

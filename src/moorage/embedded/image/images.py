@@ -6,14 +6,14 @@ from starlette.responses import Response
 
 from moorage.embedded.image import attributes, listing, patch
 from moorage.embedded.image.attributes import WORD_MAX_CHARS
-from moorage.embedded.image.call import Call, json, json_text, look_up, look_up_mine, nothing, touch
 from moorage.embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
+from moorage.embedded.image.request import Call, json, json_text, look_up, look_up_mine, nothing, touch
 from moorage.embedded.image.staging import METHODS
 from moorage.embedded.image.store import Doc, NoMarker, Store
 
 
 async def create(call: Call) -> Response:
-    desk, settings = call.desk, call.desk.settings
+    context, settings = call.context, call.context.settings
     doc, born = attributes.new_image(call.who, await call.body(), settings)
 
     def work(store: Store) -> None:
@@ -22,9 +22,9 @@ async def create(call: Call) -> Response:
         if not store.add(doc, born):
             raise conflict(f"Image ID {doc['id']} already exists!")
 
-    await desk.write(work)
+    await context.write(work)
     headers = {
-        "Location": f"{desk.public_url}/v2/images/{doc['id']}",
+        "Location": f"{context.public_url}/v2/images/{doc['id']}",
         "OpenStack-image-store-ids": settings.store,
         "OpenStack-image-import-methods": ",".join(METHODS),
     }
@@ -33,15 +33,15 @@ async def create(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     id = call.parts[1]
-    return json_text(await call.desk.glance(lambda store: look_up(store, call.who, id).text))
+    return json_text(await call.context.glance(lambda store: look_up(store, call.who, id).text))
 
 
 async def index(call: Call) -> Response:
     if not call.who.reader:
         raise not_allowed("get_images")
-    query = listing.query_of(call.pairs, call.who, call.desk.settings)
+    query = listing.query_of(call.pairs, call.who, call.context.settings)
     try:
-        texts = await call.desk.read(lambda store: store.page(query))
+        texts = await call.context.read(lambda store: store.page(query))
     except NoMarker:
         raise bad(f"No image found with ID {query.marker}") from None
     links = listing.links_of(call.pairs, texts, query.limit)
@@ -58,11 +58,11 @@ async def update(call: Call) -> Response:
         if not changes:
             return doc
         patch.apply(doc, changes, call.who)
-        attributes.check_limits(doc, call.desk.settings)
+        attributes.check_limits(doc, call.context.settings)
         store.put(doc, touch(doc), words=True)
         return doc
 
-    return json(await call.desk.write(work))
+    return json(await call.context.write(work))
 
 
 async def _said(call: Call, media: str) -> Any:
@@ -79,8 +79,8 @@ async def delete(call: Call) -> Response:
             raise forbidden(f"Image {id} is protected and cannot be deleted.")
         store.remove(id)
 
-    await call.desk.write(work)
-    await call.desk.files.forget(id)
+    await call.context.write(work)
+    await call.context.files.forget(id)
     return nothing()
 
 
@@ -92,10 +92,10 @@ async def tag(call: Call) -> Response:
     def work(store: Store) -> None:
         doc = look_up_mine(store, call.who, id, "modify_image")
         doc["tags"] = sorted({*doc["tags"], word})
-        attributes.check_limits(doc, call.desk.settings)
+        attributes.check_limits(doc, call.context.settings)
         store.put(doc, touch(doc), words=True)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -109,7 +109,7 @@ async def untag(call: Call) -> Response:
         doc["tags"].remove(word)
         store.put(doc, touch(doc), words=True)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -134,5 +134,5 @@ async def _move(call: Call, action: str, before: str, after: str) -> Response:
         doc["status"] = after
         store.put(doc, touch(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()

@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from moorage.embedded.image.call import Settings, second
 from moorage.embedded.image.faults import bad
+from moorage.embedded.image.policy import Who
+from moorage.embedded.image.request import Settings, second
 from moorage.embedded.image.store import NUMBERS, WORDS, Condition, Query
-from moorage.embedded.image.who import Who
 
 SORT_KEYS = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 IN_KEYS = frozenset({"name", "id", "status", "container_format", "disk_format"})

@@ -5,8 +5,8 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.image.attributes import WORD_MAX_CHARS
-from moorage.embedded.image.call import Call, json, look_up, nothing, now, second
 from moorage.embedded.image.faults import bad, conflict, forbidden, not_found, too_large
+from moorage.embedded.image.request import Call, json, look_up, nothing, now, second
 from moorage.embedded.image.store import Doc, Found, Store
 
 STATUSES = ("pending", "accepted", "rejected")
@@ -35,7 +35,7 @@ async def create(call: Call) -> Response:
         found = _shared(store, call, hold=True)
         if not call.who.changes(found.owner or None):
             raise forbidden(f"Not allowed to create members for image {id}.")
-        most = call.desk.settings.members_max
+        most = call.context.settings.members_max
         if len(store.members(id)) >= most:
             raise too_large(f"Image member limit exceeded for image {id}: Maximum: {most}")
         made = store.add_member(id, member, second(now()))
@@ -43,7 +43,7 @@ async def create(call: Call) -> Response:
             raise conflict(f"Member {member} is duplicated for image {id}")
         return made
 
-    return json(await call.desk.write(work))
+    return json(await call.context.write(work))
 
 
 def _member_of(said: Any) -> str:
@@ -65,7 +65,7 @@ async def index(call: Call) -> Response:
             return everybody
         return [each for each in everybody if each["member_id"] == call.who.project]
 
-    return json({"members": await call.desk.read(work), "schema": "/v2/schemas/members"})
+    return json({"members": await call.context.read(work), "schema": "/v2/schemas/members"})
 
 
 async def show(call: Call) -> Response:
@@ -81,7 +81,7 @@ async def show(call: Call) -> Response:
                     return each
         raise _no_member(call, member)
 
-    return json(await call.desk.read(work))
+    return json(await call.context.read(work))
 
 
 async def update(call: Call) -> Response:
@@ -104,7 +104,7 @@ async def update(call: Call) -> Response:
             raise _no_member(call, member)
         return changed
 
-    return json(await call.desk.write(work))
+    return json(await call.context.write(work))
 
 
 async def delete(call: Call) -> Response:
@@ -115,5 +115,5 @@ async def delete(call: Call) -> Response:
         if not store.remove_member(call.parts[1], call.parts[3]):
             raise _no_member(call, call.parts[3])
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from moorage.embedded.image.call import Call, json, second
 from moorage.embedded.image.faults import Fault, bad, not_allowed, not_found
+from moorage.embedded.image.request import Call, json, second
 
 Json: TypeAlias = dict[str, Any]
 
@@ -155,7 +155,7 @@ def _all(call: Call) -> list[Namespace]:
     """Those that the asker may see; without a role that reads, none."""
     if not call.who.reader:
         raise not_allowed("get_metadef_namespaces")
-    every = call.desk.metadefs.values()
+    every = call.context.metadefs.values()
     mine = (call.who.project, "admin" if call.who.admin else None)
     return [
         each
@@ -206,7 +206,7 @@ async def index(call: Call) -> Response:
 
 
 def _limit(call: Call) -> int:
-    asked, most = _asked(call, "limit"), call.desk.settings.page_max
+    asked, most = _asked(call, "limit"), call.context.settings.page_max
     if asked is None:
         return most
     if not asked.isascii() or not asked.isdecimal() or len(asked) > 9:

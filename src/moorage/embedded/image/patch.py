@@ -6,8 +6,8 @@ from typing import Any
 
 from moorage.embedded.image import attributes
 from moorage.embedded.image.faults import Fault, bad, conflict, forbidden, read_only
+from moorage.embedded.image.policy import Who
 from moorage.embedded.image.store import BASE, Doc
-from moorage.embedded.image.who import Who
 
 OPERATIONS = ("add", "remove", "replace")
 CHANGES_MAX = 500

@@ -6,9 +6,9 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from moorage.embedded.image import data, discovery, images, members, metadefs, staging
-from moorage.embedded.image.call import Call
 from moorage.embedded.image.faults import Fault, not_found
-from moorage.model.spans import request
+from moorage.embedded.image.request import Call
+from moorage.model.tracing import request
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
 

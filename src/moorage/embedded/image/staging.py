@@ -8,40 +8,40 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage.embedded.image.call import Call, Desk, look_up_mine, nothing, touch
+from moorage.embedded.image.byte_quota import Room, over, room_of
 from moorage.embedded.image.data import STREAM, declared, finish, give_up, judge
 from moorage.embedded.image.faults import Fault, bad, conflict
 from moorage.embedded.image.files import STAGED, Received, TooLong
-from moorage.embedded.image.room import Room, over, room_of
+from moorage.embedded.image.request import Call, Desk, look_up_mine, nothing, touch
 from moorage.embedded.image.store import Doc, Store
 
 METHODS = ("glance-direct",)
 
 
 async def stage(call: Call) -> Response:
-    id, limit = call.parts[1], call.desk.settings.image_max_bytes
+    id, limit = call.parts[1], call.context.settings.image_max_bytes
     if call.request.headers.get("content-type", "").partition(";")[0].strip() != STREAM:
         raise Fault(415, f"Invalid content type {call.request.headers.get('content-type')}")
     said = declared(call)
     if said is not None and said > limit:
         raise over(limit)
-    doc = await call.desk.write(lambda store: _begin(store, call))
+    doc = await call.context.write(lambda store: _begin(store, call))
     room = Room(limit)
     try:
-        room = await room_of(call.desk, doc, said)
-        received = await call.desk.files.receive(f"{id}{STAGED}", call.request.stream(), room.bytes)
+        room = await room_of(call.context, doc, said)
+        received = await call.context.files.receive(f"{id}{STAGED}", call.request.stream(), room.bytes)
         if said is not None and said != received.size:
             raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
-        kept = await call.desk.files.keep(f"{id}{STAGED}", received)
-        kept = kept and await call.desk.write(lambda store: _staged(store, id, received.size, room))
+        kept = await call.context.files.keep(f"{id}{STAGED}", received)
+        kept = kept and await call.context.write(lambda store: _staged(store, id, received.size, room))
     except BaseException as failure:
-        await call.desk.files.forget(id)
-        await call.desk.write(lambda store: give_up(store, id, "uploading"))
+        await call.context.files.forget(id)
+        await call.context.write(lambda store: give_up(store, id, "uploading"))
         if isinstance(failure, TooLong):
             raise room.too_long() from None
         raise
     if not kept:
-        await call.desk.files.forget(id)
+        await call.context.files.forget(id)
         raise Fault(410, f"Image {id} was deleted while its data was staged.")
     return nothing()
 
@@ -67,31 +67,31 @@ def _staged(store: Store, id: str, size: int, room: Room) -> bool:
 
 async def start_import(call: Call) -> Response:
     """The answer comes when all is done, so nobody has to look at a task."""
-    _method(await call.body(), call.desk)
+    _method(await call.body(), call.context)
     id = call.parts[1]
-    doc = await call.desk.write(lambda store: _begin_import(store, call))
+    doc = await call.context.write(lambda store: _begin_import(store, call))
     try:
-        received = await _copy(call.desk, id)
-        room = await room_of(call.desk, doc, received.size)
-        seen = await judge(call.desk, doc, received, None)
-        kept = await call.desk.files.keep(id, received)
-        kept = kept and await call.desk.write(
-            lambda store: finish(store, id, received, call.desk.settings.store, "importing", seen, room)
+        received = await _copy(call.context, id)
+        room = await room_of(call.context, doc, received.size)
+        seen = await judge(call.context, doc, received, None)
+        kept = await call.context.files.keep(id, received)
+        kept = kept and await call.context.write(
+            lambda store: finish(store, id, received, call.context.settings.store, "importing", seen, room)
         )
     except BaseException as failure:
-        await call.desk.files.forget(id)
-        await call.desk.write(lambda store: give_up(store, id, "importing"))
+        await call.context.files.forget(id)
+        await call.context.write(lambda store: give_up(store, id, "importing"))
         if isinstance(failure, FileNotFoundError):  # a delete took it away
             raise Fault(410, f"What was staged of image {id} is gone.") from None
         raise
     if not kept:
-        await call.desk.files.forget(id)
+        await call.context.files.forget(id)
         raise Fault(410, f"Image {id} was deleted while it was imported.")
-    await call.desk.files.unstage(id)
+    await call.context.files.unstage(id)
     return Response(status_code=202)
 
 
-def _method(said: Any, desk: Desk) -> None:
+def _method(said: Any, context: Desk) -> None:
     """Raises 400 for a way of import that there is not, 409 for a store."""
     method = said.get("method") if isinstance(said, dict) else None
     if not isinstance(method, dict):
@@ -101,7 +101,7 @@ def _method(said: Any, desk: Desk) -> None:
     if method["name"] not in METHODS:
         raise bad(f"Unknown import method name '{method['name']}'.")
     stores = said.get("stores", [])
-    if not isinstance(stores, list) or any(each != desk.settings.store for each in stores):
+    if not isinstance(stores, list) or any(each != context.settings.store for each in stores):
         raise conflict(f"Store for identifier {stores} not found")
 
 
@@ -119,7 +119,9 @@ def _begin_import(store: Store, call: Call) -> Doc:
     return doc
 
 
-async def _copy(desk: Desk, id: str) -> Received:
-    path = desk.files.path(f"{id}{STAGED}")
+async def _copy(context: Desk, id: str) -> Received:
+    path = context.files.path(f"{id}{STAGED}")
     file = await asyncio.to_thread(path.open, "rb")
-    return await desk.files.receive(id, desk.files.send(file, 0, path.stat().st_size), desk.settings.image_max_bytes)
+    return await context.files.receive(
+        id, context.files.send(file, 0, path.stat().st_size), context.settings.image_max_bytes
+    )

@@ -3,20 +3,20 @@
 from ipaddress import ip_interface
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.attributes import UNSET, Attr, for_create, for_update
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage.embedded.network.networks import COMMON, NAME
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
-from moorage.embedded.network.who import Who
 
 ADDRESSES_MAX = 1_000
 """Of one group."""
 
 
 def _is_prefix(value: Any) -> str | None:
-    reason = checks.is_subnet(value)
+    reason = validators.is_subnet(value)
     if reason is None and str(ip_interface(value)) != value and ip_interface(value).version == 4:
         return f"'{value}' is not a valid IP subnet"
     return reason
@@ -24,15 +24,15 @@ def _is_prefix(value: Any) -> str | None:
 
 def _is_address(value: Any) -> str | None:
     """Of what is added and removed, an address alone is a prefix of its own length."""
-    return checks.is_subnet(value) if isinstance(value, str) and "/" in value else checks.is_address(value)
+    return validators.is_subnet(value) if isinstance(value, str) and "/" in value else validators.is_address(value)
 
 
-_ADDRESSES = checks.listed(_is_address, ADDRESSES_MAX)
-_PREFIXES = checks.listed(_is_prefix, ADDRESSES_MAX, unique=True)
+_ADDRESSES = validators.listed(_is_address, ADDRESSES_MAX)
+_PREFIXES = validators.listed(_is_prefix, ADDRESSES_MAX, unique=True)
 ATTRS: dict[str, Attr] = {
     **{name: attr for name, attr in COMMON.items() if name != "tags"},
     "name": NAME,
-    "addresses": Attr(_PREFIXES, UNSET, checks.none_to_list, put=False),
+    "addresses": Attr(_PREFIXES, UNSET, validators.none_to_list, put=False),
 }
 
 

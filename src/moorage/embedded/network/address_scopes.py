@@ -3,20 +3,20 @@
 from ipaddress import ip_network
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.attributes import REQUIRED, Attr, admin, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden, not_found
 from moorage.embedded.network.networks import NAME, PROJECT
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
-from moorage.embedded.network.who import Who
 
 ATTRS: dict[str, Attr] = {
     "id": read_only(),
     "project_id": PROJECT,
     "name": NAME,
-    "ip_version": Attr(checks.one_of(4, 6), REQUIRED, checks.to_int, put=False),
-    "shared": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
+    "ip_version": Attr(validators.one_of(4, 6), REQUIRED, validators.to_int, put=False),
+    "shared": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
 }
 
 

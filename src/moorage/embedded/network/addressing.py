@@ -10,8 +10,8 @@ from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from moorage.embedded.network.attributes import UNSET
-from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, address_taken, bad, conflict, invalid, no_address
+from moorage.embedded.network.request import Call
 from moorage.embedded.network.store import Doc, Surroundings
 from moorage.embedded.network.subnets import AUTOMATIC, in_pools, offset_in
 

@@ -6,14 +6,14 @@ from typing import Any
 from starlette.types import ASGIApp
 
 from moorage.embedded.network import hosts, networks, ports, subnets
-from moorage.embedded.network.call import OURSELVES, Call, Settings, touched
-from moorage.embedded.network.facts import pool_size
 from moorage.embedded.network.guarantees import ChangeGuarantees
 from moorage.embedded.network.hosts import HostNetworks
+from moorage.embedded.network.http import Runner, ValidateToken, Wire
 from moorage.embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
+from moorage.embedded.network.request import OURSELVES, Call, Settings, touched
 from moorage.embedded.network.segments import create as create_segments
+from moorage.embedded.network.service_info import pool_size
 from moorage.embedded.network.store import TABLES, Doc, Store
-from moorage.embedded.network.wire import Runner, ValidateToken, Wire
 from moorage.sql import Database
 from moorage.sql.migrate import bring_forward
 

@@ -6,9 +6,9 @@ from typing import Any, Final, TypeAlias
 
 from typing_extensions import override
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.faults import bad, forbidden
-from moorage.embedded.network.who import Who
+from moorage.embedded.network.policy import Who
 
 
 class _Unset:
@@ -41,7 +41,7 @@ def admin_or_service(who: Who) -> bool:
 class Attr:
     """One attribute of a noun."""
 
-    check: checks.Check | None = None
+    check: validators.Check | None = None
     default: Any = UNSET
     convert: Callable[[Any], Any] | None = None
     post: bool = True
@@ -103,7 +103,7 @@ def _owner(said: Any, who: Who) -> str:
         if not who.project:
             raise bad("Running without keystone AuthN requires that project_id is specified")
         return who.project
-    if reason := checks.text(255)(said):
+    if reason := validators.text(255)(said):
         raise bad(f"Invalid input for project_id. Reason: {reason}.")
     if not (who.admin or who.service):
         raise bad(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from moorage.embedded.network import facts, networks, removal, routers, subnet_pools, subnets
-from moorage.embedded.network.call import Call
+from moorage.embedded.network import networks, removal, routers, service_info, subnet_pools, subnets
 from moorage.embedded.network.faults import Fault, not_found
+from moorage.embedded.network.request import Call
 from moorage.embedded.network.store import Doc
 
 NAME = "auto_allocated_network"
@@ -17,7 +17,7 @@ def get_or_make(call: Call, project: str) -> Doc:
     _may(call, project, call.who.reader)
     held = call.store.holder(SCOPE, project)
     if held is None:
-        facts.auto_topology_ready(call, project)
+        service_info.auto_topology_ready(call, project)
         held = _make(call.ourselves(), project)
     return {"id": held, "tenant_id": project, "project_id": project}
 
@@ -53,7 +53,7 @@ def _make(call: Call, project: str) -> str:
     try:
         made = _subnets(call, project, network)
     except Fault as failed:  # a pool that has no room is not the service's failure here, as it is for who asks the pool
-        raise facts.not_ready("Unable to provide project private network.") from failed
+        raise service_info.not_ready("Unable to provide project private network.") from failed
     _router(call, project, made)
     return str(network["id"])
 
@@ -72,7 +72,7 @@ def _subnets(call: Call, project: str, network: Doc) -> list[Doc]:
 
 
 def _router(call: Call, project: str, inside: list[Doc]) -> None:
-    external = facts.default_external(call)
+    external = service_info.default_external(call)
     assert external is not None  # looked for before anything was made
     router = routers.create(
         call,

@@ -2,27 +2,27 @@
 
 from typing import Any
 
-from moorage.embedded.network import checks, networks, ports
+from moorage.embedded.network import networks, ports, validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage.embedded.network.networks import COMMON
+from moorage.embedded.network.request import Call
 from moorage.embedded.network.routers import GATEWAY, INTERFACE
 from moorage.embedded.network.store import Doc
 
 OWNER = "network:floatingip"
 ATTRS: dict[str, Attr] = COMMON | {
-    "floating_network_id": Attr(checks.is_uuid, REQUIRED, put=False),
-    "floating_ip_address": Attr(checks.optional(checks.is_address), UNSET, put=False, may_post=admin),
-    "subnet_id": Attr(checks.optional(checks.is_uuid), UNSET, put=False),
-    "port_id": Attr(checks.optional(checks.is_uuid), None),
-    "fixed_ip_address": Attr(checks.optional(checks.is_address), None, checks.to_address),
+    "floating_network_id": Attr(validators.is_uuid, REQUIRED, put=False),
+    "floating_ip_address": Attr(validators.optional(validators.is_address), UNSET, put=False, may_post=admin),
+    "subnet_id": Attr(validators.optional(validators.is_uuid), UNSET, put=False),
+    "port_id": Attr(validators.optional(validators.is_uuid), None),
+    "fixed_ip_address": Attr(validators.optional(validators.is_address), None, validators.to_address),
     "router_id": read_only(),
     "status": read_only(),
     "port_details": read_only(),
-    "dns_name": Attr(checks.text(), "", put=False),
-    "dns_domain": Attr(checks.text(), "", put=False),
-    "qos_policy_id": Attr(checks.optional(checks.is_uuid), None),
+    "dns_name": Attr(validators.text(), "", put=False),
+    "dns_domain": Attr(validators.text(), "", put=False),
+    "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
     "port_forwardings": read_only(),
 }
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.attributes import Attr, for_update, read_only
-from moorage.embedded.network.call import Call, stamp
 from moorage.embedded.network.faults import forbidden
+from moorage.embedded.network.request import Call, stamp
 from moorage.embedded.network.store import Doc, Store
 from moorage.model.network_providers import LINUX_BRIDGE, NIC_SWITCH, OVS, TUNNELLED
 
@@ -20,8 +20,8 @@ ATTRS: dict[str, Attr] = {
     for name in ("id", "agent_type", "binary", "topic", "host", "created_at", "started_at", "heartbeat_timestamp",
                  "configurations", "availability_zone", "alive", "resources_synced")
 } | {
-    "admin_state_up": Attr(checks.is_bool, True, checks.to_bool, post=False),
-    "description": Attr(checks.optional(checks.text()), "", post=False),
+    "admin_state_up": Attr(validators.is_bool, True, validators.to_bool, post=False),
+    "description": Attr(validators.optional(validators.text()), "", post=False),
 }  # fmt: skip
 
 

@@ -4,19 +4,19 @@ import secrets
 from collections.abc import Iterable
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc, Store
-from moorage.embedded.network.who import Who
 
 TRIES_FOR_A_TAG = 64
 TYPES = ("flat", "vlan", "vxlan", "geneve", "gre", "local")
-TAGS = Attr(checks.listed(checks.text(255), 50), list, checks.to_sorted, put=False)
-NAME = Attr(checks.text(), "")
-DESCRIPTION = Attr(checks.text(), "")
-ADMIN_STATE = Attr(checks.is_bool, True, checks.to_bool)
+TAGS = Attr(validators.listed(validators.text(255), 50), list, validators.to_sorted, put=False)
+NAME = Attr(validators.text(), "")
+DESCRIPTION = Attr(validators.text(), "")
+ADMIN_STATE = Attr(validators.is_bool, True, validators.to_bool)
 PROJECT = Attr(put=False)
 COMMON: dict[str, Attr] = {
     "id": read_only(),
@@ -28,38 +28,43 @@ COMMON: dict[str, Attr] = {
     "revision_number": read_only(),
 }
 
-_SEGMENT_KEYS: dict[str, checks.Check] = {
-    "provider:network_type": checks.one_of(*TYPES),
-    "provider:physical_network": checks.optional(checks.text(64)),
-    "provider:segmentation_id": checks.optional(checks.within(0, 2**24)),
+_SEGMENT_KEYS: dict[str, validators.Check] = {
+    "provider:network_type": validators.one_of(*TYPES),
+    "provider:physical_network": validators.optional(validators.text(64)),
+    "provider:segmentation_id": validators.optional(validators.within(0, 2**24)),
 }
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
     "admin_state_up": ADMIN_STATE,
     "status": read_only(),
     "subnets": read_only(),
-    "shared": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
-    "router:external": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
-    "is_default": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
-    "port_security_enabled": Attr(checks.is_bool, True, checks.to_bool),
-    "mtu": Attr(checks.within(0, 65535), UNSET, checks.to_int),
-    "qos_policy_id": Attr(checks.optional(checks.is_uuid), None),
-    "dns_domain": Attr(checks.text(), ""),
-    "availability_zone_hints": Attr(checks.listed(checks.text()), list),
+    "shared": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
+    "router:external": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
+    "is_default": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
+    "port_security_enabled": Attr(validators.is_bool, True, validators.to_bool),
+    "mtu": Attr(validators.within(0, 65535), UNSET, validators.to_int),
+    "qos_policy_id": Attr(validators.optional(validators.is_uuid), None),
+    "dns_domain": Attr(validators.text(), ""),
+    "availability_zone_hints": Attr(validators.listed(validators.text()), list),
     "availability_zones": read_only(),
-    "vlan_transparent": Attr(checks.optional(checks.is_bool), None, put=False),
+    "vlan_transparent": Attr(validators.optional(validators.is_bool), None, put=False),
     "ipv4_address_scope": read_only(),
     "ipv6_address_scope": read_only(),
     "l2_adjacency": read_only(),
-    "provider:network_type": Attr(checks.one_of(*TYPES), UNSET, may_post=admin, may_put=admin, may_read=admin),
+    "provider:network_type": Attr(validators.one_of(*TYPES), UNSET, may_post=admin, may_put=admin, may_read=admin),
     "provider:physical_network": Attr(
-        checks.optional(checks.text(64)), UNSET, may_post=admin, may_put=admin, may_read=admin
+        validators.optional(validators.text(64)), UNSET, may_post=admin, may_put=admin, may_read=admin
     ),
     "provider:segmentation_id": Attr(
-        checks.optional(checks.within(0, 2**24)), UNSET, checks.to_int, may_post=admin, may_put=admin, may_read=admin
+        validators.optional(validators.within(0, 2**24)),
+        UNSET,
+        validators.to_int,
+        may_post=admin,
+        may_put=admin,
+        may_read=admin,
     ),
     "segments": Attr(
-        checks.listed(checks.keyed({}, _SEGMENT_KEYS), 100), UNSET, put=False, may_post=admin, may_read=admin
+        validators.listed(validators.keyed({}, _SEGMENT_KEYS), 100), UNSET, put=False, may_post=admin, may_read=admin
     ),
 }
 

@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from moorage.embedded.network import binding, checks
+from moorage.embedded.network import binding, validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden, not_found
-from moorage.embedded.network.groups import default_key
 from moorage.embedded.network.ports import ADRIFT, segment_of
+from moorage.embedded.network.request import Call, touched
+from moorage.embedded.network.security_groups import default_key
 from moorage.embedded.network.store import Doc
 
 ATTRS: dict[str, Attr] = {
-    "host": Attr(checks.filled(), REQUIRED, put=False),
-    "vnic_type": Attr(checks.one_of(*binding.VNIC_TYPES), "normal"),
-    "profile": Attr(checks.optional(checks.is_dict), UNSET, checks.none_to_dict),
+    "host": Attr(validators.filled(), REQUIRED, put=False),
+    "vnic_type": Attr(validators.one_of(*binding.VNIC_TYPES), "normal"),
+    "profile": Attr(validators.optional(validators.is_dict), UNSET, validators.none_to_dict),
     "vif_type": read_only(),
     "vif_details": read_only(),
     "status": read_only(),

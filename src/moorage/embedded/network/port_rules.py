@@ -5,11 +5,11 @@ from typing import Any
 
 from moorage.embedded.network import networks, qos
 from moorage.embedded.network.attributes import UNSET
-from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, conflict, forbidden, invalid, not_found
 from moorage.embedded.network.guarantees import is_claimed
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call
 from moorage.embedded.network.store import Doc, Surroundings
-from moorage.embedded.network.who import Who
 
 GUARDED = ("compute:", "baremetal:", "manila:")
 

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from moorage.embedded.network import addressing, binding, groups, networks, port_rules
+from moorage.embedded.network import addressing, binding, networks, port_rules, security_groups
 from moorage.embedded.network.attributes import UNSET, for_create, for_update
-from moorage.embedded.network.call import Call, new_mac, touched
 from moorage.embedded.network.faults import Fault, conflict, mac_taken, not_found
+from moorage.embedded.network.policy import Who
 from moorage.embedded.network.port_attributes import ATTRS, dhcp_options
+from moorage.embedded.network.request import Call, new_mac, touched
 from moorage.embedded.network.store import Doc, Surroundings
-from moorage.embedded.network.who import Who
 
 OF_ROUTERS = ("network:router_interface", "network:router_gateway")
 MACS_TRIED_MAX = 16
@@ -54,7 +54,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
         around = seen.get(key)
         named = _named(said)
         if around is None or not all(id in around.others for id in named):
-            around = call.store.around(key[0], key[2], groups.default_key(key[1]), named)
+            around = call.store.around(key[0], key[2], security_groups.default_key(key[1]), named)
             if around.network is None or not networks.visible(call.who, around.network):
                 raise not_found("network", said["network_id"])
             seen[key] = around
@@ -109,7 +109,7 @@ def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     secure = said["port_security_enabled"]
     port["port_security_enabled"] = network["port_security_enabled"] if secure is UNSET else secure
     addressing.give(call, around, port, host, said["fixed_ips"])
-    groups.settle(call, around, port, said["security_groups"])
+    security_groups.settle(call, around, port, said["security_groups"])
     port_rules.settle_qos(call, around, port)
     name_addresses(call, port)
     if host:
@@ -198,7 +198,7 @@ def update(call: Call, port: Doc, body: Any) -> Doc:
     named = [*(changes.get("security_groups") or [])]
     if changes.get("qos_policy_id", port["qos_policy_id"]):
         named.append(changes.get("qos_policy_id", port["qos_policy_id"]))
-    around = call.store.around(port["network_id"], new_host, groups.default_key(port["project_id"]), named)
+    around = call.store.around(port["network_id"], new_host, security_groups.default_key(port["project_id"]), named)
     port_rules.may_update(call.who, around, port, changes)
     fixed_ips = changes.pop("fixed_ips", UNSET)
     wanted_groups = changes.pop("security_groups", UNSET)
@@ -213,7 +213,9 @@ def update(call: Call, port: Doc, body: Any) -> Doc:
         _change_mac(call, port, old)
     _move_addresses(call, around, port, old, new_host, fixed_ips)
     if wanted_groups is not UNSET or "port_security_enabled" in changes:
-        groups.settle(call, around, port, port["security_groups"] if wanted_groups is UNSET else wanted_groups or [])
+        security_groups.settle(
+            call, around, port, port["security_groups"] if wanted_groups is UNSET else wanted_groups or []
+        )
     if port["fixed_ips"] != old["fixed_ips"] or port["dns_name"] != old["dns_name"]:
         name_addresses(call, port)
     _rebind(call, around, port, old, new_host)

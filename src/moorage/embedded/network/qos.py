@@ -3,40 +3,40 @@
 import uuid
 from typing import Any
 
-from moorage.embedded.network import checks, guarantees, networks
+from moorage.embedded.network import guarantees, networks, validators
 from moorage.embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, conflict, forbidden
 from moorage.embedded.network.networks import COMMON
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
-from moorage.embedded.network.who import Who
 from moorage.model.network_providers import guaranteed_by
 
 RULES_MAX = 64
-_AMOUNT = checks.within(0, 2**31 - 1)
-_DIRECTION = Attr(checks.one_of("egress", "ingress"), "egress")
+_AMOUNT = validators.within(0, 2**31 - 1)
+_DIRECTION = Attr(validators.one_of("egress", "ingress"), "egress")
 ATTRS: dict[str, Attr] = COMMON | {
-    "name": Attr(checks.text(), REQUIRED),
-    "shared": Attr(checks.is_bool, False, checks.to_bool),
-    "is_default": Attr(checks.is_bool, False, checks.to_bool),
+    "name": Attr(validators.text(), REQUIRED),
+    "shared": Attr(validators.is_bool, False, validators.to_bool),
+    "is_default": Attr(validators.is_bool, False, validators.to_bool),
     "rules": read_only(),
 }
 RULES: dict[str, dict[str, Attr]] = {
     "bandwidth_limit": {
-        "max_kbps": Attr(_AMOUNT, REQUIRED, checks.to_int),
-        "max_burst_kbps": Attr(_AMOUNT, 0, checks.to_int),
+        "max_kbps": Attr(_AMOUNT, REQUIRED, validators.to_int),
+        "max_burst_kbps": Attr(_AMOUNT, 0, validators.to_int),
         "direction": _DIRECTION,
     },
-    "dscp_marking": {"dscp_mark": Attr(checks.one_of(*range(0, 58, 2)), REQUIRED, checks.to_int)},
-    "minimum_bandwidth": {"min_kbps": Attr(_AMOUNT, REQUIRED, checks.to_int), "direction": _DIRECTION},
+    "dscp_marking": {"dscp_mark": Attr(validators.one_of(*range(0, 58, 2)), REQUIRED, validators.to_int)},
+    "minimum_bandwidth": {"min_kbps": Attr(_AMOUNT, REQUIRED, validators.to_int), "direction": _DIRECTION},
     "packet_rate_limit": {
-        "max_kpps": Attr(_AMOUNT, REQUIRED, checks.to_int),
-        "max_burst_kpps": Attr(_AMOUNT, 0, checks.to_int),
+        "max_kpps": Attr(_AMOUNT, REQUIRED, validators.to_int),
+        "max_burst_kpps": Attr(_AMOUNT, 0, validators.to_int),
         "direction": _DIRECTION,
     },
     "minimum_packet_rate": {
-        "min_kpps": Attr(_AMOUNT, REQUIRED, checks.to_int),
-        "direction": Attr(checks.one_of("egress", "ingress", "any"), "egress"),
+        "min_kpps": Attr(_AMOUNT, REQUIRED, validators.to_int),
+        "direction": Attr(validators.one_of("egress", "ingress", "any"), "egress"),
     },
 }
 # The namespace of request groups: the same port and rules give the same group id again.
@@ -76,7 +76,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     made = []
     for body in bodies:
         said = for_create("policy", body, ATTRS, call.who)
-        if not call.who.admin and "manager" not in call.who.asker.roles:
+        if not call.who.admin and "manager" not in call.who.principal.roles:
             raise forbidden("create_policy")
         policy = call.born(said["project_id"]) | {
             name: said[name] for name in ("name", "description", "tags", "is_default")
@@ -97,7 +97,7 @@ def _only_default(call: Call, policy: Doc) -> None:
 
 
 def _writable(call: Call, policy: Doc, rule: str) -> None:
-    manages = "manager" in call.who.asker.roles and call.who.owns(policy["project_id"])
+    manages = "manager" in call.who.principal.roles and call.who.owns(policy["project_id"])
     if not (call.who.admin or manages):
         raise forbidden(rule)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from moorage.embedded.network import listing, qos, verbs
-from moorage.embedded.network.call import Call
+from moorage.embedded.network import crud, listing, qos
 from moorage.embedded.network.faults import bad, forbidden, not_found
-from moorage.embedded.network.nouns import POLICY
+from moorage.embedded.network.request import Call
+from moorage.embedded.network.resources import POLICY
 from moorage.embedded.network.store import Doc
 
 _KINDS = {f"{kind}_rules": kind for kind in qos.RULES}
@@ -60,7 +60,7 @@ def _under_policy(method: str, length: int, kind: str) -> Found | None:
     name = f"{kind}_rule"
 
     def policy(call: Call, ask: Any, *, lock: bool = False) -> Doc:
-        return verbs.find(call, POLICY, ask.parts[2], lock=lock)
+        return crud.find(call, POLICY, ask.parts[2], lock=lock)
 
     def listed(call: Call, ask: Any) -> Doc:
         rules = [_shown(each) for each in policy(call, ask)["rules"] if each["type"] == kind]
@@ -94,7 +94,7 @@ def _alias(method: str, kind: str) -> Found | None:
     def policy(call: Call, id: str, *, lock: bool = False) -> Doc:
         for each in call.store.all_mentioning("policy", id):
             if any(rule["id"] == id for rule in each["rules"]):
-                return verbs.find(call, POLICY, each["id"], lock=lock)
+                return crud.find(call, POLICY, each["id"], lock=lock)
         raise not_found("", id)
 
     table: dict[str, Found] = {

@@ -1,8 +1,8 @@
 """Taking away what other things lie on: a network with its subnets and segments, a subnet with its automatic addresses."""
 
 from moorage.embedded.network import address_scopes, addressing, floating_ips, ports
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, network_in_use
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
 
 

@@ -3,22 +3,22 @@
 from ipaddress import ip_network
 from typing import Any
 
-from moorage.embedded.network import checks, networks, ports, subnets
+from moorage.embedded.network import networks, ports, subnets, validators
 from moorage.embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage.embedded.network.networks import ADMIN_STATE, COMMON, NAME
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
 
 INTERFACE, GATEWAY = ports.OF_ROUTERS
 ROUTES_MAX = 30
-_ROUTE = checks.keyed({"destination": checks.is_subnet, "nexthop": checks.is_address})
-_GATEWAY_INFO = checks.keyed(
-    {"network_id": checks.is_uuid},
+_ROUTE = validators.keyed({"destination": validators.is_subnet, "nexthop": validators.is_address})
+_GATEWAY_INFO = validators.keyed(
+    {"network_id": validators.is_uuid},
     {
-        "enable_snat": checks.is_bool,
-        "external_fixed_ips": checks.is_fixed_ips,
-        "qos_policy_id": checks.optional(checks.is_uuid),
+        "enable_snat": validators.is_bool,
+        "external_fixed_ips": validators.is_fixed_ips,
+        "qos_policy_id": validators.optional(validators.is_uuid),
     },
 )
 UNLISTED = frozenset({"distributed", "ha"})
@@ -29,10 +29,10 @@ ATTRS: dict[str, Attr] = COMMON | {
     "external_gateway_info": Attr(
         lambda value: None if not value else _GATEWAY_INFO(value), None, lambda value: value or None
     ),
-    "routes": Attr(checks.listed(_ROUTE, ROUTES_MAX, unique=True), list, checks.none_to_list),
-    "availability_zone_hints": Attr(checks.listed(checks.text()), list),
+    "routes": Attr(validators.listed(_ROUTE, ROUTES_MAX, unique=True), list, validators.none_to_list),
+    "availability_zone_hints": Attr(validators.listed(validators.text()), list),
     "availability_zones": read_only(),
-    "flavor_id": Attr(checks.one_of(None), None),
+    "flavor_id": Attr(validators.one_of(None), None),
 }
 
 
@@ -162,7 +162,7 @@ def add_interface(call: Call, router: Doc, body: Doc) -> Doc:
 
 def _check_ids(body: Doc) -> None:
     for name in ("port_id", "subnet_id"):
-        if name in body and (reason := checks.is_uuid(body[name])):
+        if name in body and (reason := validators.is_uuid(body[name])):
             raise bad(f"Bad router request: {reason}.")
 
 
@@ -246,7 +246,7 @@ def change_routes(call: Call, router: Doc, body: Any, *, add: bool) -> Doc:
     _writable(call, router, "add_extraroutes" if add else "remove_extraroutes")
     inner = body.get("router")
     said: Any = inner.get("routes") if isinstance(inner, dict) else None
-    if reason := checks.listed(_ROUTE, ROUTES_MAX)(said):
+    if reason := validators.listed(_ROUTE, ROUTES_MAX)(said):
         raise bad(f"Invalid input for routes. Reason: {reason}.")
     rest = [each for each in router["routes"] if each not in said]
     router["routes"] = rest + said if add else rest

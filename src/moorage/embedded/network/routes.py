@@ -7,19 +7,19 @@ from typing import Any, Protocol, TypeAlias
 from moorage.embedded.network import (
     address_groups,
     auto_topology,
-    facts,
+    crud,
     listing,
     port_bindings,
     qos_routes,
     routers,
+    service_info,
     tags,
     trunks,
-    verbs,
 )
-from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad
-from moorage.embedded.network.nouns import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
-from moorage.model.spans import request
+from moorage.embedded.network.request import Call
+from moorage.embedded.network.resources import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
+from moorage.model.tracing import request
 
 
 class Ask(Protocol):
@@ -59,11 +59,11 @@ def _of_noun(noun: Noun) -> dict[tuple[str, int], Route]:
     """Keyed by method and by how many parts follow the noun's path."""
     skip = noun.place.count("/") + 1
     return {
-        ("GET", 0): Route(lambda call, ask: verbs.listed(call, noun, ask.pairs, ask.url), writes=noun is GROUP),
-        ("POST", 0): Route(lambda call, ask: verbs.create(call, noun, ask.body), True, 201),
-        ("GET", 1): Route(lambda call, ask: verbs.show(call, noun, ask.parts[skip], _fields(ask))),
-        ("PUT", 1): Route(lambda call, ask: verbs.update(call, noun, ask.parts[skip], ask.body, ask.if_match), True),
-        ("DELETE", 1): Route(lambda call, ask: verbs.delete(call, noun, ask.parts[skip], ask.if_match), True, 204),
+        ("GET", 0): Route(lambda call, ask: crud.listed(call, noun, ask.pairs, ask.url), writes=noun is GROUP),
+        ("POST", 0): Route(lambda call, ask: crud.create(call, noun, ask.body), True, 201),
+        ("GET", 1): Route(lambda call, ask: crud.show(call, noun, ask.parts[skip], _fields(ask))),
+        ("PUT", 1): Route(lambda call, ask: crud.update(call, noun, ask.parts[skip], ask.body, ask.if_match), True),
+        ("DELETE", 1): Route(lambda call, ask: crud.delete(call, noun, ask.parts[skip], ask.if_match), True, 204),
     }
 
 
@@ -122,7 +122,7 @@ def _auto_topology(call: Call, ask: Ask) -> Any:
     if project in {"None", "null"}:
         project = call.who.project or ""
     if _fields(ask) == ["dry-run"]:
-        facts.auto_topology_ready(call, project)
+        service_info.auto_topology_ready(call, project)
         return {"auto_allocated_topology": {"id": "dry-run=pass", "tenant_id": project, "project_id": project}}
     return {"auto_allocated_topology": auto_topology.get_or_make(call, project)}
 
@@ -136,15 +136,15 @@ _AUTO_TOPOLOGY = {"GET": Route(_auto_topology, True), "DELETE": Route(_drop_auto
 
 
 def _router(call: Call, ask: Ask) -> Any:
-    return verbs.find(call, ROUTER, ask.parts[1], lock=True)
+    return crud.find(call, ROUTER, ask.parts[1], lock=True)
 
 
 def _trunk(call: Call, ask: Ask) -> Any:
-    return verbs.find(call, TRUNK, ask.parts[1], lock=True)
+    return crud.find(call, TRUNK, ask.parts[1], lock=True)
 
 
 def _address_group(call: Call, ask: Ask) -> Any:
-    return verbs.find(call, ADDRESS_GROUP, ask.parts[1], lock=True)
+    return crud.find(call, ADDRESS_GROUP, ask.parts[1], lock=True)
 
 
 _ACTIONS: dict[tuple[str, str, str], Route] = {
@@ -167,7 +167,7 @@ _ACTIONS: dict[tuple[str, str, str], Route] = {
         lambda call, ask: address_groups.change(call, _address_group(call, ask), ask.body, add=False), True
     ),
     ("GET", "trunks", "get_subports"): Route(
-        lambda call, ask: {"sub_ports": verbs.find(call, TRUNK, ask.parts[1])["sub_ports"]}
+        lambda call, ask: {"sub_ports": crud.find(call, TRUNK, ask.parts[1])["sub_ports"]}
     ),
     ("PUT", "trunks", "add_subports"): Route(
         lambda call, ask: trunks.change_subports(call, _trunk(call, ask), ask.body, add=True), True
@@ -179,25 +179,25 @@ _ACTIONS: dict[tuple[str, str, str], Route] = {
 
 
 _OTHERS: dict[tuple[str, str, int], Route] = {
-    ("GET", "extensions", 0): Route(lambda call, ask: facts.extensions()),
-    ("GET", "extensions", 1): Route(lambda call, ask: facts.extension(ask.parts[1])),
-    ("GET", "availability_zones", 0): Route(lambda call, ask: facts.zones()),
-    ("GET", "service-providers", 0): Route(lambda call, ask: facts.service_providers(ask.pairs)),
-    ("GET", "quotas", 0): Route(lambda call, ask: facts.quota_list(call)),
-    ("GET", "quotas", 1): Route(lambda call, ask: facts.quota(call, ask.parts[1])),
-    ("PUT", "quotas", 1): Route(lambda call, ask: facts.set_quota(call, ask.parts[1], ask.body), True),
-    ("DELETE", "quotas", 1): Route(lambda call, ask: facts.drop_quota(call, ask.parts[1]), True, 204),
+    ("GET", "extensions", 0): Route(lambda call, ask: service_info.extensions()),
+    ("GET", "extensions", 1): Route(lambda call, ask: service_info.extension(ask.parts[1])),
+    ("GET", "availability_zones", 0): Route(lambda call, ask: service_info.zones()),
+    ("GET", "service-providers", 0): Route(lambda call, ask: service_info.service_providers(ask.pairs)),
+    ("GET", "quotas", 0): Route(lambda call, ask: service_info.quota_list(call)),
+    ("GET", "quotas", 1): Route(lambda call, ask: service_info.quota(call, ask.parts[1])),
+    ("PUT", "quotas", 1): Route(lambda call, ask: service_info.set_quota(call, ask.parts[1], ask.body), True),
+    ("DELETE", "quotas", 1): Route(lambda call, ask: service_info.drop_quota(call, ask.parts[1]), True, 204),
     ("GET", "network-ip-availabilities", 0): Route(
-        lambda call, ask: {"network_ip_availabilities": facts.availabilities(call, ask.pairs)}
+        lambda call, ask: {"network_ip_availabilities": service_info.availabilities(call, ask.pairs)}
     ),
     ("GET", "network-ip-availabilities", 1): Route(
-        lambda call, ask: {"network_ip_availability": facts.availabilities(call, ask.pairs, ask.parts[1])[0]}
+        lambda call, ask: {"network_ip_availability": service_info.availabilities(call, ask.pairs, ask.parts[1])[0]}
     ),
 }
 _QUOTA_ASIDES: dict[str, Verb] = {
-    "details.json": lambda call, ask: facts.quota_details(call, ask.parts[1]),
-    "details": lambda call, ask: facts.quota_details(call, ask.parts[1]),
-    "default": lambda call, ask: facts.quota_defaults(call, ask.parts[1]),
+    "details.json": lambda call, ask: service_info.quota_details(call, ask.parts[1]),
+    "details": lambda call, ask: service_info.quota_details(call, ask.parts[1]),
+    "default": lambda call, ask: service_info.quota_defaults(call, ask.parts[1]),
 }
 
 

@@ -2,22 +2,22 @@
 
 from typing import Any
 
-from moorage.embedded.network import checks
+from moorage.embedded.network import validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, not_found
 from moorage.embedded.network.networks import TYPES, add_segment
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
 
 ATTRS: dict[str, Attr] = {
     "id": read_only(),
     "project_id": Attr(put=False),
-    "network_id": Attr(checks.is_uuid, REQUIRED, put=False),
-    "network_type": Attr(checks.one_of(*TYPES), REQUIRED, put=False),
-    "physical_network": Attr(checks.optional(checks.text(64)), UNSET, put=False),
-    "segmentation_id": Attr(checks.optional(checks.within(0, 2**24)), UNSET, checks.to_int, put=False),
-    "name": Attr(checks.optional(checks.text()), None),
-    "description": Attr(checks.optional(checks.text()), ""),
+    "network_id": Attr(validators.is_uuid, REQUIRED, put=False),
+    "network_type": Attr(validators.one_of(*TYPES), REQUIRED, put=False),
+    "physical_network": Attr(validators.optional(validators.text(64)), UNSET, put=False),
+    "segmentation_id": Attr(validators.optional(validators.within(0, 2**24)), UNSET, validators.to_int, put=False),
+    "name": Attr(validators.optional(validators.text()), None),
+    "description": Attr(validators.optional(validators.text()), ""),
     "created_at": read_only(),
     "updated_at": read_only(),
     "revision_number": read_only(),

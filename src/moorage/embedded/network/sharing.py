@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from moorage.embedded.network import checks, networks
+from moorage.embedded.network import networks, validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import conflict, forbidden, invalid, not_found
-from moorage.embedded.network.groups import default_key
+from moorage.embedded.network.request import Call, touched
+from moorage.embedded.network.security_groups import default_key
 from moorage.embedded.network.store import Doc
 
 ACTIONS = {
@@ -24,11 +24,11 @@ USERS = {
 ATTRS: dict[str, Attr] = {
     "id": read_only(),
     "project_id": Attr(put=False),
-    "object_type": Attr(checks.text(), REQUIRED, put=False),
-    "object_id": Attr(checks.is_uuid, REQUIRED, put=False),
-    "action": Attr(checks.text(), REQUIRED, put=False),
-    "target_tenant": Attr(checks.filled(), UNSET),
-    "target_project": Attr(checks.filled(), UNSET),
+    "object_type": Attr(validators.text(), REQUIRED, put=False),
+    "object_id": Attr(validators.is_uuid, REQUIRED, put=False),
+    "action": Attr(validators.text(), REQUIRED, put=False),
+    "target_tenant": Attr(validators.filled(), UNSET),
+    "target_project": Attr(validators.filled(), UNSET),
 }
 
 

@@ -4,25 +4,25 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any
 
-from moorage.embedded.network import address_scopes, checks
+from moorage.embedded.network import address_scopes, validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage.embedded.network.call import Call
 from moorage.embedded.network.faults import Fault, bad, forbidden, not_found
 from moorage.embedded.network.networks import COMMON, NAME
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call
 from moorage.embedded.network.store import Doc
-from moorage.embedded.network.who import Who
 
 CANDIDATES_MAX = 100_000
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
-    "prefixes": Attr(checks.listed(checks.is_subnet, 100), REQUIRED),
-    "default_prefixlen": Attr(checks.within(0, 128), UNSET, checks.to_int),
-    "min_prefixlen": Attr(checks.within(0, 128), UNSET, checks.to_int),
-    "max_prefixlen": Attr(checks.within(0, 128), UNSET, checks.to_int),
-    "default_quota": Attr(checks.optional(checks.within(0, 2**62)), None, checks.to_int),
-    "is_default": Attr(checks.is_bool, False, checks.to_bool, may_post=admin, may_put=admin),
-    "shared": Attr(checks.is_bool, False, checks.to_bool, put=False, may_post=admin),
-    "address_scope_id": Attr(checks.optional(checks.is_uuid), None),
+    "prefixes": Attr(validators.listed(validators.is_subnet, 100), REQUIRED),
+    "default_prefixlen": Attr(validators.within(0, 128), UNSET, validators.to_int),
+    "min_prefixlen": Attr(validators.within(0, 128), UNSET, validators.to_int),
+    "max_prefixlen": Attr(validators.within(0, 128), UNSET, validators.to_int),
+    "default_quota": Attr(validators.optional(validators.within(0, 2**62)), None, validators.to_int),
+    "is_default": Attr(validators.is_bool, False, validators.to_bool, may_post=admin, may_put=admin),
+    "shared": Attr(validators.is_bool, False, validators.to_bool, put=False, may_post=admin),
+    "address_scope_id": Attr(validators.optional(validators.is_uuid), None),
     "ip_version": read_only(),
 }
 

@@ -6,38 +6,38 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from moorage.embedded.network import address_scopes, checks, networks, subnet_pools
+from moorage.embedded.network import address_scopes, networks, subnet_pools, validators
 from moorage.embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
 from moorage.embedded.network.networks import COMMON, NAME
+from moorage.embedded.network.policy import Who
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc, Store
-from moorage.embedded.network.who import Who
 
 Net: TypeAlias = IPv4Network | IPv6Network
 MODES = ("slaac", "dhcpv6-stateful", "dhcpv6-stateless")
 AUTOMATIC = ("slaac", "dhcpv6-stateless")
 
-_POOL = checks.keyed({"start": checks.is_address, "end": checks.is_address})
-_ROUTE = checks.keyed({"destination": checks.is_subnet, "nexthop": checks.is_address})
+_POOL = validators.keyed({"start": validators.is_address, "end": validators.is_address})
+_ROUTE = validators.keyed({"destination": validators.is_subnet, "nexthop": validators.is_address})
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
-    "network_id": Attr(checks.is_uuid, REQUIRED, put=False),
-    "ip_version": Attr(checks.one_of(4, 6), REQUIRED, checks.to_int, put=False),
-    "cidr": Attr(checks.optional(checks.is_subnet), UNSET, put=False),
-    "subnetpool_id": Attr(checks.optional(checks.text(36)), UNSET, put=False),
-    "use_default_subnetpool": Attr(checks.is_bool, False, checks.to_bool, put=False),
-    "prefixlen": Attr(checks.within(0, 128), UNSET, checks.to_int, put=False),
-    "gateway_ip": Attr(checks.optional(checks.is_address), UNSET, checks.to_address),
-    "allocation_pools": Attr(checks.listed(_POOL, 1_000), UNSET),
-    "dns_nameservers": Attr(checks.listed(checks.is_address, 5, unique=True), UNSET, checks.none_to_list),
-    "host_routes": Attr(checks.listed(_ROUTE, 20, unique=True), UNSET, checks.none_to_list),
-    "enable_dhcp": Attr(checks.is_bool, True, checks.to_bool),
-    "ipv6_ra_mode": Attr(checks.one_of(*MODES, None), None, put=False),
-    "ipv6_address_mode": Attr(checks.one_of(*MODES, None), None, put=False),
-    "service_types": Attr(checks.listed(checks.text(), 100), UNSET, may_post=admin, may_put=admin),
-    "dns_publish_fixed_ip": Attr(checks.is_bool, False, checks.to_bool),
-    "segment_id": Attr(checks.optional(checks.is_uuid), None, may_post=admin, may_put=admin, may_read=admin),
+    "network_id": Attr(validators.is_uuid, REQUIRED, put=False),
+    "ip_version": Attr(validators.one_of(4, 6), REQUIRED, validators.to_int, put=False),
+    "cidr": Attr(validators.optional(validators.is_subnet), UNSET, put=False),
+    "subnetpool_id": Attr(validators.optional(validators.text(36)), UNSET, put=False),
+    "use_default_subnetpool": Attr(validators.is_bool, False, validators.to_bool, put=False),
+    "prefixlen": Attr(validators.within(0, 128), UNSET, validators.to_int, put=False),
+    "gateway_ip": Attr(validators.optional(validators.is_address), UNSET, validators.to_address),
+    "allocation_pools": Attr(validators.listed(_POOL, 1_000), UNSET),
+    "dns_nameservers": Attr(validators.listed(validators.is_address, 5, unique=True), UNSET, validators.none_to_list),
+    "host_routes": Attr(validators.listed(_ROUTE, 20, unique=True), UNSET, validators.none_to_list),
+    "enable_dhcp": Attr(validators.is_bool, True, validators.to_bool),
+    "ipv6_ra_mode": Attr(validators.one_of(*MODES, None), None, put=False),
+    "ipv6_address_mode": Attr(validators.one_of(*MODES, None), None, put=False),
+    "service_types": Attr(validators.listed(validators.text(), 100), UNSET, may_post=admin, may_put=admin),
+    "dns_publish_fixed_ip": Attr(validators.is_bool, False, validators.to_bool),
+    "segment_id": Attr(validators.optional(validators.is_uuid), None, may_post=admin, may_put=admin, may_read=admin),
     "router:external": read_only(),
 }
 

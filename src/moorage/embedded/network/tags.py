@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from moorage.embedded.network import verbs
-from moorage.embedded.network.call import Call, touched
-from moorage.embedded.network.checks import listed, text
+from moorage.embedded.network import crud
 from moorage.embedded.network.faults import Fault, bad, forbidden
-from moorage.embedded.network.nouns import Noun
+from moorage.embedded.network.request import Call, touched
+from moorage.embedded.network.resources import Noun
 from moorage.embedded.network.store import Doc
+from moorage.embedded.network.validators import listed, text
 
 TAGS_MAX = 50
 _tags = listed(text(255), TAGS_MAX, unique=True)
 
 
 def _locked(call: Call, noun: Noun, id: str) -> Doc:
-    doc = verbs.find(call, noun, id, lock=True)
+    doc = crud.find(call, noun, id, lock=True)
     if not (call.who.writes(doc["project_id"]) or call.who.service):
         raise forbidden(f"update_{noun.name}:tags")
     return doc
@@ -38,7 +38,7 @@ def _said(body: Any) -> list[str]:
 
 
 def show(call: Call, noun: Noun, id: str) -> Doc:
-    return {"tags": sorted(verbs.find(call, noun, id)["tags"])}
+    return {"tags": sorted(crud.find(call, noun, id)["tags"])}
 
 
 def replace(call: Call, noun: Noun, id: str, body: Any) -> Doc:
@@ -58,7 +58,7 @@ def clear(call: Call, noun: Noun, id: str) -> None:
 
 
 def check(call: Call, noun: Noun, id: str, tag: str) -> None:
-    if tag not in verbs.find(call, noun, id)["tags"]:
+    if tag not in crud.find(call, noun, id)["tags"]:
         raise Fault(404, "TagNotFound", f"Tag {tag} could not be found.")
 
 

@@ -2,24 +2,24 @@
 
 from typing import Any
 
-from moorage.embedded.network import checks, ports
+from moorage.embedded.network import ports, validators
 from moorage.embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
-from moorage.embedded.network.call import Call, touched
 from moorage.embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage.embedded.network.networks import ADMIN_STATE, COMMON, NAME
+from moorage.embedded.network.request import Call, touched
 from moorage.embedded.network.store import Doc
 
 SUBPORTS_MAX = 1_000
 OWNER = "trunk:subport"
-_SUBPORT = checks.keyed(
-    {"port_id": checks.is_uuid},
-    {"segmentation_type": checks.one_of("vlan", "inherit"), "segmentation_id": checks.within(1, 4094)},
+_SUBPORT = validators.keyed(
+    {"port_id": validators.is_uuid},
+    {"segmentation_type": validators.one_of("vlan", "inherit"), "segmentation_id": validators.within(1, 4094)},
 )
-_SUBPORTS = checks.listed(_SUBPORT, SUBPORTS_MAX)
+_SUBPORTS = validators.listed(_SUBPORT, SUBPORTS_MAX)
 ATTRS: dict[str, Attr] = COMMON | {
     "name": NAME,
     "admin_state_up": ADMIN_STATE,
-    "port_id": Attr(checks.is_uuid, REQUIRED, put=False),
+    "port_id": Attr(validators.is_uuid, REQUIRED, put=False),
     "sub_ports": Attr(_SUBPORTS, list, put=False),
     "status": read_only(),
 }

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from moorage.embedded.volume import admin_actions, connections, image_actions, quotas, sources
-from moorage.embedded.volume.call import Call, nothing, touched
-from moorage.embedded.volume.check import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
 from moorage.embedded.volume.faults import Fault, bad, invalid_input, invalid_volume
 from moorage.embedded.volume.records import is_true_spec, my_volume, type_named
+from moorage.embedded.volume.request import Call, nothing, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
 from moorage.model.ids import new_uuid
 
 Verb: TypeAlias = Callable[[Call, Any], Awaitable[Response]]
@@ -76,8 +76,8 @@ async def extend(call: Call, said: Doc) -> Response:
         }
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
-    call.desk.jobs.begin("volume", call.parts[1])
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
     return nothing()
 
 
@@ -87,7 +87,7 @@ async def set_bootable(call: Call, said: Doc) -> Response:
         doc["bootable"] = flag(said["bootable"])
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing(200)
 
 
@@ -102,7 +102,7 @@ async def update_readonly(call: Call, said: Doc) -> Response:
         doc["admin_metadata"]["readonly"] = str(flag(said["readonly"]))
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -135,8 +135,8 @@ async def retype(call: Call, said: Doc) -> Response:
         }  # fmt: skip
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
-    call.desk.jobs.begin("volume", call.parts[1])
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
     return nothing()
 
 
@@ -188,8 +188,8 @@ async def revert(call: Call, said: Doc) -> Response:
         store.put("snapshot", touched(latest))
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
-    call.desk.jobs.begin("volume", call.parts[1])
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
     return nothing()
 
 

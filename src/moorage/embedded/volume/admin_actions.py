@@ -5,11 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import attachments, connections, volumes
-from moorage.embedded.volume.call import Call, json, nothing, touched
-from moorage.embedded.volume.check import FLAG, ID, TEXT_OR_NULL, Schema, obj
 from moorage.embedded.volume.faults import bad, invalid_volume
 from moorage.embedded.volume.records import admins_volume, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import FLAG, ID, TEXT_OR_NULL, Schema, obj
 
 STATUSES = (
     "creating", "available", "deleting", "error", "error_deleting", "error_managing", "managing", "attaching", "in-use",
@@ -68,13 +68,13 @@ async def reset_status(call: Call, said: Doc) -> Response:
             doc |= {"status": status, "work": None if ends else doc["work"]}
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
 async def force_detach(call: Call, said: Doc) -> Response:
     id, rule = call.parts[1], _rule("force_detach")
-    await call.desk.write(lambda store: admins_volume(call, store, id, rule))
+    await call.context.write(lambda store: admins_volume(call, store, id, rule))
     await connections.end_connection(call, id, rule)
     await connections.end(call, id, said.get("attachment_id"), rule)
     return nothing()
@@ -93,11 +93,11 @@ async def migrate(call: Call, said: Doc) -> Response:
         doc = admins_volume(call, store, call.parts[1], _rule("migrate_volume"))
         if doc["status"] not in ("available", "in-use"):
             raise invalid_volume("Volume status must be available or in-use, but it is " + doc["status"] + ".")
-        if call_host == call.desk.settings.host:
+        if call_host == call.context.settings.host:
             raise invalid_volume("Destination host must be different than the current host.")
         raise bad(f"No available service named {call_host}: this service has one back end.")
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -113,7 +113,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
             raise invalid_volume(f"{which} volume not mid-migration.")
         return store.children("attachment", id)
 
-    used = await call.desk.write(look)
+    used = await call.context.write(look)
     if said.get("error"):
         return json({"save_volume_id": new_id})
     for each in used:
@@ -132,7 +132,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
             new |= {"status": "in-use", "attach_status": "attached"}
         store.put("volume", touched(new))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return json({"save_volume_id": new_id})
 
 
@@ -145,5 +145,5 @@ async def extend_completion(call: Call, said: Doc) -> Response:
             raise invalid_volume("Volume is not being extended.")
         raise invalid_volume("Required volume admin metadata is malformed or missing.")
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()

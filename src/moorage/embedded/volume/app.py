@@ -5,14 +5,14 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from moorage.embedded.volume.call import Desk, Settings
+from moorage.embedded.volume.background_work import KINDS, Worker
 from moorage.embedded.volume.files import Files
+from moorage.embedded.volume.http import ValidateToken, Wire
 from moorage.embedded.volume.jobs import Jobs
-from moorage.embedded.volume.neighbours import Images, NotifyCompute, ServerVolumes
+from moorage.embedded.volume.request import Desk, Settings
+from moorage.embedded.volume.service_clients import Images, NotifyCompute, ServerVolumes
 from moorage.embedded.volume.store import TABLES, Store
 from moorage.embedded.volume.types import new_type
-from moorage.embedded.volume.wire import ValidateToken, Wire
-from moorage.embedded.volume.work import KINDS, Worker
 from moorage.sql import Database
 from moorage.sql.migrate import bring_forward
 
@@ -24,23 +24,23 @@ class VolumeService:
 
     app: ASGIApp
 
-    def __init__(self, desk: Desk, worker: Worker, validate_token: ValidateToken) -> None:
-        self._desk = desk
+    def __init__(self, context: Desk, worker: Worker, validate_token: ValidateToken) -> None:
+        self._context = context
         self._worker = worker
-        self.app = Wire(desk, validate_token)
+        self.app = Wire(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables and the default type where they are missing, and go on with what the last process left."""
-        desk = self._desk
-        await bring_forward(desk.database, TABLES)
-        busy, keep = await desk.write(lambda store: _begin(store, desk.settings))
-        await asyncio.to_thread(desk.files.sweep, keep)
-        desk.jobs.start(self._worker.run)
+        context = self._context
+        await bring_forward(context.database, TABLES)
+        busy, keep = await context.write(lambda store: _begin(store, context.settings))
+        await asyncio.to_thread(context.files.sweep, keep)
+        context.jobs.start(self._worker.run)
         for noun, id in busy:
-            desk.jobs.begin(noun, id)
+            context.jobs.begin(noun, id)
 
     async def stop(self) -> None:
-        await self._desk.jobs.stop()
+        await self._context.jobs.stop()
 
 
 def _begin(store: Store, settings: Settings) -> tuple[list[tuple[str, str]], set[str]]:
@@ -67,5 +67,5 @@ def make_volume(
     """Build the service over a database and a directory of its own; nothing is touched before `start`."""
     said = settings or Settings()
     jobs = Jobs(said.jobs_max)
-    desk = Desk(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
-    return VolumeService(desk, Worker(desk, notify_compute), validate_token)
+    context = Desk(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
+    return VolumeService(context, Worker(context, notify_compute), validate_token)

@@ -5,11 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import ANY, ID, Check, obj, under
 from moorage.embedded.volume.faults import bad, conflict, forbidden, invalid_volume, nova_uses_it
 from moorage.embedded.volume.records import attachment_of, settle, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import ANY, ID, Check, obj, under
 from moorage.model.ids import new_uuid
 
 _CONNECTOR_OR_NULL = {"type": ["object", "null"]}
@@ -38,7 +38,7 @@ async def create(call: Call) -> Response:
                 f"The Volume {volume['id']} currently has a status of: {volume['status']} "
             )
         used = store.children("attachment", volume["id"])
-        if len(used) >= call.desk.settings.attachments_max:
+        if len(used) >= call.context.settings.attachments_max:
             raise invalid_volume(f"The volume has {len(used)} attachments, which is the limit.")
         server = said.get("instance_uuid")
         _reserve(volume, used, server)
@@ -53,7 +53,7 @@ async def create(call: Call) -> Response:
         store.put("volume", touched(volume))
         return shown | {"connection_info": doc["connection_info"]}
 
-    return json({"attachment": await call.desk.write(work)})
+    return json({"attachment": await call.context.write(work)})
 
 
 def _reserve(volume: Doc, used: list[Doc], server: str | None) -> None:
@@ -98,7 +98,7 @@ def connection_info(call: Call, volume: Doc) -> Doc:
     mode = held.get("attached_mode") or ("ro" if held.get("readonly") == "True" else "rw")
     return {
         "driver_volume_type": "local",
-        "device_path": str(call.desk.files.volume(volume["id"])),
+        "device_path": str(call.context.files.volume(volume["id"])),
         "volume_id": volume["id"],
         "format": "raw",
         "access_mode": mode,
@@ -131,7 +131,7 @@ def connect(call: Call, volume: Doc, doc: Doc, connector: dict[str, Any]) -> Non
 
 async def show(call: Call) -> Response:
     call.since(27)
-    doc = await call.desk.glance(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.glance(lambda store: attachment_of(call, store, call.parts[1]))
     return json({"attachment": views.attachment_detail(doc)})
 
 
@@ -154,7 +154,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
         page = listing.page(call, store, listing.ATTACHMENTS, query)
         return {"attachments": [view(doc) for doc in page.docs]}
 
-    return json(await call.desk.read(work))
+    return json(await call.context.read(work))
 
 
 def _mine(call: Call, store: Store, rule: str) -> tuple[Doc, Doc]:
@@ -191,7 +191,7 @@ async def update(call: Call) -> Response:
         store.put("volume", touched(volume))
         return shown | {"connection_info": doc["connection_info"]}
 
-    return json({"attachment": await call.desk.write(work)})
+    return json({"attachment": await call.context.write(work)})
 
 
 async def act(call: Call) -> Response:
@@ -210,14 +210,14 @@ async def act(call: Call) -> Response:
         volume |= {"status": "in-use", "attach_status": "attached"}
         store.put("volume", touched(volume))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing(204)
 
 
 async def delete(call: Call) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
-    doc = await call.desk.glance(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.glance(lambda store: attachment_of(call, store, call.parts[1]))
     if not call.who.writes(doc["project_id"]):
         raise forbidden("volume:attachment_delete")
     await check_removable(call, doc)
@@ -227,7 +227,7 @@ async def delete(call: Call) -> Response:
         left = drop(store, volume, doc)
         return [views.attachment_summary(each) for each in left]
 
-    return json({"attachments": await call.desk.write(work)})
+    return json({"attachments": await call.context.write(work)})
 
 
 def drop(store: Store, volume: Doc, doc: Doc) -> list[Doc]:
@@ -249,7 +249,7 @@ async def check_removable(call: Call, doc: Doc | None) -> None:
     server = doc["instance"]
     if not server or not doc["connection_info"]:
         return
-    ask = call.desk.server_volumes
+    ask = call.context.server_volumes
     if ask is not None and await ask(server, doc["volume_id"]) != doc["id"]:
         return
     raise nova_uses_it(server)

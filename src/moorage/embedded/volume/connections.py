@@ -5,10 +5,10 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import attachments
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage.embedded.volume.listing import either
 from moorage.embedded.volume.records import attachment_of, my_volume, settle, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.store import Doc, Store
 
 STILL = (None, "deleting", "error", "success")
@@ -25,7 +25,7 @@ async def reserve(call: Call, _: Any) -> Response:
         doc["status"] = "attaching"
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -36,7 +36,7 @@ async def unreserve(call: Call, _: Any) -> Response:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_actions:unreserve")
         _unreserve(store, doc)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -58,7 +58,7 @@ async def begin_detaching(call: Call, _: Any) -> Response:
         doc["status"] = "detaching"
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -69,7 +69,7 @@ async def roll_detaching(call: Call, _: Any) -> Response:
             doc["status"] = "in-use"
             store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -99,7 +99,7 @@ async def attach(call: Call, said: Doc) -> Response:
         doc["status"] = "in-use"
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -133,7 +133,7 @@ async def end(call: Call, id: str, attachment: str | None, rule: str) -> None:
         settle(doc, used)
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
 
 
 async def check_end(call: Call, id: str, attachment: str | None) -> None:
@@ -151,7 +151,7 @@ async def check_end(call: Call, id: str, attachment: str | None) -> None:
         except Exception:  # noqa: BLE001  one that nobody knows is refused as one that somebody uses
             return None, False
 
-    found, unused = await call.desk.read(work)
+    found, unused = await call.context.read(work)
     if unused:
         return
     if found is not None and found["volume_id"] != id:
@@ -175,7 +175,7 @@ async def initialize(call: Call, said: Doc) -> Response:
         info["enforce_multipath"] = multipath
         return {"driver_volume_type": kind, "data": info, "enforce_multipath": multipath}
 
-    return json({"connection_info": await call.desk.write(work)})
+    return json({"connection_info": await call.context.write(work)})
 
 
 async def terminate(call: Call, said: Doc) -> Response:
@@ -190,4 +190,4 @@ async def end_connection(call: Call, id: str, rule: str) -> None:
     def work(store: Store) -> None:
         _unreserve(store, my_volume(call, store, id, rule))
 
-    await call.desk.write(work)
+    await call.context.write(work)

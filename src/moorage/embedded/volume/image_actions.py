@@ -3,12 +3,12 @@
 from starlette.responses import Response
 
 from moorage.embedded.volume import sources
-from moorage.embedded.volume.call import Call, json, nothing, touched
-from moorage.embedded.volume.check import FLAG, ID, IMAGE_METADATA, NAME, TEXT_OR_NULL, Schema, flag, obj
 from moorage.embedded.volume.faults import Fault, bad, conflict, forbidden, invalid_volume
 from moorage.embedded.volume.listing import either
 from moorage.embedded.volume.records import my_volume, snapshot_of, type_names, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import FLAG, ID, IMAGE_METADATA, NAME, TEXT_OR_NULL, Schema, flag, obj
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import new_uuid
 
@@ -38,7 +38,7 @@ async def upload(call: Call, said: Doc) -> Response:
     """A new image with the volume's bytes; Cinder converts to other formats with qemu-img, here an image is raw."""
     if call.version < 1 and {"visibility", "protected"} & said.keys():
         raise bad("Invalid input for field/attribute os-volume_upload_image. visibility and protected came with 3.1.")
-    images = call.desk.images
+    images = call.context.images
     if images is None:
         raise bad("There is no image service.")
     if said.get("disk_format", "raw") != "raw":
@@ -56,18 +56,18 @@ async def upload(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
         return doc, type_names(store, {doc["volume_type_id"]}).get(doc["volume_type_id"], "")
 
-    doc, type_name = await call.desk.write(reserve)
+    doc, type_name = await call.context.write(reserve)
     wanted = _image_of(call, doc, said)
     try:
-        image = await images.create(call.asker, wanted)
+        image = await images.create(call.principal, wanted)
     except Unavailable:
-        await call.desk.write(lambda store: _roll_back(store, doc["id"]))
+        await call.context.write(lambda store: _roll_back(store, doc["id"]))
         raise
     except Problem as problem:
-        await call.desk.write(lambda store: _roll_back(store, doc["id"]))
+        await call.context.write(lambda store: _roll_back(store, doc["id"]))
         raise bad(problem.public) from None
-    await call.desk.write(lambda store: _uploads(store, doc["id"], image["id"], call.request_id))
-    call.desk.jobs.begin("volume", doc["id"])
+    await call.context.write(lambda store: _uploads(store, doc["id"], image["id"], call.request_id))
+    call.context.jobs.begin("volume", doc["id"])
     answer = {
         "id": doc["id"],
         "updated_at": doc["updated_at"],
@@ -165,8 +165,8 @@ async def reimage(call: Call, said: Doc) -> Response:
         }
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
-    call.desk.jobs.begin("volume", call.parts[1])
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
     return nothing()
 
 
@@ -178,8 +178,8 @@ def _check_snapshot(image: Doc, doc: Doc) -> None:
 
 
 async def _image(call: Call, id: str) -> Doc:
-    images = call.desk.images
-    found = None if images is None else await images.show(call.asker, id)
+    images = call.context.images
+    found = None if images is None else await images.show(call.principal, id)
     if found is None:
         raise Fault(404, f"Image {id} could not be found.")
     return found
@@ -192,13 +192,13 @@ async def set_metadata(call: Call, said: Doc) -> Response:
     def work(store: Store) -> Doc:
         doc = my_volume(call, store, call.parts[1], "volume_extension:volume_image_metadata:set")
         doc["image_metadata"] |= said["metadata"]
-        if len(doc["image_metadata"]) > call.desk.settings.metadata_max:
-            raise Fault(413, f"There may be {call.desk.settings.metadata_max} metadata items at most.")
+        if len(doc["image_metadata"]) > call.context.settings.metadata_max:
+            raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
         store.put("volume", touched(doc))
         kept: Doc = doc["image_metadata"]
         return kept
 
-    return json({"metadata": await call.desk.write(work)})
+    return json({"metadata": await call.context.write(work)})
 
 
 async def unset_metadata(call: Call, said: Doc) -> Response:
@@ -209,10 +209,10 @@ async def unset_metadata(call: Call, said: Doc) -> Response:
         del doc["image_metadata"][said["key"]]
         store.put("volume", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing(200)
 
 
 async def show_metadata(call: Call, _: object) -> Response:
-    doc = await call.desk.glance(lambda store: volume_of(call, store, call.parts[1]))
+    doc = await call.context.glance(lambda store: volume_of(call, store, call.parts[1]))
     return json({"metadata": doc["image_metadata"]})

@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from moorage.embedded.volume.call import Call
-from moorage.embedded.volume.check import TRUE, flag, strict_flag
 from moorage.embedded.volume.faults import Fault, bad, invalid_input
+from moorage.embedded.volume.request import Call
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import TRUE, flag, strict_flag
 
 QUERY_MAX = 100
 SORT_KEYS_MAX = 8
@@ -140,7 +140,7 @@ def query_of(call: Call, noun: Noun) -> Query:
     if len(call.pairs) > QUERY_MAX:
         raise bad(f"There may be {QUERY_MAX} query parameters at most.")
     said = dict(call.pairs)
-    most = call.desk.settings.page_max
+    most = call.context.settings.page_max
     query = Query(limit=bounded_number("limit", said.pop("limit", str(most)), most), marker=said.pop("marker", None))
     query.offset = bounded_number("offset", said.pop("offset", "0"), 2**31 - 1)
     query.sort = sort_of(noun, said)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moorage.embedded.volume.check import TRUE
+from moorage.embedded.volume.validation import TRUE
 
 SCOPE = "capabilities"
 """The one prefix (`capabilities:name`) that is looked at; other prefixes are for drivers."""

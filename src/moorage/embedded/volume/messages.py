@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, views
-from moorage.embedded.volume.call import Call, json, nothing, stamp
 from moorage.embedded.volume.faults import Fault, forbidden
+from moorage.embedded.volume.request import Call, json, nothing, stamp
 from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
@@ -80,7 +80,7 @@ async def index(call: Call) -> Response:
     query = listing.query_of(call, NOUN)
     if call.who.admin:
         query.where.pop("project", None)
-    page = await call.desk.read(lambda store: listing.page(call, store, NOUN, query))
+    page = await call.context.read(lambda store: listing.page(call, store, NOUN, query))
     return json(listing.answer(call, NOUN, query, page, [_view(call, doc) for doc in page.docs]))
 
 
@@ -93,7 +93,7 @@ def _one(call: Call, store: Store) -> Doc:
 
 async def show(call: Call) -> Response:
     call.since(3)
-    doc = await call.desk.read(lambda store: _one(call, store))
+    doc = await call.context.read(lambda store: _one(call, store))
     return json({"message": _view(call, doc)})
 
 
@@ -106,5 +106,5 @@ async def delete(call: Call) -> Response:
             raise forbidden("message:delete")
         store.remove("message", doc["id"])
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing(204)

@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from moorage.embedded.volume.call import Call, json, nothing, touched
-from moorage.embedded.volume.check import METADATA, Check, obj
 from moorage.embedded.volume.faults import Fault, bad, forbidden
 from moorage.embedded.volume.records import snapshot_of, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import METADATA, Check, obj
 
 ALL = Check(obj({"metadata": METADATA}, "metadata"))
 ONE = Check(obj({"meta": METADATA | {"minProperties": 1}}, "meta"))
@@ -46,17 +46,17 @@ async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
         if wanted is not None and _tag(doc["metadata"]) not in wanted:
             raise Fault(412, "The metadata was changed meanwhile.")
         doc["metadata"] = change(doc["metadata"])
-        if len(doc["metadata"]) > call.desk.settings.metadata_max:
-            raise Fault(413, f"There may be {call.desk.settings.metadata_max} metadata items at most.")
+        if len(doc["metadata"]) > call.context.settings.metadata_max:
+            raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
         store.put(noun, touched(doc))
         kept: dict[str, Any] = doc["metadata"]
         return kept
 
-    return await call.desk.write(work)
+    return await call.context.write(work)
 
 
 async def index(call: Call) -> Response:
-    doc = await call.desk.glance(lambda store: _find(call, store))
+    doc = await call.context.glance(lambda store: _find(call, store))
     answer = Response(_text(doc["metadata"]), 200, None, "application/json")
     if call.version >= 15 and _noun(call) == "volume":
         answer.headers["ETag"] = _tag(doc["metadata"])
@@ -74,7 +74,7 @@ async def replace(call: Call) -> Response:
 
 
 async def show_one(call: Call) -> Response:
-    doc = await call.desk.glance(lambda store: _find(call, store))
+    doc = await call.context.glance(lambda store: _find(call, store))
     key = call.parts[3]
     if key not in doc["metadata"]:
         raise _no_key(call, key)

@@ -6,11 +6,11 @@ They are kept, associated and shown; a connection carries those of the front end
 from starlette.responses import Response
 
 from moorage.embedded.volume import views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import NAME, Check, Schema, flag, under
 from moorage.embedded.volume.faults import Fault, bad, conflict
 from moorage.embedded.volume.records import only_admin, type_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import NAME, Check, Schema, flag, under
 from moorage.model.ids import new_uuid
 
 CONSUMERS = ("back-end", "front-end", "both")
@@ -52,7 +52,7 @@ def _full(call: Call, doc: Doc) -> Response:
 
 async def index(call: Call) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get_all")
-    docs = await call.desk.read(lambda store: store.many("qos"))
+    docs = await call.context.read(lambda store: store.many("qos"))
     return json({"qos_specs": [_view(doc) for doc in docs]})
 
 
@@ -71,12 +71,12 @@ async def create(call: Call) -> Response:
         store.add("qos", doc)
         return doc
 
-    return _full(call, await call.desk.write(work))
+    return _full(call, await call.context.write(work))
 
 
 async def show(call: Call) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get")
-    return _full(call, await call.desk.read(lambda store: _find(store, call.parts[1])))
+    return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
 
 
 async def update(call: Call) -> Response:
@@ -88,11 +88,11 @@ async def update(call: Call) -> Response:
         changed = dict(said["qos_specs"])
         doc["consumer"] = changed.pop("consumer", doc["consumer"])
         doc["specs"] |= changed
-        if len(doc["specs"]) > call.desk.settings.metadata_max:
-            raise Fault(413, f"There may be {call.desk.settings.metadata_max} keys.")
+        if len(doc["specs"]) > call.context.settings.metadata_max:
+            raise Fault(413, f"There may be {call.context.settings.metadata_max} keys.")
         store.put("qos", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return json(said)
 
 
@@ -109,7 +109,7 @@ async def delete(call: Call) -> Response:
             _associate(store, each["id"], None)
         store.remove("qos", doc["id"])
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -125,7 +125,7 @@ async def delete_keys(call: Call) -> Response:
             del doc["specs"][key]
         store.put("qos", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -147,7 +147,7 @@ async def associations(call: Call) -> Response:
         found = _types(store, _find(store, call.parts[1])["id"])
         return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
 
-    return json({"qos_associations": await call.desk.read(work)})
+    return json({"qos_associations": await call.context.read(work)})
 
 
 async def associate(call: Call) -> Response:
@@ -168,7 +168,7 @@ async def associate(call: Call) -> Response:
             raise bad(f"Invalid volume type: Type {type} is already associated with another qos specs: {held}")
         _associate(store, type, doc["id"])
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -179,5 +179,5 @@ async def disassociate_all(call: Call) -> Response:
         for each in _types(store, _find(store, call.parts[1])["id"]):
             _associate(store, each["id"], None)
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()

@@ -1,7 +1,7 @@
 """What a project may have, and what it has: counted from its volumes and snapshots whenever somebody wants more."""
 
-from moorage.embedded.volume.call import Call
 from moorage.embedded.volume.faults import over_limit
+from moorage.embedded.volume.request import Call
 from moorage.embedded.volume.store import Doc, Store
 
 CLASS = "class:default"
@@ -10,7 +10,7 @@ OF_TYPE = ("volumes", "snapshots", "gigabytes")
 
 def limits(call: Call, store: Store, project: str, types: dict[str, str] | None = None) -> dict[str, int]:
     """Every resource's limit for a project; `types`: names of volume types that have resources of their own."""
-    found = dict(call.desk.settings.quotas)
+    found = dict(call.context.settings.quotas)
     names = (
         type_resources(store) if types is None else [f"{each}_{name}" for name in types.values() for each in OF_TYPE]
     )

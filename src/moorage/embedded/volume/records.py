@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from moorage.embedded.volume.call import Call
 from moorage.embedded.volume.faults import bad, forbidden, no_attachment, no_snapshot, no_type, no_volume
+from moorage.embedded.volume.request import Call
 from moorage.embedded.volume.store import Doc, Store
 
 ATTACH_TO_STATUS = {"attached": "in-use", "detached": "available"}
@@ -81,7 +81,7 @@ def default_type(call: Call, store: Store) -> Doc:
     own = store.get("default_type", call.who.project)
     if own is not None and (doc := store.get("type", own["volume_type_id"])) is not None:
         return doc
-    name = call.desk.settings.default_type
+    name = call.context.settings.default_type
     found = store.many("type", where={"key": name}, limit=1)
     if not found:
         raise bad(f"Volume type with name {name} could not be found.")

@@ -11,18 +11,18 @@ from moorage.embedded.volume import (
     messages,
     metadata,
     qos,
-    quota_verbs,
+    quota_routes,
+    service_info,
     services,
-    site,
     snapshots,
     transfers,
     type_list,
     types,
     volumes,
 )
-from moorage.embedded.volume.call import Call
 from moorage.embedded.volume.faults import no_such_path
-from moorage.model.spans import request
+from moorage.embedded.volume.request import Call
+from moorage.model.tracing import request
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
 
@@ -48,7 +48,7 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "volumes/summary": {"GET": volumes.summary},
     "volumes/*": {"GET": volumes.show, "PUT": volumes.update, "DELETE": volumes.delete},
     "volumes/*/action": {"POST": actions.act},
-    "volumes/*/encryption": {"GET": site.encryption_metadata},
+    "volumes/*/encryption": {"GET": service_info.encryption_metadata},
     **_under("volumes", _METADATA),
     "snapshots": {"GET": snapshots.index, "POST": snapshots.create},
     "snapshots/detail": {"GET": snapshots.detail},
@@ -78,10 +78,10 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "qos-specs/*/associate": {"GET": qos.associate},
     "qos-specs/*/disassociate": {"GET": qos.associate},
     "qos-specs/*/disassociate_all": {"GET": qos.disassociate_all},
-    "os-quota-sets/*": {"GET": quota_verbs.show, "PUT": quota_verbs.update, "DELETE": quota_verbs.delete},
-    "os-quota-sets/*/defaults": {"GET": quota_verbs.defaults},
-    "os-quota-class-sets/*": {"GET": quota_verbs.show_class, "PUT": quota_verbs.update_class},
-    "limits": {"GET": quota_verbs.limits},
+    "os-quota-sets/*": {"GET": quota_routes.show, "PUT": quota_routes.update, "DELETE": quota_routes.delete},
+    "os-quota-sets/*/defaults": {"GET": quota_routes.defaults},
+    "os-quota-class-sets/*": {"GET": quota_routes.show_class, "PUT": quota_routes.update_class},
+    "limits": {"GET": quota_routes.limits},
     "os-services": {"GET": services.services},
     "os-services/enable": {"PUT": services.enable},
     "os-services/disable": {"PUT": services.disable},
@@ -92,24 +92,29 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "os-hosts/*": {"GET": services.host},
     "messages": {"GET": messages.index},
     "messages/*": {"GET": messages.show, "DELETE": messages.delete},
-    "os-availability-zone": {"GET": site.zones},
-    "extensions": {"GET": site.extensions},
-    "extensions/*": {"GET": site.extensions},
-    "scheduler-stats/get_pools": {"GET": site.pools},
-    "capabilities/*": {"GET": site.capabilities},
-    "resource_filters": {"GET": site.resource_filters},
-    "workers/cleanup": {"POST": site.nothing_to_clean},
-    **{path: {"GET": site.none_of_them} for path in site.EMPTY},
-    **{f"{path}/detail": {"GET": site.none_of_them} for path in site.EMPTY},
+    "os-availability-zone": {"GET": service_info.zones},
+    "extensions": {"GET": service_info.extensions},
+    "extensions/*": {"GET": service_info.extensions},
+    "scheduler-stats/get_pools": {"GET": service_info.pools},
+    "capabilities/*": {"GET": service_info.capabilities},
+    "resource_filters": {"GET": service_info.resource_filters},
+    "workers/cleanup": {"POST": service_info.nothing_to_clean},
+    **{path: {"GET": service_info.none_of_them} for path in service_info.EMPTY},
+    **{f"{path}/detail": {"GET": service_info.none_of_them} for path in service_info.EMPTY},
     **{
-        f"{path}/*": {"GET": site.no_such_one, "PUT": site.no_such_one, "DELETE": site.no_such_one} for path in site.ONE
+        f"{path}/*": {
+            "GET": service_info.no_such_one,
+            "PUT": service_info.no_such_one,
+            "DELETE": service_info.no_such_one,
+        }
+        for path in service_info.ONE
     },
-    "manageable_volumes": {"GET": site.manageable},
-    "manageable_volumes/detail": {"GET": site.manageable},
-    "manageable_snapshots": {"GET": site.manageable},
-    "manageable_snapshots/detail": {"GET": site.manageable},
-    "backups": {"GET": site.none_of_them, "POST": site.no_backup},
-    "groups": {"GET": site.none_of_them, "POST": site.no_group},
+    "manageable_volumes": {"GET": service_info.manageable},
+    "manageable_volumes/detail": {"GET": service_info.manageable},
+    "manageable_snapshots": {"GET": service_info.manageable},
+    "manageable_snapshots/detail": {"GET": service_info.manageable},
+    "backups": {"GET": service_info.none_of_them, "POST": service_info.no_backup},
+    "groups": {"GET": service_info.none_of_them, "POST": service_info.no_group},
 }
 
 FIRST = frozenset(path.partition("/")[0] for path in ROUTES)

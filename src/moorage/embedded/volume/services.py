@@ -7,11 +7,11 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from moorage.embedded.volume.call import Call, json, stamp
-from moorage.embedded.volume.check import NAME, TEXT, Check, obj
 from moorage.embedded.volume.faults import Fault, invalid_input
 from moorage.embedded.volume.records import only_admin
+from moorage.embedded.volume.request import Call, json, stamp
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import NAME, TEXT, Check, obj
 
 BINARIES = ("cinder-scheduler", "cinder-volume")
 _WHICH = {"host": NAME, "binary": TEXT, "service": TEXT}
@@ -21,7 +21,7 @@ FREEZE = Check(obj({"host": NAME, "cluster": {"type": ["string", "null"], "maxLe
 
 
 def _host_of(call: Call, binary: str) -> str:
-    whole = call.desk.settings.host.partition("#")[0]
+    whole = call.context.settings.host.partition("#")[0]
     return whole if binary == "cinder-volume" else whole.partition("@")[0]
 
 
@@ -30,7 +30,7 @@ def _service(call: Call, binary: str, doc: Doc | None) -> Doc:
     shown: Doc = {
         "binary": binary,
         "host": _host_of(call, binary),
-        "zone": call.desk.settings.availability_zone,
+        "zone": call.context.settings.availability_zone,
         "status": "disabled" if held.get("disabled") else "enabled",
         "state": "up",
         "updated_at": stamp(),
@@ -49,7 +49,7 @@ async def services(call: Call) -> Response:
     """The service is this process: whoever answers is up."""
     only_admin(call, "volume_extension:services:index")
     asked = dict(call.pairs)
-    held = await call.desk.read(lambda store: {doc["id"]: doc for doc in store.many("service")})
+    held = await call.context.read(lambda store: {doc["id"]: doc for doc in store.many("service")})
     found = [_service(call, binary, held.get(binary)) for binary in BINARIES]
     if "host" in asked:  # of a whole host, or of one of its back ends
         found = [each for each in found if asked["host"] in {each["host"], each["host"].partition("@")[0]}]
@@ -81,7 +81,7 @@ async def _enabled(call: Call, said: Doc, *, disabled: bool) -> Response:
     def work(store: Store) -> None:
         _put(store, binary, {"disabled": disabled, "reason": reason})
 
-    await call.desk.write(work)
+    await call.context.write(work)
     answer: Doc = {
         "host": said["host"],
         "service": binary,
@@ -136,13 +136,13 @@ async def _frozen(call: Call, *, to: bool) -> Response:
             raise invalid_input(f"frozen in {said['host']} must be {not to} to failover.")
         _put(store, "cinder-volume", {"frozen": to, "disabled": to, "reason": "frozen" if to else ""})
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return Response(status_code=200)
 
 
 async def hosts(call: Call) -> Response:
     only_admin(call, "volume_extension:hosts")
-    zone = call.desk.settings.availability_zone
+    zone = call.context.settings.availability_zone
     rows = [
         {
             "service-status": "available", "service": binary, "zone": zone, "service-state": "enabled",
@@ -159,7 +159,7 @@ async def host(call: Call) -> Response:
     name = call.parts[1]
     if name != _host_of(call, "cinder-volume"):
         raise Fault(404, f"Host {name} could not be found.")
-    volumes, snapshots = await call.desk.read(lambda store: (store.many("volume"), store.many("snapshot")))
+    volumes, snapshots = await call.context.read(lambda store: (store.many("volume"), store.many("snapshot")))
     counts: dict[str, Counter[str]] = {"(total)": Counter()}
     for kind, docs in (("volume", volumes), ("snapshot", snapshots)):
         for doc in docs:

@@ -6,8 +6,13 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, quotas, views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import (
+from moorage.embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume, no_volume
+from moorage.embedded.volume.listing import either
+from moorage.embedded.volume.records import my_snapshot, my_volume, snapshot_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage.embedded.volume.services import check_not_frozen
+from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import (
     ANY,
     FLAG,
     ID_OR_NULL,
@@ -20,11 +25,6 @@ from moorage.embedded.volume.check import (
     stripped,
     under,
 )
-from moorage.embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume, no_volume
-from moorage.embedded.volume.listing import either
-from moorage.embedded.volume.records import my_snapshot, my_volume, snapshot_of
-from moorage.embedded.volume.services import check_not_frozen
-from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
 _NAMES = ("name", "description", "display_name", "display_description")
@@ -93,8 +93,8 @@ async def create(call: Call) -> Response:
         store.add("snapshot", doc)
         return doc
 
-    doc = await call.desk.write(work)
-    call.desk.jobs.begin("snapshot", doc["id"])
+    doc = await call.context.write(work)
+    call.context.jobs.begin("snapshot", doc["id"])
     return json({"snapshot": views.snapshot_detail(call, doc, made=True)}, 202)
 
 
@@ -113,7 +113,7 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
 
 
 async def show(call: Call) -> Response:
-    doc = await call.desk.glance(lambda store: snapshot_of(call, store, call.parts[1]))
+    doc = await call.context.glance(lambda store: snapshot_of(call, store, call.parts[1]))
     return json({"snapshot": views.snapshot_detail(call, doc)})
 
 
@@ -138,7 +138,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
             shown = [views.snapshot_summary(doc) for doc in page.docs]
         return listing.answer(call, listing.SNAPSHOTS, query, page, shown)
 
-    return json(await call.desk.read(work))
+    return json(await call.context.read(work))
 
 
 async def update(call: Call) -> Response:
@@ -154,7 +154,7 @@ async def update(call: Call) -> Response:
         store.put("snapshot", touched(doc))
         return doc
 
-    return json({"snapshot": views.snapshot_detail(call, await call.desk.write(work), made=True)})
+    return json({"snapshot": views.snapshot_detail(call, await call.context.write(work), made=True)})
 
 
 async def delete(call: Call) -> Response:
@@ -175,8 +175,8 @@ async def _remove(call: Call, *, force: bool) -> None:
         doc |= {"status": "deleting", "work": {"kind": "delete", "turn": new_uuid()}}
         store.put("snapshot", touched(doc))
 
-    await call.desk.write(work)
-    call.desk.jobs.begin("snapshot", id)
+    await call.context.write(work)
+    call.context.jobs.begin("snapshot", id)
 
 
 # ---------------------------------------------------------------------------------------------------- actions
@@ -214,7 +214,7 @@ async def _reset(call: Call, said: dict[str, Any]) -> Response:
         doc |= {"status": status, "work": None if ends else doc["work"]}
         store.put("snapshot", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -236,5 +236,5 @@ async def _update_status(call: Call, said: dict[str, Any]) -> Response:
             doc["progress"] = said["progress"]
         store.put("snapshot", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from moorage.embedded.volume.call import Call, stamp
 from moorage.embedded.volume.faults import Fault, bad, conflict, invalid_input, invalid_snapshot, invalid_volume
 from moorage.embedded.volume.files import GIB
 from moorage.embedded.volume.records import default_type, is_true_spec, snapshot_of, type_named, volume_of
+from moorage.embedded.volume.request import Call, stamp
 from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
@@ -60,13 +60,13 @@ async def of(call: Call, said: Doc) -> Source:
 
 async def image_named(call: Call, ref: str) -> Doc:
     """By id, address or name, as the asker sees it. Raises 400, or 409 for a name that several have."""
-    images = call.desk.images
+    images = call.context.images
     if images is None:
         raise bad("Invalid image identifier or unable to access requested image: there is no image service.")
     id = ref.rsplit("/", 1)[-1]
-    found = await images.show(call.asker, id) if _UUID.fullmatch(id) else None
+    found = await images.show(call.principal, id) if _UUID.fullmatch(id) else None
     if found is None:
-        named = await images.named(call.asker, ref)
+        named = await images.named(call.principal, ref)
         if len(named) > 1:
             raise conflict(f"Multiple matches found for '{ref}', use an ID to be more specific.")
         found = named[0] if named else None
@@ -140,7 +140,7 @@ def check_not_encrypted(type: Doc) -> None:
 
 def new_volume(call: Call, store: Store, said: Doc, source: Source) -> Doc:
     """The record of a volume that is to be made, with the work that makes it."""
-    settings = call.desk.settings
+    settings = call.context.settings
     named = said.get("volume_type")
     snapshot = None if source.snapshot is None else snapshot_of(call, store, source.snapshot)
     origin = None if source.volume is None else volume_of(call, store, source.volume)
@@ -219,6 +219,6 @@ def new_volume(call: Call, store: Store, said: Doc, source: Source) -> Doc:
 
 
 def _bounded(call: Call, metadata: Doc) -> Doc:
-    if len(metadata) > call.desk.settings.metadata_max:
-        raise Fault(413, f"There may be {call.desk.settings.metadata_max} metadata items at most.")
+    if len(metadata) > call.context.settings.metadata_max:
+        raise Fault(413, f"There may be {call.context.settings.metadata_max} metadata items at most.")
     return metadata

@@ -7,11 +7,11 @@ import secrets
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, quotas, views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
 from moorage.embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume
 from moorage.embedded.volume.records import my_volume
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
 from moorage.model.ids import new_uuid
 
 KEY_BYTES, SALT_BYTES = 8, 8
@@ -79,12 +79,12 @@ async def create(call: Call) -> Response:
         store.put("volume", touched(volume))
         return doc
 
-    doc = await call.desk.write(work)
+    doc = await call.context.write(work)
     return json({"transfer": _detail(call, doc) | {"auth_key": key}}, 202)
 
 
 async def show(call: Call) -> Response:
-    doc = await call.desk.write(lambda store: _find(call, store, call.parts[1]))
+    doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
     return json({"transfer": _detail(call, doc)})
 
 
@@ -106,7 +106,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
         shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
         return listing.answer(call, listing.TRANSFERS, query, page, shown)
 
-    return json(await call.desk.read(work))
+    return json(await call.context.read(work))
 
 
 async def delete(call: Call) -> Response:
@@ -118,7 +118,7 @@ async def delete(call: Call) -> Response:
             volume["status"] = "available"
             store.put("volume", touched(volume))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -148,4 +148,4 @@ async def accept(call: Call) -> Response:
         store.remove("transfer", doc["id"])
         return doc
 
-    return json({"transfer": _summary(call, await call.desk.write(work))}, 202)
+    return json({"transfer": _summary(call, await call.context.write(work))}, 202)

@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, views
-from moorage.embedded.volume.call import Call, json
-from moorage.embedded.volume.check import FALSE, TRUE
 from moorage.embedded.volume.faults import bad, no_type
 from moorage.embedded.volume.records import sees_type
+from moorage.embedded.volume.request import Call, json
 from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import FALSE, TRUE
 
 TYPES = listing.Noun(
     "type",
@@ -28,12 +28,12 @@ _PAGES = ("limit", "offset", "marker", "sort", "sort_key", "sort_dir", "all_tena
 
 async def index(call: Call) -> Response:
     said = dict(call.pairs)
-    most = call.desk.settings.page_max
+    most = call.context.settings.page_max
     limit = listing.bounded_number("limit", said.get("limit", str(most)), most)
     offset = listing.bounded_number("offset", said.get("offset", "0"), 2**31 - 1)
     order = listing.sort_of(TYPES, dict(said))
     wanted = _wanted(call, {name: value for name, value in said.items() if name not in _PAGES})
-    docs = await call.desk.read(lambda store: _found(call, store, wanted))
+    docs = await call.context.read(lambda store: _found(call, store, wanted))
     for key, descends in reversed(order):
         docs.sort(key=partial(listing.rank_of, key), reverse=descends)
     if (marker := said.get("marker")) is not None:

@@ -5,8 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import (
+from moorage.embedded.volume.faults import Fault, bad, conflict, forbidden
+from moorage.embedded.volume.records import default_type, only_admin, type_named, type_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import (
     FLAG,
     NAME,
     SPECS,
@@ -18,9 +21,6 @@ from moorage.embedded.volume.check import (
     obj,
     under,
 )
-from moorage.embedded.volume.faults import Fault, bad, conflict, forbidden
-from moorage.embedded.volume.records import default_type, only_admin, type_named, type_of
-from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
 TYPES_MAX = 1_000
@@ -74,7 +74,7 @@ async def show(call: Call) -> Response:
         doc = default_type(call, store) if id == "default" else type_of(call, store, id)
         return views.type_view(call, doc)
 
-    return json({"volume_type": await call.desk.read(work)})
+    return json({"volume_type": await call.context.read(work)})
 
 
 async def create(call: Call) -> Response:
@@ -92,7 +92,7 @@ async def create(call: Call) -> Response:
         store.add("type", doc)
         return views.type_view(call, doc, qos=False)
 
-    return json({"volume_type": await call.desk.write(work)})
+    return json({"volume_type": await call.context.write(work)})
 
 
 def _check_name(store: Store, name: str) -> None:
@@ -113,7 +113,7 @@ async def update(call: Call) -> Response:
     def work(store: Store) -> Doc:
         doc = type_of(call, store, call.parts[1], hold=True)
         if name is not None and name.strip() != doc["name"]:
-            if doc["name"] == call.desk.settings.default_type:
+            if doc["name"] == call.context.settings.default_type:
                 raise bad(f"The volume type {doc['name']} is what volumes are that name none; it keeps its name.")
             _check_name(store, name.strip())
             doc["name"] = name.strip()
@@ -124,7 +124,7 @@ async def update(call: Call) -> Response:
         store.put("type", touched(doc))
         return views.type_view(call, doc, qos=False, access=False)
 
-    return json({"volume_type": await call.desk.write(work)})
+    return json({"volume_type": await call.context.write(work)})
 
 
 async def delete(call: Call) -> Response:
@@ -135,12 +135,12 @@ async def delete(call: Call) -> Response:
         if store.count("type") == 1:
             raise bad(f"The volume type {doc['id']} is the only currently defined volume type and cannot be deleted.")
         own = any(each["volume_type_id"] == doc["id"] for each in store.many("default_type"))
-        if own or doc["name"] == call.desk.settings.default_type:
+        if own or doc["name"] == call.context.settings.default_type:
             raise bad(f"The volume type {doc['id']} is a default volume type and cannot be deleted.")
         _check_unused(store, doc["id"], "Target volume type is still in use.")
         store.remove("type", doc["id"])
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -177,13 +177,13 @@ async def act(call: Call) -> Response:
             raise Fault(404, f"Volume type access not found for {doc['id']} / {project} combination.")
         store.put("type", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
 async def access(call: Call) -> Response:
     only_admin(call, "volume_extension:volume_type_access:get_all_for_type")
-    doc = await call.desk.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     if doc["is_public"]:
         raise Fault(404, "Access list not available for public volume types.")
     found = [{"volume_type_id": doc["id"], "project_id": project} for project in doc["projects"]]
@@ -198,12 +198,12 @@ def _no_spec(doc: Doc, key: str) -> Fault:
 
 
 async def specs(call: Call) -> Response:
-    doc = await call.desk.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     return json({"extra_specs": views.visible_specs(call, doc["extra_specs"])})
 
 
 async def spec(call: Call) -> Response:
-    doc = await call.desk.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     shown, key = views.visible_specs(call, doc["extra_specs"]), call.parts[3]
     if key not in shown:
         raise _no_spec(doc, key)
@@ -231,14 +231,14 @@ async def _set_specs(call: Call, said: dict[str, Any]) -> None:
         doc = type_of(call, store, call.parts[1], hold=True)
         _check_unused(store, doc["id"], "Volume Type is currently in use.")
         doc["extra_specs"] |= said
-        if len(doc["extra_specs"]) > call.desk.settings.metadata_max:
-            raise Fault(413, f"A volume type may have {call.desk.settings.metadata_max} extra specs.")
+        if len(doc["extra_specs"]) > call.context.settings.metadata_max:
+            raise Fault(413, f"A volume type may have {call.context.settings.metadata_max} extra specs.")
         both = {doc["extra_specs"].get(name) for name in ("multiattach", "cacheable")}
         if both == {"<is> True"}:
             raise bad("cacheable cannot be set with multiattach.")
         store.put("type", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
 
 
 async def drop_spec(call: Call) -> Response:
@@ -250,7 +250,7 @@ async def drop_spec(call: Call) -> Response:
             raise _no_spec(doc, call.parts[3])
         store.put("type", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -259,7 +259,7 @@ async def drop_spec(call: Call) -> Response:
 
 async def encryption(call: Call) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:get")
-    doc = await call.desk.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     return json(_encryption_view(doc))
 
 
@@ -270,7 +270,7 @@ def _encryption_view(doc: Doc) -> Doc:
 
 async def encryption_item(call: Call) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:get")
-    doc = await call.desk.read(lambda store: type_of(call, store, call.parts[1]))
+    doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
     held, key = _encryption_view(doc), call.parts[3]
     if key not in held:
         raise Fault(404, f"Volume type encryption for type {doc['id']} does not exist.")
@@ -293,7 +293,7 @@ async def encrypt(call: Call) -> Response:
         store.put("type", touched(doc))
         return {"volume_type_id": doc["id"], "encryption_id": held["encryption_id"]}
 
-    ids = await call.desk.write(work)
+    ids = await call.context.write(work)
     return json({"encryption": said["encryption"] | ids})
 
 
@@ -316,7 +316,7 @@ async def change_encryption(call: Call) -> Response:
         doc["encryption"] |= _encryption_of(said["encryption"]) | {"updated_at": stamp()}
         store.put("type", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return json(said)
 
 
@@ -331,7 +331,7 @@ async def decrypt(call: Call) -> Response:
         doc["encryption"] = None
         store.put("type", touched(doc))
 
-    await call.desk.write(work)
+    await call.context.write(work)
     return nothing()
 
 
@@ -352,7 +352,7 @@ def _default_view(doc: Doc) -> Doc:
 async def defaults(call: Call) -> Response:
     call.since(62)
     only_admin(call, "volume_extension:default_get_all")
-    docs = await call.desk.read(lambda store: store.many("default_type"))
+    docs = await call.context.read(lambda store: store.many("default_type"))
     return json({"default_types": [_default_view(doc) for doc in docs]})
 
 
@@ -360,7 +360,7 @@ async def show_default(call: Call) -> Response:
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)
-    doc = await call.desk.read(lambda store: store.get("default_type", project))
+    doc = await call.context.read(lambda store: store.get("default_type", project))
     if doc is None:
         raise Fault(404, f"Default type for project {project} not found.")
     return json({"default_type": _default_view(doc)})
@@ -385,12 +385,12 @@ async def set_default(call: Call) -> Response:
             store.put("default_type", made)
         return _default_view(made)
 
-    return json({"default_type": await call.desk.write(work)})
+    return json({"default_type": await call.context.write(work)})
 
 
 async def drop_default(call: Call) -> Response:
     call.since(62)
     project = call.parts[1]
     _check_default(call, project)
-    await call.desk.write(lambda store: store.remove("default_type", project))
+    await call.context.write(lambda store: store.remove("default_type", project))
     return nothing(204)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from moorage.embedded.volume.call import Call
+from moorage.embedded.volume.request import Call
 from moorage.embedded.volume.store import Doc
 
 SHOWN_ADMIN_METADATA = ("readonly", "attached_mode")
 
 
 def links(call: Call, noun: str, id: str) -> list[dict[str, str]]:
-    bare = f"{call.desk.public_url}{call.prefix.removeprefix('/v3')}"
+    bare = f"{call.context.public_url}{call.prefix.removeprefix('/v3')}"
     return [
         {"rel": "self", "href": f"{call.url}/{noun}/{id}"},
         {"rel": "bookmark", "href": f"{bare}/{noun}/{id}"},

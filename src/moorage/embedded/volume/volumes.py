@@ -5,8 +5,12 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.embedded.volume import listing, quotas, sources, views
-from moorage.embedded.volume.call import Call, json, nothing, stamp, touched
-from moorage.embedded.volume.check import (
+from moorage.embedded.volume.faults import bad, forbidden, invalid_volume, over_limit
+from moorage.embedded.volume.records import my_volume, type_names, volume_of
+from moorage.embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage.embedded.volume.services import check_not_frozen
+from moorage.embedded.volume.store import Doc, Store
+from moorage.embedded.volume.validation import (
     FLAG_OR_NULL,
     ID_OR_NULL,
     METADATA,
@@ -18,10 +22,6 @@ from moorage.embedded.volume.check import (
     obj,
     stripped,
 )
-from moorage.embedded.volume.faults import bad, forbidden, invalid_volume, over_limit
-from moorage.embedded.volume.records import my_volume, type_names, volume_of
-from moorage.embedded.volume.services import check_not_frozen
-from moorage.embedded.volume.store import Doc, Store
 from moorage.model.ids import new_uuid
 
 _NAMES = ("name", "description", "display_name", "display_description")
@@ -68,7 +68,7 @@ async def create(call: Call) -> Response:
             " Contact your administrator to create a multiattach enabled volume type and use it to create multiattach volumes."
         )
     source = await sources.of(call, said)
-    settings = call.desk.settings
+    settings = call.context.settings
 
     def work(store: Store) -> tuple[Doc, dict[str, str]]:
         if store.count("volume") >= settings.volumes_max:
@@ -78,8 +78,8 @@ async def create(call: Call) -> Response:
         store.add("volume", doc)
         return doc, type_names(store, {doc["volume_type_id"]})
 
-    doc, types = await call.desk.write(work)
-    call.desk.jobs.begin("volume", doc["id"])
+    doc, types = await call.context.write(work)
+    call.context.jobs.begin("volume", doc["id"])
     return json({"volume": views.volume_detail(call, doc, [], types, made=True)}, 202)
 
 
@@ -89,7 +89,7 @@ async def show(call: Call) -> Response:
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
 
-    return json({"volume": await call.desk.glance(work)})
+    return json({"volume": await call.context.glance(work)})
 
 
 async def index(call: Call) -> Response:
@@ -115,7 +115,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
             shown = [views.volume_summary(call, doc) for doc in page.docs]
         return listing.answer(call, listing.VOLUMES, query, page, shown)
 
-    return json(await call.desk.read(work))
+    return json(await call.context.read(work))
 
 
 async def summary(call: Call) -> Response:
@@ -124,7 +124,7 @@ async def summary(call: Call) -> Response:
         raise forbidden("volume:get_all")
     everybody = call.who.admin and listing.all_tenants(call.pairs)
     where = {} if everybody else {"project": call.who.project}
-    docs = await call.desk.read(lambda store: store.many("volume", where=where))
+    docs = await call.context.read(lambda store: store.many("volume", where=where))
     found: Doc = {"total_count": len(docs), "total_size": sum(doc["size"] for doc in docs)}
     if call.version >= 36:
         metadata: dict[str, list[str]] = {}
@@ -155,12 +155,12 @@ async def update(call: Call) -> Response:
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}), made=True)
 
-    return json({"volume": await call.desk.write(work)})
+    return json({"volume": await call.context.write(work)})
 
 
 def bounded(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
     """The same. Raises 413 when it is too much."""
-    limit = call.desk.settings.metadata_max
+    limit = call.context.settings.metadata_max
     if len(metadata) > limit:
         raise over_limit(f"There may be {limit} metadata items at most.")
     return metadata
@@ -196,9 +196,9 @@ async def remove(call: Call, id: str, *, cascade: bool, force: bool, rule: str =
         store.put("volume", touched(doc))
         return [snapshot["id"] for snapshot in snapshots]
 
-    for snapshot in await call.desk.write(work):
-        call.desk.jobs.begin("snapshot", snapshot)
-    call.desk.jobs.begin("volume", id)
+    for snapshot in await call.context.write(work):
+        call.context.jobs.begin("snapshot", snapshot)
+    call.context.jobs.begin("volume", id)
 
 
 def _may_go(call: Call, doc: Doc, snapshots: list[Doc], *, cascade: bool, force: bool) -> bool:

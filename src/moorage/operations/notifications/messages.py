@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from moorage.bus.notifications import Message
-from moorage.model.audited import Audited
+from moorage.model.audit_event import Audited
 from moorage.model.notification import Notification, NotificationFormat
 from moorage.operations.notifications import unversioned, versioned
-from moorage.operations.notifications.periods import moment
+from moorage.operations.notifications.audit_periods import moment
 
 
 @dataclass(frozen=True)

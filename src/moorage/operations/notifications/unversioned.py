@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.model.notification import Notification
 from moorage.model.server import Server
-from moorage.operations.notifications.periods import moment, running
+from moorage.operations.notifications.audit_periods import moment, running
 
 VERSIONED_ONLY = frozenset(
     {

@@ -5,8 +5,8 @@ from typing import Any
 from moorage.model.errors import Problem
 from moorage.model.notification import Notification, Trouble
 from moorage.model.server import BlockDevice, FlavorCopy, PowerState, Server
-from moorage.operations.notifications.periods import moment, running
-from moorage.operations.nouns.keypairs import fingerprint
+from moorage.operations.notifications.audit_periods import moment, running
+from moorage.operations.records.keypairs import fingerprint
 
 POWER_STATES: dict[int, str] = {
     PowerState.NOSTATE: "pending",

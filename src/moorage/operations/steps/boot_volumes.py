@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import NotFound, Problem
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import CREATING, RESERVED
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.operations.steps.volumes import (
     delete_or_leave,
     disk_of,
@@ -59,46 +59,46 @@ class NotMade(Problem):
 
 
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
-async def hold_volumes(run: Run[Boots, Rooms]) -> Attachments:
+async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
     """Wait for those that are being made, and hold all of them for the server; what was refused turns the boot."""
     server, found = run.asked.server, Attachments()
     for device in server.volumes:
         assert device.volume is not None
         if device.created:
             await _made(run, device.volume)
-        found[device.bdm] = (await held(run.rooms, server.id, device.volume, unsure=run.unsure)).id
+        found[device.bdm] = (await held(run.context, server.id, device.volume, unsure=run.unsure)).id
     return found
 
 
 @hold_volumes.undo
-async def let_volumes_go(run: Run[Boots, Rooms]) -> None:
+async def let_volumes_go(run: Run[Boots, SagaContext]) -> None:
     """Nothing is held for the server any more, and volumes that were made for it are deleted."""
     server = run.asked.server
-    await or_left_to_delete(run.rooms, server.id, _let_go(run.rooms, server.id, server.volumes))
+    await or_left_to_delete(run.context, server.id, _let_go(run.context, server.id, server.volumes))
 
 
-async def _let_go(rooms: Rooms, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
+async def _let_go(context: SagaContext, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
     for device in devices:
         assert device.volume is not None
-        await let_go(rooms, server, device.volume)
+        await let_go(context, server, device.volume)
         if device.created:
-            await delete_or_leave(rooms, device.volume)
+            await delete_or_leave(context, device.volume)
 
 
-async def _made(run: Run[Boots, Rooms], volume: str) -> None:
+async def _made(run: Run[Boots, SagaContext], volume: str) -> None:
     """Wait until a volume is there. Raises NotMade when it is not, in Nova's words."""
     began, pause_s, looks = time.monotonic(), LOOK_FIRST_S, 0
     while True:
         looks += 1
         try:
-            status = (await volumes_of(run.rooms).show(volume)).status
+            status = (await volumes_of(run.context).show(volume)).status
         except NotFound:
             status = "deleted"
         waited_s = time.monotonic() - began
         if status not in CREATING:
             if status in ("available", RESERVED, "attaching", "in-use"):
                 return
-        elif waited_s < run.rooms.settings.volume_wait_s:
+        elif waited_s < run.context.settings.volume_wait_s:
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LOOK_MOST_S)
             continue
@@ -112,14 +112,14 @@ def connecting(claim_host: Step[Any, Any, Any]) -> Step[Any, Any, Attachments]:
     """The step that exports a boot's volumes to the host that `claim_host` chose."""
 
     @step(moves=True, no_undo="exports go with their attachments (hold_volumes)", patience_s=VOLUME_PATIENCE_S)
-    async def connect_volumes(run: Run[Boots, Rooms]) -> Attachments:
+    async def connect_volumes(run: Run[Boots, SagaContext]) -> Attachments:
         """Each volume goes to the host and is in use from now on; a host that cannot be reached by it is refused with that cause."""
         claim: Place = run[claim_host]
         to, server, first = HostAddress(claim.cell, claim.name), run.asked.server, run[hold_volumes]
         again = run.unsure or run.attempt > 1
         found = Attachments()
         for device in server.volumes:
-            found[device.bdm] = await exported(run.rooms, to, server.id, device, first.get(device.bdm), again=again)
+            found[device.bdm] = await exported(run.context, to, server.id, device, first.get(device.bdm), again=again)
         return found
 
     return connect_volumes
@@ -137,7 +137,7 @@ def with_attachments(server: Server, attachments: Mapping[str, str] | None) -> S
 
 
 async def with_disks(
-    rooms: Rooms, server: Server, guest: GuestSpec, attachments: Mapping[str, str] | None
+    context: SagaContext, server: Server, guest: GuestSpec, attachments: Mapping[str, str] | None
 ) -> GuestSpec:
     """The guest with its volumes, each with its connection, and without a local root where it boots from a volume."""
     local = [each for each in server.block_devices if each.destination == "local" and each.source == "blank"]
@@ -152,5 +152,5 @@ async def with_disks(
     )
     if not attachments:
         return guest
-    disks = [await disk_of(rooms, each, attachments[each.bdm]) for each in server.volumes]
+    disks = [await disk_of(context, each, attachments[each.bdm]) for each in server.volumes]
     return msgspec.structs.replace(guest, volumes=tuple(disks))

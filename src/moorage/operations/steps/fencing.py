@@ -8,13 +8,13 @@ import logging
 from collections.abc import Awaitable
 
 from moorage.model.errors import Conflict, HostFailed, Invalid, Unavailable
-from moorage.model.fence import FencedBy, FenceProof
+from moorage.model.fence_proof import FencedBy, FenceProof
 from moorage.model.host import Host
 from moorage.model.server import Server
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps.doing import now_us
+from moorage.operations.context import SagaContext
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
 from moorage.operations.steps.moving import MoveRun, here
+from moorage.operations.steps.server_action import now_us
 from moorage.store.cell import hosts as cell_hosts
 
 NOT_FENCED = "host_not_fenced"
@@ -26,7 +26,7 @@ A machine that was switched off is not back so soon; a later sign of life is of 
 logger = logging.getLogger(__name__)
 
 
-async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof | None:
+async def refuse_unfenced(context: SagaContext, server: Server) -> FenceProof | None:
     """What is known when an evacuation is asked. Raises Invalid while the host is up, Conflict when nothing proves that it is off.
 
     None: nothing is proved yet, but the machine can be switched off, and the operation does that.
@@ -34,12 +34,12 @@ async def refuse_unfenced(rooms: Rooms, server: Server) -> FenceProof | None:
     One that is forced down and heard all the same is asked itself before anything is touched (`prove`), so its word will count, not the operator's.
     """
     host = here(server)
-    found = await _row(rooms, server)
-    if found is not None and not rooms.hosts.is_silent(host.name):
+    found = await _row(context, server)
+    if found is not None and not context.hosts.is_silent(host.name):
         if not found.forced_down:
             raise Invalid(f"Compute service of {host.name} is still in use.")
         return FenceProof(host.name, FencedBy.OPERATOR, found.forced_down_at or now_us(), found.forced_down_by or "")
-    return await _known(rooms, server, found)
+    return await _known(context, server, found)
 
 
 async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
@@ -49,9 +49,9 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
     Raises Conflict when there is none any more, Unavailable while a host that is heard does not obey.
     """
     source = here(server)
-    if not run.rooms.hosts.is_silent(source.name):
+    if not run.context.hosts.is_silent(source.name):
         try:
-            await run.rooms.hosts.power_off(source.address, errand(run, asked_anew(step)), server.id, 0.0)
+            await run.context.hosts.power_off(source.address, errand(run, asked_anew(step)), server.id, 0.0)
             return FenceProof(source.name, FencedBy.HOST, now_us())
         except HostFailed as failed:
             if failed.code == NO_GUEST:
@@ -59,17 +59,17 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
             if failed.code != HOST_SILENT:
                 why = f"the host that the server leaves is heard, and does not switch the guest off: {failed.public}"
                 raise Unavailable(why, private=failed.private) from failed
-    proof = await _known(run.rooms, server, await _row(run.rooms, server), begun=True)
+    proof = await _known(run.context, server, await _row(run.context, server), begun=True)
     assert proof is not None, "what could be switched off was, or is no proof"
     return proof
 
 
-async def _row(rooms: Rooms, server: Server) -> Host | None:
+async def _row(context: SagaContext, server: Server) -> Host | None:
     host = here(server)
-    return await rooms.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
+    return await context.cells[host.cell].read(lambda tx: cell_hosts.named(tx, host.name))
 
 
-async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof | None:
+async def _known(context: SagaContext, server: Server, found: Host | None, *, begun: bool = False) -> FenceProof | None:
     """The plug-in is asked first: it is a witness, and the operator's word is only that. Raises Conflict: there is no proof.
 
     `begun`: a plug-in that may do that switches the machine off; before, it is enough that it could, and None says so.
@@ -78,31 +78,31 @@ async def _known(rooms: Rooms, server: Server, found: Host | None, *, begun: boo
     The word is of one outage: a host that was heard after it has been on since.  When it was given must be known for that.
     """
     host = here(server).name
-    fence = rooms.fence
-    if fence is not None and await _confirmed(rooms, fence.is_off(host), PLUGIN_WITHIN_S, host):
+    fence = context.fence
+    if fence is not None and await _confirmed(context, fence.is_off(host), PLUGIN_WITHIN_S, host):
         return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if fence is not None and fence.can_switch_off(host):
         if not begun:  # who only asks, or tries it dry, has nothing switched off
             return None
-        if not rooms.hosts.is_silent(host):
+        if not context.hosts.is_silent(host):
             raise Unavailable("The host is heard again, and is asked itself.").naming(f"Host {host} is heard again.")
-        if await _confirmed(rooms, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
+        if await _confirmed(context, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
         raise _unproved(host)
     said_at = found.forced_down_at
-    if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, rooms.settings.host_silence_s) * 1e6):
+    if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
         raise _heard_since(host)
     return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
 
 
-async def _confirmed(rooms: Rooms, asked: Awaitable[bool], within_s: float, host: str) -> bool:
-    assert rooms.fence is not None
+async def _confirmed(context: SagaContext, asked: Awaitable[bool], within_s: float, host: str) -> bool:
+    assert context.fence is not None
     try:
         async with asyncio.timeout(within_s):
             return await asked
     except Exception as failure:  # noqa: BLE001 - a plug-in's: whatever it is, nothing is confirmed
-        logger.warning("fence plug-in %s does not say whether %s is off: %r", rooms.fence.name, host, failure)
+        logger.warning("fence plug-in %s does not say whether %s is off: %r", context.fence.name, host, failure)
         return False
 
 

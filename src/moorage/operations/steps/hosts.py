@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from moorage.bus.agents import Errand, HostAddress
+from moorage.bus.agent_rpc import CommandContext, HostAddress
 from moorage.bus.messages import DestroyGuest
 from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import Server
-from moorage.model.turn import Turn
 from moorage.model.world import World
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 
@@ -23,20 +23,20 @@ HOST_SILENT = "host_silent"
 NO_GUEST = "guest_not_found"
 
 
-def errand(run: Run[AboutServer, Rooms], step: str) -> Errand:
+def errand(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
     """One command of this story, with the turn of RULES §10: operation, attempt, do or undo."""
-    turn = Turn(run.asked.seq, run.attempt)
-    return Errand(
+    turn = FencingToken(run.asked.seq, run.attempt)
+    return CommandContext(
         operation=run.operation,
         turn=turn.undo() if run.phase == "undo" else turn,
         step=step,
-        patience_s=run.rooms.settings.host_deadline_s,
+        patience_s=run.context.settings.host_deadline_s,
         request_id=run.asked.request_id,
         until_done=run.past,
     )
 
 
-def errand_to_source(run: Run[AboutServer, Rooms], step: str) -> Errand:
+def errand_to_source(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
     """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's.
 
     A story that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
@@ -44,7 +44,7 @@ def errand_to_source(run: Run[AboutServer, Rooms], step: str) -> Errand:
     mine = errand(run, step)
     if run.phase != "undo" or not (run.attempt or run.tried):
         return mine
-    return msgspec.structs.replace(mine, turn=Turn(run.asked.seq, max(run.attempt, len(run.tried) + 1)).undo())
+    return msgspec.structs.replace(mine, turn=FencingToken(run.asked.seq, max(run.attempt, len(run.tried) + 1)).undo())
 
 
 def asked_anew(step: str) -> str:
@@ -56,7 +56,7 @@ def asked_anew(step: str) -> str:
 
 
 async def destroy_or_leave(
-    run: Run[AboutServer, Rooms],
+    run: Run[AboutServer, SagaContext],
     step: str,
     cell: CellId,
     host: str,
@@ -69,7 +69,7 @@ async def destroy_or_leave(
     are its own, and it destroys the rest before it does anything else (RULES §10).
     """
     try:
-        await run.rooms.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server, release)
+        await run.context.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server, release)
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise
@@ -78,7 +78,7 @@ async def destroy_or_leave(
     return True
 
 
-async def unplug_or_leave(run: Run[AboutServer, Rooms], step: str, server: Server, port: str) -> bool:
+async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, port: str) -> bool:
     """Unplug an interface; no guest is success, and False means that the host is silent.
 
     The port itself is let go all the same, so what a silent host's guest still has leads nowhere.
@@ -86,7 +86,7 @@ async def unplug_or_leave(run: Run[AboutServer, Rooms], step: str, server: Serve
     if server.cell is None or server.host is None:
         return True
     try:
-        await run.rooms.hosts.detach_interface(
+        await run.context.hosts.detach_interface(
             HostAddress(server.cell, server.host), errand(run, step), server.id, port
         )
     except HostFailed as failed:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agents import NOT_SUPPORTED, Errand, HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED, CommandContext, HostAddress
 from moorage.bus.messages import GuestNow, OfMove, Verb
 from moorage.model.errors import BusOut, Conflict, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
@@ -20,11 +20,11 @@ from moorage.model.network import FixedIp, Port
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.server import FlavorCopy, Moved, Server, TaskState
 from moorage.model.world import World
+from moorage.operations.context import SagaContext
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps import doing
+from moorage.operations.steps import server_action
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.guest_again import Cards
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
 from moorage.operations.steps.ports import subnets_beside
 from moorage.operations.steps.servers import AboutServer, Found
@@ -64,7 +64,7 @@ class End(msgspec.Struct, frozen=True):
         return HostAddress(self.cell, self.name)
 
 
-class Moving(doing.Asked, Protocol):
+class Moving(server_action.Asked, Protocol):
     """What is asked of a move that begins."""
 
     @property
@@ -78,9 +78,9 @@ class Moving(doing.Asked, Protocol):
         ...
 
 
-MoveRun = Run[AboutServer, Rooms]
+MoveRun = Run[AboutServer, SagaContext]
 """Of what a move is part of: its beginning, its confirmation, its revert."""
-MovingRun = Run[Moving, Rooms]
+MovingRun = Run[Moving, SagaContext]
 
 
 def moved_of(server: Server) -> Moved:
@@ -125,7 +125,7 @@ def with_status(
     """The move's record says how far it is, `unless` it is there already; one without a record stays without."""
     found = migrations.get(tx, move)
     if found is not None and found.status not in unless:
-        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=doing.now_us(), **changes))
+        migrations.put(tx, msgspec.structs.replace(found, status=status, updated_at=server_action.now_us(), **changes))
 
 
 def put(tx: Tx, migration: Migration) -> None:
@@ -140,10 +140,10 @@ async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
 ) -> Found:
     """The action `word` and the move's record show from here on; `new`: the flavor that it is to have. Raises NotFound, Stale."""
-    found = await records.find(run.rooms, run.asked.server.id)
+    found = await records.find(run.context, run.asked.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.asked.server.id} is on no host")
-    server, asked, now = found.server, run.asked, doing.now_us()
+    server, asked, now = found.server, run.asked, server_action.now_us()
     migration = Migration(
         uuid=asked.migration,
         server=server.id,
@@ -163,9 +163,9 @@ async def begun(
 
     def also(tx: Tx) -> None:
         put(tx, migration)
-        actions.write(tx, doing.action_of(run, word))
+        actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.rooms, found.cell, server.id, records.fence(run), as_it_is, also)
+    written = await records.change(run.context, found.cell, server.id, records.fence(run), as_it_is, also)
     return Found(written, found.cell)
 
 
@@ -175,21 +175,21 @@ async def show(
     """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
-    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), changed, also)
+    await records.change(run.context, cell, run.asked.server.id, records.fence(run), changed, also)
 
 
-async def begun_after(run: Run[doing.Asked, Rooms], word: str, status: MigrationStatus) -> Found:
+async def begun_after(run: Run[server_action.Asked, SagaContext], word: str, status: MigrationStatus) -> Found:
     """The action `word` of what comes after a move, and how far that move is, show from here on. Raises NotFound, Stale."""
-    found = await records.find(run.rooms, run.asked.server.id)
+    found = await records.find(run.context, run.asked.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
         raise NotFound(f"server {run.asked.server.id} is on no host")
     move = moved_of(found.server).migration
 
     def also(tx: Tx) -> None:
         with_status(tx, move, status)
-        actions.write(tx, doing.action_of(run, word))
+        actions.write(tx, server_action.action_of(run, word))
 
-    written = await records.change(run.rooms, found.cell, found.server.id, records.fence(run), as_it_is, also)
+    written = await records.change(run.context, found.cell, found.server.id, records.fence(run), as_it_is, also)
     return Found(written, found.cell)
 
 
@@ -207,7 +207,7 @@ def as_it_is(server: Server) -> Server:
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
-    await records.change(run.rooms, cell, run.asked.server.id, records.fence(run), as_it_is)
+    await records.change(run.context, cell, run.asked.server.id, records.fence(run), as_it_is)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts
@@ -216,13 +216,13 @@ async def not_overtaken(run: MoveRun, cell: CellId) -> None:
 async def target_at(run: MoveRun, to: Place) -> MoveTarget:
     """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
     address = HostAddress(to.cell, to.name)
-    return await run.rooms.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
+    return await run.context.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
-async def has_guest(rooms: Rooms, at: End, server: ServerId) -> bool:
+async def has_guest(context: SagaContext, at: End, server: ServerId) -> bool:
     """Whether that host says that it has a guest of it. Raises Unavailable: it does not say, and its code is the host's."""
     try:
-        await rooms.hosts.ask(at.address, server, Verb.GUEST_POWER, None, GuestNow)
+        await context.hosts.ask(at.address, server, Verb.GUEST_POWER, None, GuestNow)
     except HostFailed as failed:
         if failed.code == NO_GUEST:
             return False
@@ -231,14 +231,14 @@ async def has_guest(rooms: Rooms, at: End, server: ServerId) -> bool:
     return True
 
 
-async def is_lost(rooms: Rooms, server: Server, *, sure: bool = False) -> bool:
+async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -> bool:
     """Whether the host that it is on has no guest of it; of one that does not say the record says what was observed. Raises BusOut.
 
     A silent host is believed to have it, unless it had said that it has it no more, or had lost it when its live migration ended: then what
     the old host kept is all that is known of.  `sure`: raises Unavailable, unless the host says it or is too old to be asked.
     """
     try:
-        return not await has_guest(rooms, here(server), server.id)
+        return not await has_guest(context, here(server), server.id)
     except BusOut:
         raise
     except Unavailable as out:
@@ -257,7 +257,7 @@ async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same
     if not same_host:
         return await _destroyed(run, step, to)
     try:
-        await run.rooms.hosts.tell(
+        await run.context.hosts.tell(
             HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:
@@ -283,7 +283,7 @@ async def for_delete(run: MoveRun) -> bool:
     """
     if run.cancelled == DELETED:
         return True
-    where = await run.rooms.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
+    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
     return where is not None and where.task is TaskState.DELETING
 
 
@@ -311,7 +311,7 @@ def nowhere_else() -> Iterator[None]:
         raise
 
 
-async def switch_on_again(run: MoveRun, mine: Errand) -> None:
+async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     """What was switched off on its own host by this story runs there again.
 
     A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
@@ -319,11 +319,11 @@ async def switch_on_again(run: MoveRun, mine: Errand) -> None:
     """
     old = here(run.asked.server)
     try:
-        await run.rooms.hosts.power_on(old.address, mine, run.asked.server.id)
+        await run.context.hosts.power_on(old.address, mine, run.asked.server.id)
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise
-        forced = old.name in run.rooms.placement.forced_down(old.cell)
+        forced = old.name in run.context.placement.forced_down(old.cell)
         if failed.code == HOST_SILENT and not forced and not await for_delete(run):
             problem = Unavailable("the server's host is silent and has switched the guest off; it is waited for")
             named = f"host {old.name} is silent and has switched the guest off; it is waited for, or force it down"
@@ -339,31 +339,31 @@ async def if_there(telling: Awaitable[object]) -> None:
             raise
 
 
-def refuse_silent(rooms: Rooms, host: str) -> None:
+def refuse_silent(context: SagaContext, host: str) -> None:
     """Raises Conflict when nobody hears that host."""
-    world = rooms.placement.world()
+    world = context.placement.world()
     at = world.slots_by_name.get(host)
     if at is None or not bool(world.alive[at]):
         raise Conflict("Service is unavailable at this time.")
 
 
-def refuse_old_hosts(rooms: Rooms, source: str, ports: Iterable[Port], done: str) -> None:
+def refuse_old_hosts(context: SagaContext, source: str, ports: Iterable[Port], done: str) -> None:
     """Raises HostFailed where a port has a resource request, and the server's host, or the pin, is of before ports arrive bound.
 
     The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
     it, whatever it could (S1.12).
     """
-    if too_old(rooms, source) and any(port.resource_request for port in ports):
+    if too_old(context, source) and any(port.resource_request for port in ports):
         raise HostFailed(
             f"Ports with a resource request cannot be {done} before all of the hosts concerned are upgraded.",
-            private=f"{source} has level {_level_of(rooms.placement.world(), source)}, the pin is {rooms.settings.level_pin}",
+            private=f"{source} has level {_level_of(context.placement.world(), source)}, the pin is {context.settings.level_pin}",
             code=HOST_TOO_OLD,
         )
 
 
-def too_old(rooms: Rooms, source: str) -> bool:
+def too_old(context: SagaContext, source: str) -> bool:
     """Whether the server's host, or the pin, is of before ports arrive bound."""
-    pin, level = rooms.settings.level_pin, _level_of(rooms.placement.world(), source)
+    pin, level = context.settings.level_pin, _level_of(context.placement.world(), source)
     return level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND)
 
 
@@ -376,11 +376,11 @@ def _level_of(world: World, host: str) -> int:
 # --------------------------------------------------------------------------------------------------------- the ports
 
 
-async def second_bindings(rooms: Rooms, cards: Cards, source: str, destination: str) -> bool:
+async def second_bindings(context: SagaContext, cards: Cards, source: str, destination: str) -> bool:
     """Whether its ports may have bindings on both hosts: they are on the one, and the network service knows more than one binding."""
     if source == destination or any(port.host != source for port in cards.ports):
         return False
-    return bool(cards.ports) and await rooms.network.has_bindings()
+    return bool(cards.ports) and await context.network.has_bindings()
 
 
 def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
@@ -410,9 +410,9 @@ async def bound_at(
     if not cards.ports:
         return ()
     if second:
-        return await run.rooms.network.activate_binding(server, to.name, cards.ports)
+        return await run.context.network.activate_binding(server, to.name, cards.ports)
     beside = subnets_beside(cards.ports, cards.networks, subnets) if subnets else None
-    return await run.rooms.network.bind_ports(
+    return await run.context.network.bind_ports(
         server, to.name, to.availability_zone, cards.ports,
         subnets=subnets, beside=beside, profiles=profiles, tried=(left, to.name), unsure=True, keeps=keeps,
     )  # fmt: skip

@@ -5,16 +5,16 @@ Each is safe twice, and nothing of it is taken back: the disk is in an image by 
 
 import msgspec
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
 from moorage.model.verdict import Row
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
-from moorage.operations.steps.doing import DoingRun, now_us
 from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave
+from moorage.operations.steps.server_action import DoingRun, now_us
 from moorage.operations.steps.volumes import all_held_only, exported
 from moorage.sql import Tx
 
@@ -26,10 +26,10 @@ async def destroy(run: DoingRun, step: str, server: Server) -> bool:
     return await destroy_or_leave(run, step, server.cell, server.host, server.id)
 
 
-async def take_ports_off(rooms: Rooms, server: Server) -> None:
+async def take_ports_off(context: SagaContext, server: Server) -> None:
     """No port is on a host any more; addresses, device and owner stay, so nobody else gets them."""
     if server.nics:
-        await rooms.network.take_off_host(server.id, [str(nic.port) for nic in server.nics if nic.port is not None])
+        await context.network.take_off_host(server.id, [str(nic.port) for nic in server.nics if nic.port is not None])
 
 
 async def give_back_host(run: DoingRun) -> None:
@@ -37,10 +37,10 @@ async def give_back_host(run: DoingRun) -> None:
     given_back: list[Row] = []
 
     def work(tx: Tx) -> None:
-        given_back[:] = run.rooms.placement.keep_addresses(tx, run.asked.server.id)
+        given_back[:] = run.context.placement.keep_addresses(tx, run.asked.server.id)
 
     await run.commit(work)
-    run.rooms.placement.settle(given_back)
+    run.context.placement.settle(given_back)
 
 
 def offloaded(server: Server) -> Server:
@@ -69,10 +69,10 @@ async def export_volumes(
     """
     if not server.volumes:
         return {}
-    await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: now)
+    await records.change(run.context, cell, server.id, records.fence(run), lambda now: now)
     found: dict[str, str] = {}
     for device in server.volumes:
-        found[device.bdm] = await exported(run.rooms, to, server.id, device, device.attachment, again=again)
+        found[device.bdm] = await exported(run.context, to, server.id, device, device.attachment, again=again)
     return found
 
 
@@ -88,15 +88,15 @@ async def exported_back(run: DoingRun, server: Server) -> None:
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise
-        held = await all_held_only(run.rooms, server)
+        held = await all_held_only(run.context, server)
     by = records.fence(run)
-    await records.change(run.rooms, server.cell, server.id, by, lambda now: with_attachments(now, held))
+    await records.change(run.context, server.cell, server.id, by, lambda now: with_attachments(now, held))
 
 
 async def hold_volumes_again(run: DoingRun, cell: CellId, server: Server) -> None:
     """They are on no host, and the server's still, as before."""
-    held = await all_held_only(run.rooms, server)
+    held = await all_held_only(run.context, server)
     try:
-        await records.change(run.rooms, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
+        await records.change(run.context, cell, server.id, records.fence(run), lambda now: with_attachments(now, held))
     except NotFound:
         return

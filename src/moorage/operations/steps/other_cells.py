@@ -14,10 +14,10 @@ from moorage.model.ids import CellId, ConductorId, HostId
 from moorage.model.server import Server
 from moorage.model.world import Ask, Unfit
 from moorage.operations.accept import SagaT, newest_known
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps.crossing import Tries
-from moorage.operations.steps.guest_again import Cards
+from moorage.operations.context import SagaContext
+from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.record_cells import cells_out
+from moorage.operations.steps.segment_change import Tries
 from moorage.saga import Run
 from moorage.store.region import processes
 
@@ -55,14 +55,14 @@ class Reach(msgspec.Struct, frozen=True):
     unfit: dict[CellId, Unfit] = {}
 
 
-def may_leave(rooms: Rooms, *, allowed: bool) -> bool:
+def may_leave(context: SagaContext, *, allowed: bool) -> bool:
     """Whether there is another cell at all for who has the permission."""
-    return allowed and len(rooms.cells.ids) > 1
+    return allowed and len(context.cells.ids) > 1
 
 
-async def all_know(rooms: Rooms) -> bool:
+async def all_know(context: SagaContext) -> bool:
     """Whether every API that runs leaves records out that are not shown: one of an earlier release would list both (0021)."""
-    living = await rooms.region.read(processes.living)
+    living = await context.region.read(processes.living)
     return all(_release(each.release) >= KNOWS_HIDDEN_RECORDS for each in living if each.role != "conductor")
 
 
@@ -70,61 +70,61 @@ def _release(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2] if part.isdecimal())
 
 
-def cell_of(rooms: Rooms, host: str) -> CellId | None:
+def cell_of(context: SagaContext, host: str) -> CellId | None:
     """Of a host by its name; None: there is none."""
-    world = rooms.placement.world()
+    world = context.placement.world()
     at = world.slots_by_name.get(host)
     return None if at is None else world.cell_names[int(world.cell[at])]
 
 
-def refuse_other_cell(rooms: Rooms, server: Server, host: str, *, allowed: bool) -> None:
+def refuse_other_cell(context: SagaContext, server: Server, host: str, *, allowed: bool) -> None:
     """A host that is named is of the server's cell, or of any one for who has the permission (S4.13). Raises Invalid, in Nova's words."""
-    cell = cell_of(rooms, host)
-    if cell is None or (cell != server.cell and not may_leave(rooms, allowed=allowed)):
+    cell = cell_of(context, host)
+    if cell is None or (cell != server.cell and not may_leave(context, allowed=allowed)):
         raise Invalid(f"Compute host {host} could not be found.")
 
 
-def refuse_unless_crossing(rooms: Rooms, server: Server, host: str | None, *, crosses: bool) -> None:
+def refuse_unless_crossing(context: SagaContext, server: Server, host: str | None, *, crosses: bool) -> None:
     """Raises Unavailable: the host that is named is of another cell, and not everybody who runs knows moves across cells yet."""
-    if host is not None and not crosses and cell_of(rooms, host) not in (None, server.cell):
+    if host is not None and not crosses and cell_of(context, host) not in (None, server.cell):
         raise Unavailable(TOO_EARLY)
 
 
 async def chosen(
-    rooms: Rooms, server: Server, leaving: SagaT, *within: SagaT, allowed: bool, host: str | None
+    context: SagaContext, server: Server, leaving: SagaT, *within: SagaT, allowed: bool, host: str | None
 ) -> tuple[SagaT, ConductorId]:
     """What a move is told by, and who begins: `leaving` where it may leave its cell, else the first of the others that all know.
 
     It may with the permission (`allowed`), unless a host of its own cell is named, and not while processes of an earlier release run.
     Raises Unavailable: those that run know none of these, or the host that is named is of another cell.
     """
-    elsewhere = host is not None and cell_of(rooms, host) not in (None, server.cell)
-    leaves = may_leave(rooms, allowed=allowed) and (host is None or elsewhere) and await all_know(rooms)
-    saga, owner = await newest_known(rooms, *((leaving, *within) if leaves else within))
+    elsewhere = host is not None and cell_of(context, host) not in (None, server.cell)
+    leaves = may_leave(context, allowed=allowed) and (host is None or elsewhere) and await all_know(context)
+    saga, owner = await newest_known(context, *((leaving, *within) if leaves else within))
     if allowed:
-        refuse_unless_crossing(rooms, server, host, crosses=saga is leaving)
+        refuse_unless_crossing(context, server, host, crosses=saga is leaving)
     return saga, owner
 
 
 # ------------------------------------------------------------------------------------------- which cells can have it
 
 
-async def reach_of(rooms: Rooms, server: Server, cards: Cards, takes: Takes) -> Reach:
+async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Reach:
     """Every other cell that cannot have the server, and why. Raises Unavailable."""
-    others = [cell for cell in rooms.cells.ids if cell != server.cell]
-    nowhere = await _nowhere(rooms, server, cards, takes)
+    others = [cell for cell in context.cells.ids if cell != server.cell]
+    nowhere = await _nowhere(context, server, cards, takes)
     if nowhere is not None:
         return Reach(dict.fromkeys(others, nowhere))
-    zones = await _zones(rooms, server)
+    zones = await _zones(context, server)
     if zones is None:
         return Reach(dict.fromkeys(others, NO_ATTACHMENTS))
-    found = {cell: _unfit(rooms, server, cell, cards, zones, takes) for cell in others}
+    found = {cell: _unfit(context, server, cell, cards, zones, takes) for cell in others}
     return Reach({cell: why for cell, why in found.items() if why is not None})
 
 
-async def _nowhere(rooms: Rooms, server: Server, cards: Cards, takes: Takes) -> Unfit | None:
+async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Unfit | None:
     """What keeps it in its cell, whatever the others are."""
-    if takes.bindings and cards.ports and not await rooms.network.has_bindings():
+    if takes.bindings and cards.ports and not await context.network.has_bindings():
         return ONE_BINDING
     if takes.disks and (server.flavor.ephemeral_gib or server.flavor.swap_mib):
         return LOCAL_DISKS
@@ -132,15 +132,15 @@ async def _nowhere(rooms: Rooms, server: Server, cards: Cards, takes: Takes) -> 
     return None if here is None else Unfit(NETWORK, here.name or here.id)
 
 
-async def _zones(rooms: Rooms, server: Server) -> Mapping[str, str | None] | None:
+async def _zones(context: SagaContext, server: Server) -> Mapping[str, str | None] | None:
     """Volume → its zone; a volume that is gone has none. None: the service does not know what we say to it."""
     found: dict[str, str | None] = {}
     for device in server.volumes:
         volume = str(device.volume)
-        if rooms.volumes is None:
+        if context.volumes is None:
             return None
         try:
-            found[volume] = await rooms.volumes.zone(volume)
+            found[volume] = await context.volumes.zone(volume)
         except NotAcceptable:
             return None
         except NotFound:
@@ -149,13 +149,13 @@ async def _zones(rooms: Rooms, server: Server) -> Mapping[str, str | None] | Non
 
 
 def _unfit(
-    rooms: Rooms, server: Server, cell: CellId, cards: Cards, zones: Mapping[str, str | None], takes: Takes
+    context: SagaContext, server: Server, cell: CellId, cards: Cards, zones: Mapping[str, str | None], takes: Takes
 ) -> Unfit | None:
-    reached = rooms.settings.volume_zones.get(cell, ())
+    reached = context.settings.volume_zones.get(cell, ())
     away = [volume for volume, zone in zones.items() if reached and zone is not None and zone not in reached]
     if away:
         return Unfit(VOLUME, f"{away[0]} is in zone {zones[away[0]]}")
-    if takes.links and frozenset({cell, server.cell}) not in rooms.settings.cell_links:
+    if takes.links and frozenset({cell, server.cell}) not in context.settings.cell_links:
         return NOT_LINKED
     return None
 
@@ -163,7 +163,7 @@ def _unfit(
 # -------------------------------------------------------------------------------------------------- what is asked
 
 
-def widened(run: Run[Any, Rooms], tries: Tries, home: CellId, reach: Reach | None) -> Tries:
+def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: Reach | None) -> Tries:
     """The same of hosts of all cells, where the move may leave its own (`reach` is known).
 
     After an attempt that failed, hosts of its cell are asked first, and then all; the server's own cell comes before or after others as
@@ -192,8 +192,8 @@ def _across(ask: Ask, home: CellId, reach: Reach, out: Collection[CellId], cells
     )
 
 
-def _last_cell(run: Run[Any, Rooms]) -> CellId | None:
+def _last_cell(run: Run[Any, SagaContext]) -> CellId | None:
     """Of the host that was tried last; None: none was, or it is gone."""
-    world = run.rooms.placement.world()
+    world = run.context.placement.world()
     slot = world.slots.get(HostId(run.tried[-1])) if run.tried else None
     return None if slot is None else world.cell_names[int(world.cell[slot])]

@@ -7,15 +7,15 @@ import msgspec
 
 from moorage.clients.http import CREDENTIALS
 from moorage.model.errors import Unavailable
+from moorage.model.host_ports import vif_of
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.instance_metadata import trusted_of, vlan_of
 from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
-from moorage.model.plumbing import vif_of
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic, Server, TaskState
 from moorage.model.world import NicAsk as SegmentAsk
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.placement.claims import amounts_of
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import Key
@@ -39,7 +39,7 @@ T = TypeVar("T")
 VIF_PLUGGED = "network-vif-plugged"
 
 
-async def with_our_credentials(rooms: Rooms, server: ServerId, call: Awaitable[T]) -> T | None:
+async def with_our_credentials(context: SagaContext, server: ServerId, call: Awaitable[T]) -> T | None:
     """Let go of ports; None when the network service does not take our credentials, and the server is being deleted.
 
     The delete that waits in line must not wait for credentials that may never come back: it, or the hosts, let go of all of
@@ -48,15 +48,15 @@ async def with_our_credentials(rooms: Rooms, server: ServerId, call: Awaitable[T
     try:
         return await call
     except Unavailable as out:
-        where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+        where = await context.region.read(lambda tx: region_servers.find(tx, server))
         if out.code != CREDENTIALS or (where is not None and where.task is not TaskState.DELETING):
             raise
         return None
 
 
-def refuse_without_credentials(rooms: Rooms) -> None:
+def refuse_without_credentials(context: SagaContext) -> None:
     """For what only the conductor can do to ports, and no host. Raises Unavailable while it could not be done, nor taken back."""
-    if not rooms.gates().credentials:
+    if not context.gates().credentials:
         raise Unavailable(
             "Interfaces cannot be attached or detached now: the network service does not accept the credentials of this cloud's "
             "conductors.",

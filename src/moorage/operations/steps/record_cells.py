@@ -9,38 +9,38 @@ from typing import Any, TypeVar
 
 from moorage.model.errors import HostFailed, Unavailable, UnknownOutcome
 from moorage.model.ids import CellId, HostId
-from moorage.operations.cells import CELL_OUT
-from moorage.operations.rooms import Rooms
+from moorage.operations.cell_databases import CELL_OUT
+from moorage.operations.context import SagaContext
 from moorage.saga import Cause, Run
 
 WAITING = "waiting for the database of the server's cell"
 T = TypeVar("T")
 
 
-def cells_out(run: Run[Any, Rooms]) -> tuple[CellId, ...]:
+def cells_out(run: Run[Any, SagaContext]) -> tuple[CellId, ...]:
     """Where nothing new is begun: known to this process, or found by an earlier attempt."""
-    return tuple(sorted(_found_out(run) | set(run.rooms.cells.out())))
+    return tuple(sorted(_found_out(run) | set(run.context.cells.out())))
 
 
-def _found_out(run: Run[Any, Rooms]) -> frozenset[CellId]:
+def _found_out(run: Run[Any, SagaContext]) -> frozenset[CellId]:
     """Cells that an earlier attempt left because they were out."""
     return frozenset(cell for cell, cause in _ended(run) if cell is not None and cause.code == CELL_OUT)
 
 
-def cells_with_record(run: Run[Any, Rooms], held: CellId | None) -> tuple[CellId, ...]:
+def cells_with_record(run: Run[Any, SagaContext], held: CellId | None) -> tuple[CellId, ...]:
     """Where a record may be; `held`: the cell of the present attempt.  A cell that is out holds up nobody who was never there."""
     ended = _ended(run)
     if any(cell is None for cell, _ in ended):
-        return run.rooms.cells.ids  # a host that is gone by now: its cell is not known
+        return run.context.cells.ids  # a host that is gone by now: its cell is not known
     places = {cell for cell, cause in ended if cause.code != CELL_OUT}
     if held is not None and (run.turned is None or run.turned.code != CELL_OUT):
         places.add(held)
-    return tuple(cell for cell in run.rooms.cells.ids if cell in places)
+    return tuple(cell for cell in run.context.cells.ids if cell in places)
 
 
-def _ended(run: Run[Any, Rooms]) -> list[tuple[CellId | None, Cause]]:
+def _ended(run: Run[Any, SagaContext]) -> list[tuple[CellId | None, Cause]]:
     """The cell of each attempt that ended, and why it did."""
-    world = run.rooms.placement.world()
+    world = run.context.placement.world()
     found: list[tuple[CellId | None, Cause]] = []
     for host, cause in zip(run.tried, run.causes, strict=False):
         slot = world.slots.get(HostId(host))
@@ -48,7 +48,7 @@ def _ended(run: Run[Any, Rooms]) -> list[tuple[CellId | None, Cause]]:
     return found
 
 
-async def or_elsewhere(run: Run[Any, Rooms], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
+async def or_elsewhere(run: Run[Any, SagaContext], cell: CellId, write: Callable[[], Awaitable[T]]) -> T:
     """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt.
 
     Where it may hold something, the boot waits for it (`in_this_cell`).  No host is to blame, so such an attempt does not count, and

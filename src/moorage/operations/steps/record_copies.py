@@ -8,7 +8,7 @@ import msgspec
 from moorage.model.action import Event
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
-from moorage.store.cell.copies import RecordCopy
+from moorage.store.cell.record_transfer import RecordCopy
 
 
 def placed(record: RecordCopy, cell: CellId) -> RecordCopy:

@@ -7,13 +7,13 @@ volume itself; the event `volume-reimaged` says when to look.
 import asyncio
 import logging
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice, Server
 from moorage.model.volume import CREATING, RESERVED, Volume
+from moorage.operations.context import SagaContext
 from moorage.operations.image_checks import BYTES_PER_GIB
-from moorage.operations.rooms import Rooms
 from moorage.operations.steps.volumes import exported, volumes_of
 
 logger = logging.getLogger(__name__)
@@ -49,31 +49,31 @@ def check_written(image: Image, volume: Volume, ram_mib: int) -> None:
         )
 
 
-async def reimaged(rooms: Rooms, server: Server, image: str) -> None:
+async def reimaged(context: SagaContext, server: Server, image: str) -> None:
     """Write the image over the root; again writes it again. Raises NotReimaged when it failed or took too long."""
     volume = root_of(server).volume
     assert volume is not None
-    now = await volumes_of(rooms).show(volume)
+    now = await volumes_of(context).show(volume)
     if now.status not in CREATING:  # else it is being written already, by this operation: nobody else may
         try:
-            await volumes_of(rooms).reimage(volume, image)
+            await volumes_of(context).reimage(volume, image)
         except Refusal as refused:
             raise NotReimaged(
                 f"Volume {volume} cannot be written with image {image}: {refused.public}", private=refused.private
             ) from refused
-    status = await _settled(rooms, server, volume, max(rooms.settings.volume_wait_s, S_PER_GIB * now.size_gib))
+    status = await _settled(context, server, volume, max(context.settings.volume_wait_s, S_PER_GIB * now.size_gib))
     if status != RESERVED:
         raise NotReimaged(f"Volume {volume} was not written with image {image}: it is {status}.")
 
 
-async def _settled(rooms: Rooms, server: Server, volume: str, patience_s: float) -> str:
+async def _settled(context: SagaContext, server: Server, volume: str, patience_s: float) -> str:
     """Its status when nothing is written on it, or at the end of the patience."""
     loop, pause_s = asyncio.get_running_loop(), LOOK_FIRST_S
     until = loop.time() + patience_s
-    with rooms.arrivals.of(server.id) as arrived:
+    with context.arrivals.of(server.id) as arrived:
         while True:
             arrived.clear()
-            status = (await volumes_of(rooms).show(volume)).status
+            status = (await volumes_of(context).show(volume)).status
             left_s = until - loop.time()
             if status not in CREATING or left_s <= 0:
                 return status
@@ -84,7 +84,7 @@ async def _settled(rooms: Rooms, server: Server, volume: str, patience_s: float)
                 pause_s = min(2 * pause_s, LOOK_MOST_S)
 
 
-async def exported_again(rooms: Rooms, to: HostAddress, server: Server) -> str | None:
+async def exported_again(context: SagaContext, to: HostAddress, server: Server) -> str | None:
     """The root is exported to its host again, as far as that goes; the attachment that holds it.
 
     A volume that is in error cannot be, nor one of a host that is silent: those stay reserved, and the server is in ERROR anyway.
@@ -92,13 +92,13 @@ async def exported_again(rooms: Rooms, to: HostAddress, server: Server) -> str |
     root = root_of(server)
     assert root.volume is not None
     try:
-        status = await _settled(rooms, server, root.volume, rooms.settings.volume_wait_s)
+        status = await _settled(context, server, root.volume, context.settings.volume_wait_s)
         if status in CREATING:
             raise Unavailable(f"Volume {root.volume} is still {status}.", code="volume_busy")
-        return await exported(rooms, to, server.id, root, None, again=True)
+        return await exported(context, to, server.id, root, None, again=True)
     except NotFound:
         return None
     except (HostFailed, Refusal) as refused:
         logger.warning("volume %s of server %s stays reserved: %s", root.volume, server.id, refused)
-        there = await volumes_of(rooms).attachments_of(server.id, root.volume)
+        there = await volumes_of(context).attachments_of(server.id, root.volume)
         return there[0].id if there else None

@@ -20,24 +20,24 @@ import msgspec
 from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.server import Server, checked_change
-from moorage.operations.cells import CELL_OUT
-from moorage.operations.rooms import Rooms
+from moorage.operations.cell_databases import CELL_OUT
+from moorage.operations.context import SagaContext
 from moorage.operations.steps import record_copies
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.doing import now_us
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Fenced, Run
 from moorage.sql import Tx
-from moorage.store.cell import copies
+from moorage.store.cell import record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage.store.cell.copies import RecordCopy
+from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 
 A_FENCE = "a fence: who was overtaken writes nothing there any more"
 SHOWN_THERE = "the other cell's record is shown by now"
 
-CopyRun: TypeAlias = Run[AboutServer, Rooms]
+CopyRun: TypeAlias = Run[AboutServer, SagaContext]
 Rewritten: TypeAlias = Callable[[RecordCopy], RecordCopy]
 """What the copy says that the record does not say yet: written with it, and shown with it."""
 
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 async def open_cell(run: CopyRun, cell: CellId) -> None:
     """That cell takes writes now, and nobody who told this before us writes there. Raises Unavailable."""
     server, by = run.asked.server.id, records.fence(run)
-    await run.rooms.cells[cell].write(lambda tx: cell_servers.take_over(tx, server, by))
+    await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, server, by))
 
 
 async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
@@ -80,14 +80,14 @@ async def drop_copy(run: CopyRun, to: CellId) -> None:
 async def seal(run: CopyRun, left: CellId) -> None:
     """From here on requests wait for the other cell's record. Raises Stale."""
     server, by = run.asked.server.id, records.fence(run)
-    await run.rooms.cells[left].write(lambda tx: copies.seal(tx, server, by))
+    await run.context.cells[left].write(lambda tx: record_transfer.seal(tx, server, by))
 
 
 async def unseal(run: CopyRun, left: CellId) -> None:
     """The undo: requests may write to it again."""
     server, by = run.asked.server.id, records.fence(run)
     try:
-        await run.rooms.cells[left].write(lambda tx: copies.unseal(tx, server, by))
+        await run.context.cells[left].write(lambda tx: record_transfer.unseal(tx, server, by))
     except NotFound:
         return
 
@@ -98,14 +98,14 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
     It is read after the seal, so who does it again reads the same.
     """
     server, by = run.asked.server.id, records.fence(run)
-    found = await run.rooms.cells[left].read(partial(copies.read, server=server))
+    found = await run.context.cells[left].read(partial(record_transfer.read, server=server))
     if found is None:
         raise NotFound(f"server {server} is not in cell {left}")
     there = rewritten(record_copies.placed(found, left))
     after = checked_change(found.server, there.server)
     after = msgspec.structs.replace(after, cell=to, generation=found.server.generation + 1)
     there = msgspec.structs.replace(there, server=after)
-    return await run.rooms.cells[to].write(lambda tx: copies.copy(tx, there, by))
+    return await run.context.cells[to].write(lambda tx: record_transfer.copy(tx, there, by))
 
 
 def as_it_is(record: RecordCopy) -> RecordCopy:
@@ -138,7 +138,9 @@ async def removed(run: CopyRun, cell: CellId) -> bool:
     """
     server, by = run.asked.server.id, records.fence(run)
     try:
-        return await run.rooms.cells[cell].write(lambda tx: copies.remove_unless_waited_for(tx, server, cell, by))
+        return await run.context.cells[cell].write(
+            lambda tx: record_transfer.remove_unless_waited_for(tx, server, cell, by)
+        )
     except Unavailable as out:
         logger.info(
             "%s: the record of %s in %s is left for later: %s %s", run.operation, server, cell, out, out.private

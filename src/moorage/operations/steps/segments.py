@@ -14,7 +14,7 @@ from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import NetworkId
 from moorage.model.network import BindRefused, NetworkFacts, Port
 from moorage.model.world import Ask
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ NO_ADDRESSES = frozenset({NO_ADDRESS, NO_ADDRESS_LEFT})
 
 
 async def note_exhausted(
-    rooms: Rooms, refused: BindRefused, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
+    context: SagaContext, refused: BindRefused, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
 ) -> None:
     """If it was for want of an address: the refusal says without which segment to go on, and its network's pools are drawn anew.
 
@@ -35,11 +35,11 @@ async def note_exhausted(
         for each in network.subnets:
             if each.id == subnet and each.segment is not None:
                 refused.without = (each.segment,)
-                await _redraw(rooms, NetworkId(network.id))
+                await _redraw(context, NetworkId(network.id))
 
 
 async def note_exhausted_at_host(
-    rooms: Rooms, failed: HostFailed, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
+    context: SagaContext, failed: HostFailed, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
 ) -> None:
     """The same of a host that binds by itself (S1.5), which does not say for which NIC: the pools of all networks are drawn anew, and the
     segment is gone on without where there is only one that it can be.
@@ -56,14 +56,14 @@ async def note_exhausted_at_host(
     if len(found) == 1:
         failed.without = tuple(found)
     for network in sorted(set(found.values())):
-        await _redraw(rooms, NetworkId(network))
+        await _redraw(context, NetworkId(network))
 
 
-async def _redraw(rooms: Rooms, network: NetworkId) -> None:
-    if rooms.redraw_segments is None:
+async def _redraw(context: SagaContext, network: NetworkId) -> None:
+    if context.redraw_segments is None:
         return
     try:
-        await rooms.redraw_segments(network)
+        await context.redraw_segments(network)
     except Unavailable as out:  # the next round draws them; this boot goes on without the segment all the same
         logger.info("the pools of network %s cannot be drawn now: %s", network, out)
 

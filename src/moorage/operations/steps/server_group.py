@@ -2,14 +2,14 @@
 
 from moorage.model.server import Server
 from moorage.model.world import GroupAsk
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.store.region import server_groups
 
 
-async def group_of(rooms: Rooms, server: Server) -> GroupAsk | None:
+async def group_of(context: SagaContext, server: Server) -> GroupAsk | None:
     """What its group asks of the host; None: it has none, or its group was deleted since."""
     if server.group is None:
         return None
     wanted = server.group
-    group = await rooms.region.read(lambda tx: server_groups.get(tx, wanted))
+    group = await context.region.read(lambda tx: server_groups.get(tx, wanted))
     return None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)

@@ -8,7 +8,7 @@ import msgspec
 from moorage.model.errors import NotFound, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server, checked_change
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
@@ -47,25 +47,25 @@ class Found(msgspec.Struct, frozen=True):
     """The region says that this cell has the record, and it has not: nothing may be concluded from that (RULES §22)."""
 
 
-def fence(run: Run[AboutServer, Rooms]) -> Fence:
+def fence(run: Run[AboutServer, SagaContext]) -> Fence:
     """Who writes to the cell on behalf of this story."""
     return Fence(operation=run.operation, seq=run.asked.seq, epoch=run.epoch, line=run.line)
 
 
-async def find(rooms: Rooms, server: ServerId) -> Found:
+async def find(context: SagaContext, server: ServerId) -> Found:
     """The record: the cell's row if it is finished or there is no order, else the order.
 
     Where the cell has none, the region is asked again before that is said: the server may have moved meanwhile.
     """
     looked: CellId | None = None
     for _ in range(LOOKS_MAX):
-        where = await rooms.region.glance(lambda tx: region_servers.find(tx, server))
+        where = await context.region.glance(lambda tx: region_servers.find(tx, server))
         if where is None:
             return Found(None)
         cell = where.cell
         if cell is None or (cell == looked and where.recorded_in is not None):
             return Found(where.order, missing_in=where.recorded_in)
-        row = await rooms.cells[cell].glance(lambda tx: cell_servers.get(tx, server))
+        row = await context.cells[cell].glance(lambda tx: cell_servers.get(tx, server))
         if row is not None:
             return Found(row, cell)
         if where.recorded_in is None:
@@ -75,7 +75,7 @@ async def find(rooms: Rooms, server: ServerId) -> Found:
 
 
 async def change(
-    rooms: Rooms,
+    context: SagaContext,
     cell: CellId,
     server: ServerId,
     by: Fence,
@@ -99,13 +99,13 @@ async def change(
 
     for _ in range(TRIES_AFTER_STALE):
         try:
-            return await rooms.cells[cell].write(together)
+            return await context.cells[cell].write(together)
         except Stale:
             continue
-    return await rooms.cells[cell].write(together)
+    return await context.cells[cell].write(together)
 
 
-def let_go(tx: Tx, run: Run[AboutServer, Rooms], *, drop_order: bool = False) -> None:
+def let_go(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
     """In the commit that ends a story: free the server, or hand it to who waits in line."""
     heir = region_servers.let_go(tx, run.asked.server.id, run.operation, drop_order=drop_order)
     if heir is not None:

@@ -4,7 +4,7 @@ It is made with the user's token while the request is answered, so that the imag
 who asked; from then on it is handled with our own rights (docs/decisions/0015).  `MADE_FOR` says of each that it was made here and
 what for: `stray_images` finds by it what nobody is at work on any more.
 
-That of a move to another cell is made by the move itself, with our own rights, and is no user's (`operations/resize_image.py`).
+That of a move to another cell is made by the move itself, with our own rights, and is no user's (`operations/resize/transfer_image.py`).
 """
 
 import asyncio
@@ -12,12 +12,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from moorage.model.asker import Asker
 from moorage.model.errors import Forbidden, Invalid, NotFound, OverQuota, Problem, TooLarge
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, new_uuid
+from moorage.model.principal import Principal
 from moorage.model.server import BaseImage, Server
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ TRUE = frozenset({"true", "1", "yes", "on", "t", "y"})
 
 
 async def make(
-    rooms: Rooms,
-    asker: Asker,
+    context: SagaContext,
+    principal: Principal,
     token: str,
     server: Server,
     name: str,
@@ -61,21 +61,21 @@ async def make(
 ) -> ImageId:
     """A new queued image of the asker's project. Raises what the image service refuses it with."""
     image = ImageId(new_uuid())
-    record = record_of(rooms, asker, server, name, purpose, also) | {"id": image}
+    record = record_of(context, principal, server, name, purpose, also) | {"id": image}
     try:
-        await rooms.images.make_as(token, record)
+        await context.images.make_as(token, record)
         if record["visibility"] == "shared":
-            await rooms.images.share_as(token, image, server.project)
+            await context.images.share_as(token, image, server.project)
     except TooLarge as full:
         raise OverQuota(full.public, private=full.private, code=full.code) from full
     except Problem as refused:
         if not isinstance(refused, Forbidden | Invalid):  # it may be there though we were not told
-            await drop(rooms, image)
+            await drop(context, image)
         raise
     return image
 
 
-async def make_for_move(rooms: Rooms, server: Server, image: ImageId) -> None:
+async def make_for_move(context: SagaContext, server: Server, image: ImageId) -> None:
     """A queued image of the service's own project; found, if it is there already. Raises NotFound: it was deleted."""
     record = {
         "id": image,
@@ -85,23 +85,23 @@ async def make_for_move(rooms: Rooms, server: Server, image: ImageId) -> None:
         OF_SERVER: server.id,
         MADE_FOR: "resize",
     }
-    await rooms.images.make(record)
+    await context.images.make(record)
 
 
-async def drop(rooms: Rooms, image: ImageId) -> None:
+async def drop(context: SagaContext, image: ImageId) -> None:
     """Of no use any more; what cannot be reached now goes with a later round."""
     try:
-        await asyncio.shield(rooms.images.delete(image))
+        await asyncio.shield(context.images.delete(image))
     except Problem as problem:
         log.info("image %s, which is of no use any more, waits to be deleted: %s", image, problem)
 
 
 def record_of(
-    rooms: Rooms, asker: Asker, server: Server, name: str, purpose: Purpose, also: Mapping[str, str]
+    context: SagaContext, principal: Principal, server: Server, name: str, purpose: Purpose, also: Mapping[str, str]
 ) -> dict[str, Any]:
     """The image as it is asked of the image service; the asker's own properties win, and never over our key."""
     base = server.base_image or BaseImage()
-    barred = NEVER_INHERITED | set(rooms.settings.non_inheritable_image_properties)
+    barred = NEVER_INHERITED | set(context.settings.non_inheritable_image_properties)
     inherited = {
         key: value
         for key, value in server.image_properties.items()
@@ -114,11 +114,11 @@ def record_of(
         "owner_project_name": base.owner_project_name,
         "boot_roles": base.boot_roles,
         OF_SERVER: server.id,
-        "user_id": asker.user,
+        "user_id": principal.user,
         "image_type": "backup" if purpose == "backup" else "snapshot",
         "visibility": "private",
     }
-    if asker.project != server.project:  # an administrator's image of somebody else's server
+    if principal.project != server.project:  # an administrator's image of somebody else's server
         properties |= {"visibility": "shared", "instance_owner": server.project}
     properties |= {key: value for key, value in also.items() if key != "id"}
     cut = {key: value[:VALUE_CHARACTERS_MAX] if isinstance(value, str) else value for key, value in properties.items()}
@@ -147,9 +147,9 @@ def has_agent(server: Server) -> bool:
     return server.image_properties.get("hw_qemu_guest_agent", "").lower() in TRUE
 
 
-async def is_whole(rooms: Rooms, image: ImageId) -> bool:
+async def is_whole(context: SagaContext, image: ImageId) -> bool:
     """Whether a server could be made from it. Raises Unavailable when nobody can say."""
     try:
-        return (await rooms.images.show(image)).status == "active"
+        return (await context.images.show(image)).status == "active"
     except NotFound:
         return False

@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from moorage.bus.agents import HostAddress
+from moorage.bus.agent_rpc import HostAddress
 from moorage.clients.volume import VolumeClient
-from moorage.model.asker import Asker
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable
 from moorage.model.guest import VolumeDisk
 from moorage.model.ids import ServerId
+from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server, TaskState
 from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
-from moorage.operations.rooms import Rooms
-from moorage.operations.steps import half_made
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import unfinished_images
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
@@ -35,11 +35,11 @@ DEVICES_MAX = 26 * 27
 """Names from /dev/vda to /dev/vdzz."""
 
 
-def volumes_of(rooms: Rooms) -> VolumeClient:
+def volumes_of(context: SagaContext) -> VolumeClient:
     """The volume service. Raises NotBuilt in a cloud that has none."""
-    if rooms.volumes is None:
+    if context.volumes is None:
         raise NotBuilt("This cloud has no volume service.")
-    return rooms.volumes
+    return context.volumes
 
 
 # ----------------------------------------------------------------------------------------------- the record
@@ -81,9 +81,9 @@ def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
 # ---------------------------------------------------------------------------------- at the volume service
 
 
-async def held(rooms: Rooms, server: ServerId, volume: str, *, unsure: bool) -> Attachment:
+async def held(context: SagaContext, server: ServerId, volume: str, *, unsure: bool) -> Attachment:
     """Hold the volume for the server; again is the same. Raises Invalid when it is somebody else's, NotFound."""
-    client = volumes_of(rooms)
+    client = volumes_of(context)
     if unsure:
         for each in await client.attachments_of(server, volume):
             return each
@@ -91,7 +91,7 @@ async def held(rooms: Rooms, server: ServerId, volume: str, *, unsure: bool) -> 
 
 
 async def exported(
-    rooms: Rooms, to: HostAddress, server: ServerId, device: BlockDevice, attachment: str | None, *, again: bool
+    context: SagaContext, to: HostAddress, server: ServerId, device: BlockDevice, attachment: str | None, *, again: bool
 ) -> str:
     """Export the volume to a host and say that it is in use; the attachment that stands for that.
 
@@ -102,8 +102,8 @@ async def exported(
     Raises VolumeUnreachable when the back end cannot reach the host.
     """
     assert device.volume is not None
-    client = volumes_of(rooms)
-    connector = await connector_of(rooms, to, server, device)
+    client = volumes_of(context)
+    connector = await connector_of(context, to, server, device)
     if again:
         there = await client.attachments_of(server, device.volume)
         hosts: dict[str, str] = {}
@@ -123,12 +123,12 @@ async def exported(
     return attachment
 
 
-async def held_only(rooms: Rooms, server: ServerId, volume: str) -> str:
+async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
     """The server holds a volume that is exported to no host: a fresh attachment is reserved, then the others go.
 
     So nobody else gets the volume meanwhile.  Again is the same; the attachment that stands for it.
     """
-    client = volumes_of(rooms)
+    client = volumes_of(context)
     there = await client.attachments_of(server, volume)
     kept = await _fresh(client, server, volume, there)
     for each in there:
@@ -137,13 +137,13 @@ async def held_only(rooms: Rooms, server: ServerId, volume: str) -> str:
     return kept
 
 
-async def all_held_only(rooms: Rooms, server: Server) -> dict[str, str]:
+async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
     """The same of all volumes of a server: mapping (`bdm`) → attachment. One that is not there any more is left out."""
     found: dict[str, str] = {}
     for each in server.volumes:
         assert each.volume is not None
         try:
-            found[each.bdm] = await held_only(rooms, server.id, each.volume)
+            found[each.bdm] = await held_only(context, server.id, each.volume)
         except NotFound:
             logger.warning("volume %s of server %s is not at the volume service any more", each.volume, server.id)
     return found
@@ -160,10 +160,10 @@ async def _fresh(client: VolumeClient, server: ServerId, volume: str, there: Seq
     return (await client.reserve(volume, server)).id
 
 
-async def connector_of(rooms: Rooms, to: HostAddress, server: ServerId, device: BlockDevice) -> dict[str, Any]:
+async def connector_of(context: SagaContext, to: HostAddress, server: ServerId, device: BlockDevice) -> dict[str, Any]:
     """What the volume service is told of the host. Raises HostFailed for a host whose agent or driver has no volumes."""
     try:
-        connector = await rooms.hosts.volume_connector(to, server)
+        connector = await context.hosts.volume_connector(to, server)
     except HostFailed as failed:
         if failed.code != "not_supported":
             raise
@@ -171,10 +171,10 @@ async def connector_of(rooms: Rooms, to: HostAddress, server: ServerId, device: 
     return {**connector, **({"mountpoint": device.device} if device.device else {})}
 
 
-async def disk_of(rooms: Rooms, device: BlockDevice, attachment: str) -> VolumeDisk:
+async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) -> VolumeDisk:
     """What the host is sent of a volume: with its connection, which the volume service is asked for."""
     assert device.volume is not None
-    found = await volumes_of(rooms).connected(attachment)
+    found = await volumes_of(context).connected(attachment)
     return VolumeDisk(
         volume=device.volume,
         connection=found.connection,
@@ -189,14 +189,14 @@ async def disk_of(rooms: Rooms, device: BlockDevice, attachment: str) -> VolumeD
     )
 
 
-async def let_go(rooms: Rooms, server: ServerId, volume: str) -> None:
+async def let_go(context: SagaContext, server: ServerId, volume: str) -> None:
     """Whatever the volume service holds of a volume for a server; nothing is success."""
-    client = volumes_of(rooms)
+    client = volumes_of(context)
     for each in await client.attachments_of(server, volume):
         await client.drop_attachment(each.id)
 
 
-async def or_left_to_delete(rooms: Rooms, server: ServerId, call: Awaitable[None]) -> None:
+async def or_left_to_delete(context: SagaContext, server: ServerId, call: Awaitable[None]) -> None:
     """Undo something at the volume service; while that is out, a delete that waits for the server does it later.
 
     So who deletes a server waits for no volume service twice.
@@ -204,12 +204,12 @@ async def or_left_to_delete(rooms: Rooms, server: ServerId, call: Awaitable[None
     try:
         await call
     except Unavailable:
-        where = await rooms.region.read(lambda tx: region_servers.find(tx, server))
+        where = await context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.task is not TaskState.DELETING:
             raise
 
 
-async def release_all(rooms: Rooms, server: Server) -> None:
+async def release_all(context: SagaContext, server: Server) -> None:
     """Every volume of a server that is being deleted is let go; those that were to go with it are deleted, as far as they let us.
 
     Raises Unavailable while the volume service is out.
@@ -217,22 +217,22 @@ async def release_all(rooms: Rooms, server: Server) -> None:
     devices = server.volumes
     if not devices:
         return
-    client = volumes_of(rooms)
+    client = volumes_of(context)
     for each in await client.attachments_of(server.id):
         await client.drop_attachment(each.id)
     to_go = [each.volume for each in devices if each.delete_on_termination and each.volume is not None]
-    stay = [each for each in to_go if not await delete_or_leave(rooms, each)]
-    if stay and await half_made.went(rooms, server.id):
+    stay = [each for each in to_go if not await delete_or_leave(context, each)]
+    if stay and await unfinished_images.went(context, server.id):
         for volume in stay:
-            await delete_or_leave(rooms, volume)
+            await delete_or_leave(context, volume)
 
 
-async def in_use(rooms: Rooms, asker: Asker, token: str, server: Server) -> dict[str, Volume]:
+async def in_use(context: SagaContext, principal: Principal, token: str, server: Server) -> dict[str, Volume]:
     """The server's volumes, by id, before its guest is made anew. Raises Invalid: one is not in use, so it could not be connected again."""
     found: dict[str, Volume] = {}
     for device in server.block_devices:
         if device.volume is not None:
-            volume = await volumes_of(rooms).show(device.volume, asker.project or "", token)
+            volume = await volumes_of(context).show(device.volume, principal.project or "", token)
             if volume.status != IN_USE:
                 raise Invalid(
                     f"Invalid volume: volume '{volume.id}' status must be 'in-use'. Currently in '{volume.status}' status"
@@ -241,10 +241,10 @@ async def in_use(rooms: Rooms, asker: Asker, token: str, server: Server) -> dict
     return found
 
 
-async def delete_or_leave(rooms: Rooms, volume: str) -> bool:
+async def delete_or_leave(context: SagaContext, volume: str) -> bool:
     """Delete a volume that was to go with its server; one that the service refuses to delete (others use it) stays: False."""
     try:
-        await volumes_of(rooms).delete(volume)
+        await volumes_of(context).delete(volume)
     except (Invalid, Conflict) as refused:
         logger.warning("volume %s was to go with its server, and stays: %s", volume, refused.public)
         return False
@@ -254,13 +254,13 @@ async def delete_or_leave(rooms: Rooms, volume: str) -> bool:
 # ------------------------------------------------------------------------------------------------ at the host
 
 
-async def unplug_volume_or_leave(run: Run[AboutServer, Rooms], step: str, server: Server, volume: str) -> bool:
+async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, server: Server, volume: str) -> bool:
     """Take a volume out of the guest; no guest is success, and False means that the host is silent."""
     if server.cell is None or server.host is None:
         return True
     to = HostAddress(server.cell, server.host)
     try:
-        await run.rooms.hosts.detach_volume(to, errand(run, step), server.id, volume)
+        await run.context.hosts.detach_volume(to, errand(run, step), server.id, volume)
     except HostFailed as failed:
         if failed.code == NO_GUEST:
             return True

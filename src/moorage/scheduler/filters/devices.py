@@ -1,7 +1,7 @@
 """Groups, each by itself: some one provider of the host's tree must be of the right kind, and have enough free.
 
 This is the cheap look at all hosts; whether all groups find their place *together* is searched for on the best hosts only
-(`scheduler/search.py`).
+(`scheduler/tree_search.py`).
 """
 
 import re
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, Ints, Mask, Refusals, World
-from moorage.scheduler.amounts import Numbers, has_trait, short
+from moorage.scheduler.columns import Numbers, has_trait, short
 
 INT32_MAX = 2_147_483_647
 TOGETHER = "not enough on its devices for all groups together"

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.host import NO_TROUBLES, Host, HostTroubles
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
@@ -49,16 +49,16 @@ _REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
 
 
 @cache
-def _report(dialect: str) -> Ready:
+def _report(dialect: str) -> PreparedStatement:
     """Made once for each kind of database: every host reports several times a minute."""
     statement = insert(dialect, hosts).values({name: sa.bindparam(f"b_{name}") for name in _GIVEN})
     written = statement.on_conflict_do_update(
         index_elements=["host"], set_={name: statement.excluded[name] for name in _REPORTED}
     )
-    return Ready(written.returning(*hosts.c))
+    return PreparedStatement(written.returning(*hosts.c))
 
 
-_TAKE_AGENT = Ready(
+_TAKE_AGENT = PreparedStatement(
     hosts.update()
     .where(
         hosts.c.host == sa.bindparam("b_host"),
@@ -69,17 +69,17 @@ _TAKE_AGENT = Ready(
     .values(agent=sa.bindparam("b_agent"))
     .returning(hosts.c.agent)
 )
-_HEARD = Ready(
+_HEARD = PreparedStatement(
     hosts.update()
     .where(hosts.c.host.in_(sa.bindparam("b_hosts", expanding=True)))
     .values(seen_at=sa.bindparam("b_now"))
 )
-_TROUBLES = Ready(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
-_LISTED = Ready(sa.select(hosts).order_by(hosts.c.host))
-_SAID = Ready(
+_TROUBLES = PreparedStatement(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
+_LISTED = PreparedStatement(sa.select(hosts).order_by(hosts.c.host))
+_SAID = PreparedStatement(
     sa.select(hosts.c.host, hosts.c.disabled, hosts.c.forced_down).where(sa.or_(hosts.c.disabled, hosts.c.forced_down))
 )
-_NAMED = Ready(sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host")))
+_NAMED = PreparedStatement(sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host")))
 
 
 def report(tx: Tx, told: Host, now: int) -> Host:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import ENDED, SENDING, Migration, MigrationStatus, MigrationType
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
@@ -78,11 +78,11 @@ def place_of(migration: Migration) -> tuple[int, int, str]:
 
 
 @cache
-def _put(dialect: str) -> Ready:
+def _put(dialect: str) -> PreparedStatement:
     statement = insert(dialect, migrations).inline()
     kept = ("number", "uuid", "server", "created_at")
     changed = {each.name: statement.excluded[each.name] for each in migrations.c if each.name not in kept}
-    return Ready(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
+    return PreparedStatement(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
 
 
 def put(tx: Tx, migration: Migration) -> None:
@@ -96,7 +96,9 @@ def put_all(tx: Tx, those: Sequence[Migration]) -> None:
         tx.run(_put(tx.dialect), [_values(each) for each in those])
 
 
-_GET = Ready(sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid")))
+_GET = PreparedStatement(
+    sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid"))
+)
 
 
 def get(tx: Tx, uuid: str) -> Migration | None:
@@ -170,14 +172,14 @@ class Leaving(msgspec.Struct, frozen=True):
     """They are being started elsewhere: their guests go.  Of those that were, their records say where they are."""
 
 
-_LEAVING = Ready(
+_LEAVING = PreparedStatement(
     sa.select(migrations.c.server, migrations.c.type, migrations.c.status).where(
         migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
     )
 )
 STARTED_ELSEWHERE = (MigrationStatus.MIGRATING, MigrationStatus.DONE)
 """How far an evacuation is whose server its old host destroys when it is back."""
-_EVACUATED = Ready(
+_EVACUATED = PreparedStatement(
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
         migrations.c.is_open,
@@ -203,7 +205,7 @@ def leaving(tx: Tx, host: str) -> Leaving:
     return Leaving(frozenset(stay), frozenset(stay_off), frozenset(evacuated))
 
 
-_SENDING = Ready(
+_SENDING = PreparedStatement(
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
         migrations.c.is_open,
@@ -221,7 +223,7 @@ def sending_from(tx: Tx, host: str) -> Sequence[Migration]:
     return [_migration(row) for row in tx.rows(_SENDING, {"b_host": host})]
 
 
-_ARRIVING = Ready(
+_ARRIVING = PreparedStatement(
     sa.select(migrations.c.dest_host, migrations.c.server).where(
         migrations.c.is_open,
         migrations.c.dest_host.in_(sa.bindparam("b_hosts", expanding=True)),

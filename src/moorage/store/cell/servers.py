@@ -17,7 +17,7 @@ from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import PowerState, Server, VmState
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.migrations import get as find_migration
 from moorage.store.cell.migrations import migrations
@@ -91,7 +91,7 @@ def not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.Co
 
 
 @cache
-def _record(dialect: str) -> Ready:
+def _record(dialect: str) -> PreparedStatement:
     """Made once: a statement over thirty columns costs more to put together than to run."""
     given: dict[str, sa.BindParameter[Any]] = {
         name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
@@ -100,7 +100,7 @@ def _record(dialect: str) -> Ready:
     later = sa.exists().where(fences.c.server == given["id"], sa.or_(fences.c.rank > given["op_epoch"], same))
     names = [*_NAMES, "hidden"]
     statement = insert(dialect, servers).from_select(names, sa.select(*given.values(), sa.false()).where(~later))
-    return Ready(
+    return PreparedStatement(
         statement.on_conflict_do_update(
             index_elements=["id"],
             set_={name: statement.excluded[name] for name in names if name != "id"},
@@ -109,7 +109,7 @@ def _record(dialect: str) -> Ready:
     )
 
 
-_write = Ready(
+_write = PreparedStatement(
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_id"),
@@ -119,7 +119,7 @@ _write = Ready(
     .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
     .returning(servers.c.id)
 )
-_remove = Ready(
+_remove = PreparedStatement(
     servers.delete().where(
         servers.c.id == sa.bindparam("b_server"),
         not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
@@ -128,12 +128,12 @@ _remove = Ready(
 
 
 @cache
-def _raise_fence(dialect: str) -> Ready:
+def _raise_fence(dialect: str) -> PreparedStatement:
     given: dict[str, sa.BindParameter[Any]] = {name: sa.bindparam(f"b_{name}") for name in ("server", "rank", "line")}
     statement = insert(dialect, fences).values(given)
     new = statement.excluded
     same = sa.and_(fences.c.rank == new.rank, fences.c.line < new.line)
-    return Ready(
+    return PreparedStatement(
         statement.on_conflict_do_update(
             index_elements=["server"],
             set_={"rank": new.rank, "line": new.line},
@@ -206,7 +206,7 @@ def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
     return get(tx, server)
 
 
-_GET = Ready(sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server")))
+_GET = PreparedStatement(sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server")))
 
 
 def get(tx: Tx, server: ServerId) -> Server | None:
@@ -214,7 +214,9 @@ def get(tx: Tx, server: ServerId) -> Server | None:
     return None if row is None else server_of(row)
 
 
-_LOOK = Ready(sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == sa.bindparam("b_server")))
+_LOOK = PreparedStatement(
+    sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == sa.bindparam("b_server"))
+)
 
 
 def look(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
@@ -226,7 +228,10 @@ def look(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
 _ALL_ON_HOST = sa.select(*record_columns(servers)).where(
     servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)
 )
-_on_host, _also_sealed = Ready(_ALL_ON_HOST.where(sa.not_(servers.c.hidden))), Ready(_ALL_ON_HOST)
+_on_host, _also_sealed = (
+    PreparedStatement(_ALL_ON_HOST.where(sa.not_(servers.c.hidden))),
+    PreparedStatement(_ALL_ON_HOST),
+)
 
 
 def on_host(tx: Tx, host: str, *, sealed: bool = False) -> Sequence[Server]:
@@ -256,8 +261,10 @@ _PLACED = (
 )
 
 
-_ON_HOST = Ready(sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)))
-_AMONG = Ready(sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True))))
+_ON_HOST = PreparedStatement(
+    sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
+)
+_AMONG = PreparedStatement(sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True))))
 
 
 def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
@@ -280,7 +287,7 @@ def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[Se
     }
 
 
-_POWER_STATES = Ready(
+_POWER_STATES = PreparedStatement(
     sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
         servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
         servers.c.deleted_at.is_(None),
@@ -290,7 +297,7 @@ _POWER_STATES = Ready(
 )
 
 
-_LEFT_BEHIND = Ready(
+_LEFT_BEHIND = PreparedStatement(
     sa.select(migrations.c.source_host, migrations.c.server, migrations.c.type)
     .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
     .where(
@@ -351,7 +358,7 @@ class _Cards(msgspec.Struct, frozen=True):
 _cards = msgspec.json.Decoder(_Cards)
 
 
-_DOCUMENTS = Ready(
+_DOCUMENTS = PreparedStatement(
     sa.select(servers.c.id, servers.c.doc).where(
         servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.deleted_at.is_(None)
     )
@@ -428,7 +435,7 @@ def _but(without: Collection[str]) -> Sequence[sa.ColumnElement[bool]]:
     return (servers.c.id.not_in(without),) if without else ()
 
 
-_OBSERVE = Ready(
+_OBSERVE = PreparedStatement(
     servers.update()
     .where(
         servers.c.id.in_(sa.bindparam("b_servers", expanding=True)),

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.model.flat import Exhausted, FlatPool, Lease, Wanted
+from moorage.model.flat_network import Exhausted, FlatPool, Lease, Wanted
 from moorage.model.ids import CellId
 from moorage.sql import Tx
 from moorage.sql.dialect import insert

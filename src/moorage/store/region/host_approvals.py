@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
@@ -56,12 +56,12 @@ class Counted(msgspec.Struct, frozen=True):
     newest: int = 0
 
 
-_COUNTED = Ready(
+_COUNTED = PreparedStatement(
     sa.select(sa.func.count(), sa.func.coalesce(sa.func.max(host_approvals.c.approved_at), 0)).where(
         host_approvals.c.approved_at.is_not(None)
     )
 )
-_APPROVED = Ready(
+_APPROVED = PreparedStatement(
     sa.select(host_approvals.c.host, host_approvals.c.cell)
     .where(host_approvals.c.approved_at.is_not(None))
     .limit(APPROVED_MAX)

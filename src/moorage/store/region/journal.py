@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from moorage.model.errors import Unavailable
 from moorage.model.operation import Operation, OperationStatus
-from moorage.saga import Appended, Fenced, Line, Status, Torn, decode_lines, encode_lines
-from moorage.saga.log import Stalled, Turn, Waiting
+from moorage.saga import Appended, CommitUnknown, Fenced, Line, Status, decode_lines, encode_lines
+from moorage.saga.journal import Stalled, Unwinding, Waiting
 from moorage.sql import Database, Refused, Tx, current_label, label
 from moorage.store.region import operations
 
@@ -117,7 +117,7 @@ class Journal:
         except (Unavailable, DBAPIError, OSError) as unknown:
             if not told:
                 raise
-            raise Torn(f"operation {self._operation}: the journal did not say whether it wrote") from unknown
+            raise CommitUnknown(f"operation {self._operation}: the journal did not say whether it wrote") from unknown
         if isinstance(answered, _Refused):
             return Appended(answered.answer, None, self._head, refused=True)  # type: ignore[arg-type]
         answer, cancel = answered
@@ -136,7 +136,7 @@ def _waiting(lines: Sequence[Line]) -> str | None:
 
 
 def _fault(lines: Sequence[Line]) -> str | None:
-    return next((line.cause.public for line in reversed(lines) if isinstance(line, Turn | Stalled)), None)
+    return next((line.cause.public for line in reversed(lines) if isinstance(line, Unwinding | Stalled)), None)
 
 
 def _about(lines: Sequence[Line], status: Status) -> str:

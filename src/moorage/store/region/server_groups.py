@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.model.group import ServerGroup
+from moorage.model.server_group import ServerGroup
 from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.store.region.hidden_records import hidden_records
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
@@ -75,8 +75,8 @@ class Held(msgspec.Struct, frozen=True):
     """Set when somebody else holds it; `seq` is then the one to come."""
 
 
-_insert = Ready(servers.insert())
-_SHOW_TASK = Ready(
+_insert = PreparedStatement(servers.insert())
+_SHOW_TASK = PreparedStatement(
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_server"),
@@ -85,7 +85,7 @@ _SHOW_TASK = Ready(
     )
     .values(task=sa.bindparam("b_task"))
 )
-_SETTLED = Ready(
+_SETTLED = PreparedStatement(
     sa.select(servers.c.id, servers.c.cell).where(
         servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.operation.is_(None)
     )
@@ -97,7 +97,7 @@ def insert(tx: Tx, born: Sequence[Server]) -> None:
     tx.run(_insert, [{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born])
 
 
-_place = Ready(
+_place = PreparedStatement(
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(cell=sa.bindparam("b_cell"), generation=servers.c.generation + 1)
@@ -115,7 +115,7 @@ def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Ser
     return None if row is None or row.doc is None else server_of(row)
 
 
-_take = Ready(
+_take = PreparedStatement(
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation.is_(None))
     .values(operation=sa.bindparam("b_operation"), op_seq=servers.c.op_seq + 1, task=sa.bindparam("b_task"))
@@ -160,7 +160,7 @@ def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> 
     return None if held is None else Held(seq=0, holder=held.operation)
 
 
-_let_go = Ready(
+_let_go = PreparedStatement(
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(
@@ -182,7 +182,7 @@ def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool
     return None if row is None else row.operation
 
 
-_SHOW_IN = Ready(
+_SHOW_IN = PreparedStatement(
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_id"),
@@ -256,7 +256,7 @@ _SELECT_ONE = sa.select(
     servers.c.task,
     servers.c.deleted_at.label("removed_at"),
 ).where(servers.c.id == sa.bindparam("b_server"))
-_FIND = Ready(_SELECT_ONE)
+_FIND = PreparedStatement(_SELECT_ONE)
 """Made once: every show runs it, and making it costs as much as running it."""
 
 
@@ -265,7 +265,7 @@ def find(tx: Tx, server: str) -> Whereabouts | None:
     return None if row is None else _whereabouts(row)
 
 
-_FIND_AND_HOLD = Ready(_SELECT_ONE.with_for_update())
+_FIND_AND_HOLD = PreparedStatement(_SELECT_ONE.with_for_update())
 
 
 def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:

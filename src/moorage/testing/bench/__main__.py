@@ -20,12 +20,12 @@ from moorage.testing.bench import (
     network_bound,
     peers,
     peers_placement,
-    picture,
     placement,
+    port_costs,
+    provider_cache,
     rates,
     reads,
     rounds,
-    shift,
     startup,
     watching,
 )
@@ -80,7 +80,7 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         table.title(
             "Who makes and binds the ports: the hosts (level 1) or the conductor (level 3); processes, PostgreSQL and NATS"
         )
-        await shift.shift(table)
+        await port_costs.shift(table)
     if "network" in parts and "sqlite" in kinds:
         await network_bound.network_bound(table, arguments.durability)
     if "fleets" in parts:
@@ -90,7 +90,7 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
     if "picture" in parts:
-        await picture.picture(table, kinds)
+        await provider_cache.picture(table, kinds)
     if "claims" in parts:
         table.title("Durable claims, PostgreSQL; PUT /allocations over HTTP, another process's load")
         await claims.claims(table)

@@ -5,7 +5,7 @@ The queries over hosts of seven providers are those of Placement's own gate job.
 """
 
 from moorage.testing.bench.fleet import FLAT, NESTED, wide
-from moorage.testing.bench.served import Served, placement_of
+from moorage.testing.bench.http_server import Served, placement_of
 from moorage.testing.bench.table import Row, Table
 from moorage.testing.postgres import Server, start_postgres
 

@@ -20,9 +20,9 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, HostId, new_uuid
 from moorage.model.verdict import Claimed
 from moorage.model.world import Ask, Choice
-from moorage.placement import batches
-from moorage.placement.batches import Bid
-from moorage.placement.claimer import Claimer
+from moorage.placement import batched_claims
+from moorage.placement.batched_claims import ClaimRequest
+from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -30,9 +30,9 @@ from moorage.sql import Database, open_database
 from moorage.store.region.placement import tables
 from moorage.store.region.placement.claims import Owner
 from moorage.testing.bench.fleet import fill
+from moorage.testing.bench.http_server import HEADERS, Served, placement_of
 from moorage.testing.bench.load import Connection, Refused
 from moorage.testing.bench.machine import cpu_s_of_tree
-from moorage.testing.bench.served import HEADERS, Served, placement_of
 from moorage.testing.bench.table import Row, Table, say
 from moorage.testing.postgres import Server, start_postgres
 
@@ -95,18 +95,18 @@ async def _batched(table: Table, database: Database, postgres: Server, uuids: li
     table.add(Row(name, statistics.median(per_s), "/s", BATCHED_PER_S, "at least", note=note))
 
 
-def _bids(uuids: list[str], asked: dict[str, int]) -> list[Bid]:
+def _bids(uuids: list[str], asked: dict[str, int]) -> list[ClaimRequest]:
     ask, cell = Ask(resources=asked), CellId("cell1")
     owner = Owner("", "project", "user", operation="operation", attempt=1)
     return [
-        Bid(owner._replace(consumer=new_uuid()), Choice(HostId(host), "h", cell), ask)
+        ClaimRequest(owner._replace(consumer=new_uuid()), Choice(HostId(host), "h", cell), ask)
         for host in random.choices(uuids, k=BATCH)
     ]
 
 
 async def _claim_all(database: Database, waiting: Any) -> None:
     for bids in waiting:
-        answers = await database.write(partial(batches.claim, bids=bids))
+        answers = await database.write(partial(batched_claims.claim, bids=bids))
         if not all(isinstance(answer, Claimed) for answer in answers):
             raise RuntimeError("the fleet is full")
 

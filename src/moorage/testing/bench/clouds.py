@@ -22,10 +22,10 @@ from moorage.main.config import (
     Hosts,
     Image,
     Listen,
-    Neighbour,
     Network,
     Quota,
-    Region,
+    RegionSettings,
+    ServiceSettings,
     ServiceUser,
 )
 from moorage.main.config_bus import Bus
@@ -192,7 +192,7 @@ def config_of(
     real = neighbours or Neighbours()
     return Config(
         data_dir=str(room / "data"),
-        region=Region(database=found.region, durability=durability),
+        region=RegionSettings(database=found.region, durability=durability),
         cells=cells,
         bus=Bus(url=found.bus),
         hosts=Hosts(count=hosts, vcpus=256, ram_mib=1 << 20, disk_gib=1 << 14),
@@ -206,7 +206,7 @@ def config_of(
             network=Listen(port=ports[4]),
             volume=Listen(port=ports[5]),
         ),
-        identity=Neighbour(real.identity),
+        identity=ServiceSettings(real.identity),
         image=Image(real.image),
         network=Network(real.network),
         service_user=real.user,
@@ -243,7 +243,7 @@ async def cloud(
     written.write_bytes(msgspec.json.encode(config))
     with (room / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "moorage.testing.bench.inside", str(written),
+            sys.executable, "-m", "moorage.testing.bench.in_process", str(written),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, limit=1 << 24,
         )  # fmt: skip
     assert process.stdout is not None

@@ -10,9 +10,9 @@ from functools import partial
 from typing import NamedTuple
 
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.photo import Amount, DevicePhoto, HostPhoto, Photo, SegmentPhoto, world_of
 from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, NicAsk
+from moorage.model.world_snapshot import Amount, DevicePhoto, HostPhoto, SegmentPhoto, WorldSnapshot, world_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
@@ -34,7 +34,7 @@ class Fleet(NamedTuple):
     """Hosts, and what is ordered of them."""
 
     name: str
-    photo: Photo
+    photo: WorldSnapshot
     asks: tuple[Ask, ...]
 
 
@@ -67,7 +67,9 @@ def routed(hosts: int, seed: int) -> Fleet:
         nic = NicAsk("routed", (scarce,) if bound else (scarce, ample))
         asks.append(Ask(resources=_size(1), nics=(nic,), seed=number))
     return Fleet(
-        "a routed network, one segment with few addresses", Photo(hosts=tuple(made), segments=segments), tuple(asks)
+        "a routed network, one segment with few addresses",
+        WorldSnapshot(hosts=tuple(made), segments=segments),
+        tuple(asks),
     )
 
 
@@ -84,7 +86,7 @@ def guaranteed(hosts: int, seed: int) -> Fleet:
     for number in range(hosts * 8):
         groups = (RequestGroup("port", {BANDWIDTH: 1_250_000}, port="port"),) if draw.random() < 0.45 else ()
         asks.append(Ask(resources=_size(2), groups=groups, seed=number))
-    return Fleet("guarantees of bandwidth on half of the hosts", Photo(hosts=tuple(made)), tuple(asks))
+    return Fleet("guarantees of bandwidth on half of the hosts", WorldSnapshot(hosts=tuple(made)), tuple(asks))
 
 
 FLEETS = (routed, guaranteed)

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 
 from moorage.main.config import ServiceUser
-from moorage.main.neighbours import service_password
 from moorage.main.secret_settings import secret
+from moorage.main.service_clients import service_password
 from moorage.sql import Durability
-from moorage.testing.alone import embedded_alone
 from moorage.testing.bench.clouds import FLAVOR, Backing, BenchCloud, Neighbours, backing, cloud, config_of
 from moorage.testing.bench.load import Caller, token_of
 from moorage.testing.bench.slow_network import CALL_S, PORTS_PER_S, SlowNetwork
 from moorage.testing.bench.table import Row, Table
+from moorage.testing.embedded_role import embedded_alone
 
 HOSTS = 100
 BOOTS_ONE, BOOTS_EACH, SUBNETS = 120, 120, 8

@@ -18,7 +18,7 @@ from moorage.testing.bench.clouds import Backing, BenchCloud, Neighbours, cloud
 from moorage.testing.bench.load import Caller
 from moorage.testing.bench.network_bound import step_rows
 from moorage.testing.bench.table import Row, Table, say
-from moorage.testing.peers.stack import Stack, start_stack
+from moorage.testing.real_services.stack import Stack, start_stack
 
 BOOTS, IN_FLIGHT, WARM = 50, 8, 4
 ALONE = 12

@@ -19,9 +19,9 @@ from moorage.model.ids import new_uuid
 from moorage.testing.bench.candidates import FLAT_QUERY, NESTED_QUERY
 from moorage.testing.bench.claims import putting
 from moorage.testing.bench.fleet import FLAT, NESTED, Part, wide
-from moorage.testing.bench.served import Served, placement_of
+from moorage.testing.bench.http_server import Served, placement_of
 from moorage.testing.bench.table import Row, Table
-from moorage.testing.peers.placement import real_placement_alone
+from moorage.testing.real_services.placement import real_placement_alone
 
 HOSTS, WIDE_HOSTS = 10_000, 16
 ROUNDS = 3

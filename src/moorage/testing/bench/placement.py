@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moorage.main.loop import settle_memory
+from moorage.main.event_loop import settle_memory
 from moorage.model.ids import ProviderId, new_uuid
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk

@@ -10,24 +10,24 @@ from typing import Any, cast
 
 import msgspec
 
-from moorage.clients.network.facts import DEVICE_FIELDS, HELD_FIELDS
-from moorage.clients.network.wire import port_of
+from moorage.clients.network.decoding import port_of
+from moorage.clients.network.queries import DEVICE_FIELDS, HELD_FIELDS
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
-from moorage.conductor.reconcilers.stray_claims import StrayClaims
-from moorage.conductor.reconcilers.stray_ports import StrayPorts
 from moorage.model.ids import HostId, NetworkId, OperationId, PortId, ServerId
 from moorage.model.network import Port, SubnetFacts, mint_mac
 from moorage.model.server import Address, Nic, Server, VmState
-from moorage.operations.rooms import Rooms
+from moorage.operations.context import SagaContext
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.testing.bench.table import Row, Table
-from moorage.testing.small_network import NETWORK, SUBNET
-from moorage.testing.small_region import CELLS, SmallRegion, a_server
+from moorage.testing.region_fixture import CELLS, SmallRegion, a_server
+from moorage.testing.region_network import NETWORK, SUBNET
 
 SIZES = (500, 2_000, 8_000)
 CPU_MS_MOST = 0.1
@@ -73,13 +73,13 @@ async def rounds(table: Table) -> None:
             small = await SmallRegion.open(Path(directory))
             try:
                 await small.fresh(a_server(), OperationId("bench"))
-                rooms = await filled(small, count)
-                await measured(table, small, rooms, count)
+                context = await filled(small, count)
+                await measured(table, small, context, count)
             finally:
                 await small.close()
 
 
-async def filled(small: SmallRegion, count: int) -> Rooms:
+async def filled(small: SmallRegion, count: int) -> SagaContext:
     """So many servers with a port and a claim each, in two cells, and nothing amiss."""
     await small.region.write(lambda tx: tx.run(region_servers.servers.delete()))
     servers = [_server(number) for number in range(count)]
@@ -88,7 +88,7 @@ async def filled(small: SmallRegion, count: int) -> Rooms:
         await small.cells[cell].write(partial(_record, servers=mine))
     await small.region.write(lambda tx: _claimed(tx, servers))
     network = PagedNetwork([_port(each) for each in servers])
-    return dataclasses.replace(small.rooms, network=cast("Any", network))
+    return dataclasses.replace(small.context, network=cast("Any", network))
 
 
 def _server(number: int) -> Server:
@@ -151,13 +151,13 @@ def _port(server: Server) -> dict[str, Any]:
     }
 
 
-async def measured(table: Table, small: SmallRegion, rooms: Rooms, count: int) -> None:
+async def measured(table: Table, small: SmallRegion, context: SagaContext, count: int) -> None:
     """One row for each round: CPU of this process, and statements, for each server."""
     runs: tuple[tuple[str, Callable[[], Awaitable[Any]]], ...] = (
-        ("stray_ports", StrayPorts(rooms).run),
-        ("stray_claims", StrayClaims(rooms).run),
-        ("port_drift", PortDrift(rooms).run),
-        ("quota_usage", QuotaUsage(rooms).run),
+        ("stray_ports", StrayPorts(context).run),
+        ("stray_claims", StrayClaims(context).run),
+        ("port_drift", PortDrift(context).run),
+        ("quota_usage", QuotaUsage(context).run),
     )
     for name, run in runs:
         await run()  # what is read for the first time, and counters that the servers put here did not move

@@ -7,7 +7,7 @@ from typing import Any
 
 from moorage.main.config import Listen
 from moorage.main.config_watching import Metrics, Tracing
-from moorage.main.servers import Doorway
+from moorage.main.http_servers import HttpServer
 from moorage.testing.bench.clouds import BenchCloud, backing, cloud
 from moorage.testing.bench.load import Connection
 from moorage.testing.bench.table import Row, Table
@@ -32,7 +32,7 @@ async def _sink() -> AsyncIterator[str]:
         await send({"type": "http.response.body", "body": b""})
 
     port = free_ports(1)[0]
-    door = Doorway("sink", Listen(port=port))
+    door = HttpServer("sink", Listen(port=port))
     await door.open(forget)
     try:
         yield f"http://127.0.0.1:{port}/v1/traces"

@@ -11,7 +11,7 @@ import nats
 
 from moorage.main.hosts import planned_hosts
 from moorage.testing.fuzz.cloud import Cloud, cloud, raise_file_limit
-from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.random_values import Dice
 from moorage.testing.fuzz.run import Found, Fuzz
 from moorage.testing.fuzz.seeded import Seeded
 

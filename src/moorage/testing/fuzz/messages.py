@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moorage.bus import earlier_subjects, subjects
+from moorage.bus import legacy_subjects, subjects
 from moorage.bus.messages import MESSAGES, PAYLOADS, Verb
 from moorage.model.ids import CellId, ConductorId
 from moorage.testing.fuzz import shapes
-from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.random_values import Dice
 from moorage.testing.fuzz.requests import World
 
 KINDS = (subjects.HEARTBEAT, subjects.REPORT, subjects.RETURNED)
@@ -58,9 +58,7 @@ class Messages:
         if place < 6:
             return subjects.to_host(to, host)
         if place == 6:
-            return dice.one(
-                earlier_subjects.of_cell(to, dice.choice(KINDS)), earlier_subjects.result_for(to, conductor)
-            )
+            return dice.one(legacy_subjects.of_cell(to, dice.choice(KINDS)), legacy_subjects.result_for(to, conductor))
         if place == 7:
             return dice.one(*HINTS, subjects.cell_hint(to), subjects.to_conductor(conductor))
         odd = subjects.word(dice.text().encode("utf-8", "replace").decode())[:SUBJECT_CHARACTERS_MAX] or "x"

@@ -11,38 +11,38 @@ from typing_extensions import override
 
 from moorage.api.microversions import NEWEST, OLDEST
 from moorage.api.placement.app import ROUTES as PLACEMENT
+from moorage.api.route_table import TABLE
 from moorage.api.routes import Param, Route
-from moorage.api.table import TABLE
 from moorage.embedded.identity import (
     access_rules,
-    auth,
+    auth_routes,
     credentials,
     domain_config,
     ec2,
     endpoint_filter,
     federation,
-    grants,
-    people,
     resources,
+    role_assignments,
     trusts,
+    users,
 )
 from moorage.embedded.image.routes import ROUTES as IMAGE
 from moorage.embedded.volume.routes import ROUTES as VOLUME
 from moorage.testing.fuzz import shapes
-from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.random_values import Dice
 from moorage.testing.fuzz.samples import ACTIONS, NETWORK_MORE, NETWORK_PATHS, PLAIN_PATHS, SAMPLES
-from moorage.testing.fuzz.wire import Request, written
+from moorage.testing.fuzz.transport import Request, written
 
 IDENTITY = (
     access_rules,
-    auth,
+    auth_routes,
     credentials,
     domain_config,
     ec2,
     endpoint_filter,
     federation,
-    grants,
-    people,
+    role_assignments,
+    users,
     resources,
     trusts,
 )
@@ -311,8 +311,8 @@ class _Desk:
 
 
 def _of_identity() -> Iterator[tuple[str, str]]:
-    desk: Any = _Desk()
+    context: Any = _Desk()
     for room in IDENTITY:
-        for route in room.routes(desk):
+        for route in room.routes(context):
             if isinstance(route, StarletteRoute):
                 yield from ((method, route.path) for method in sorted(route.methods or ()) if method != "HEAD")

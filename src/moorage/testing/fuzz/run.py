@@ -11,11 +11,11 @@ from itertools import islice
 import httpx
 
 from moorage.testing.fuzz.cloud import SERVICES, Cloud, quiet
-from moorage.testing.fuzz.dice import Dice
 from moorage.testing.fuzz.messages import Messages
+from moorage.testing.fuzz.random_values import Dice
 from moorage.testing.fuzz.requests import Requests
 from moorage.testing.fuzz.seeded import Seeded
-from moorage.testing.fuzz.wire import Client, Nothing, Request
+from moorage.testing.fuzz.transport import Client, Nothing, Request
 
 AT_ONCE = 12
 REFRESH_EVERY = 4_000

@@ -5,8 +5,8 @@ from typing import Any
 import httpx
 
 from moorage.main.config import Config
+from moorage.testing.api_user import Person
 from moorage.testing.fuzz.requests import World
-from moorage.testing.person import Person
 
 KEPT = 8
 """Ids of a noun that are named; what else there is is found by nobody."""

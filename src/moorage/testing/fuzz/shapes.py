@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec.inspect as shape
 
-from moorage.testing.fuzz.dice import Dice
+from moorage.testing.fuzz.random_values import Dice
 
 DEPTH_MAX = 6
 KNOWN_PART = 0.8

@@ -6,7 +6,7 @@ from pathlib import Path
 OURS = ("tap", "mrg")
 
 
-def leftovers(*rooms: Path) -> list[str]:
+def leftovers(*context: Path) -> list[str]:
     """Domains, network devices, servers of networks, and files of guests below these hosts' directories."""
     found = [f"domain {each}" for each in _said("virsh", "-q", "list", "--all", "--name").split()]
     devices = (line.split()[0] for line in _said("ip", "-br", "link").splitlines())
@@ -16,10 +16,10 @@ def leftovers(*rooms: Path) -> list[str]:
             words = each.read_bytes().split(b"\0")
         except OSError:  # it ended meanwhile
             continue
-        mine = any(str(room).encode() in word for room in rooms for word in words)
+        mine = any(str(room).encode() in word for room in context for word in words)
         if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or b"guest=guest-" in b" ".join(words):
             found.append(f"process {each.parent.name} {words[0].decode()}")
-    for room in rooms:
+    for room in context:
         for part in ("guests", "arriving", "networks"):
             if (room / part).is_dir():
                 found += [f"file {each}" for each in (room / part).rglob("*")]

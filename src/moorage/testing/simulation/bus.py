@@ -6,8 +6,8 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass
 
-from moorage.bus.carrier import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage.bus.subjects import matches
+from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, hand_over, too_big
 from moorage.testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of
 from moorage.testing.simulation.trace import Trace
 

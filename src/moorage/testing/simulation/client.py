@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import httpx
 import msgspec
 
-from moorage.clients.inside import Base
+from moorage.clients.asgi_transport import Base
 from moorage.testing.simulation.cloud import Cloud
 
 CALL_S = 60.0

@@ -8,7 +8,7 @@ from typing import Protocol
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.operations.steps.stillness import STILL_FOR_S
+from moorage.operations.steps.quiesce import STILL_FOR_S
 from moorage.testing.simulation.database import Store
 
 STILL_MOST_S = STILL_FOR_S + 10.0

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Unavailable, UnknownOutcome
 from moorage.sql import Meter, Refused, Tx, Work, current_label
-from moorage.sql.barred import check_barred
+from moorage.sql.guarded_database import check_barred
 from moorage.sql.tx import Again
 from moorage.testing.simulation.clock import Machine, MachineProcess
 from moorage.testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of

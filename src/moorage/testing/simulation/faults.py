@@ -6,7 +6,7 @@ import random
 
 import msgspec
 
-from moorage.drivers.dials import VerbDial
+from moorage.drivers.fault_injection import VerbDial
 from moorage.testing.simulation.bus import Weather
 from moorage.testing.simulation.cloud import Cloud, Role
 from moorage.testing.simulation.orders import named_host

@@ -10,14 +10,14 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.sql import Tx
 from moorage.store.region import operations
-from moorage.testing.census import SHELVED_OFFLOADED, Census, Seen, drives_alone, in_region_of, leaks
-from moorage.testing.simulation.book import Book, Booked
+from moorage.testing.leak_audit import SHELVED_OFFLOADED, Census, Seen, drives_alone, in_region_of, leaks
 from moorage.testing.simulation.cells import watch_records
 from moorage.testing.simulation.client import Client, Reply
 from moorage.testing.simulation.cloud import Cloud
-from moorage.testing.simulation.kept import still_too_long
 from moorage.testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
+from moorage.testing.simulation.order_book import Book, Booked
 from moorage.testing.simulation.plan import HOSTS, ZONE
+from moorage.testing.simulation.saved_states import still_too_long
 from moorage.testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
 PAGE = 1_000

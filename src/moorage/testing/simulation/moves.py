@@ -12,8 +12,8 @@ from moorage.sql import Tx
 from moorage.store.cell import migrations, servers
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.census import Census, Seen
-from moorage.testing.census_moves import Left, Recorded, left_of, wrong_records, wrong_seconds
+from moorage.testing.leak_audit import Census, Seen
+from moorage.testing.leak_audit_moves import Left, Recorded, left_of, wrong_records, wrong_seconds
 
 if TYPE_CHECKING:
     from moorage.testing.simulation.cloud import Cloud

@@ -7,10 +7,10 @@ import asyncio
 import random
 from typing import Any
 
-from moorage.testing.simulation.book import Booked, Word
 from moorage.testing.simulation.client import VERSION, Reply
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.invariants import Watch
+from moorage.testing.simulation.order_book import Booked, Word
 from moorage.testing.simulation.plan import HOSTS, ORDERS_BY_NAME, ZONE, Arguments, Draft
 from moorage.testing.simulation.setting import TRAIT
 

@@ -6,23 +6,23 @@ import httpx
 import msgspec
 from typing_extensions import override
 
+from moorage.agent.agent import Agent
 from moorage.agent.journal import Journal
-from moorage.agent.serve import Agent
-from moorage.clients.inside import Base
-from moorage.conductor.rounds import Rounds
-from moorage.drivers.dials import Dials, VerbDial
+from moorage.clients.asgi_transport import Base
+from moorage.conductor.reconcile_loop import Rounds
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_live import Transfer
-from moorage.main.api import make_frontdesk
+from moorage.main.api_app import make_frontdesk
+from moorage.main.composition import RegionProcess, open_region, start_telling
 from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
 from moorage.main.hosts import HostPlan, plumbing_of
-from moorage.main.neighbours import Clients, make_clients, service_password
-from moorage.main.placement import make_placement
-from moorage.main.region import Region, open_region, start_telling
-from moorage.main.rounds import add_rounds
+from moorage.main.placement_app import make_placement
+from moorage.main.reconcilers import add_rounds
 from moorage.main.server_volumes import VERSION
+from moorage.main.service_clients import Clients, make_clients, service_password
 from moorage.model.clock import Clock
 from moorage.model.errors import Unavailable
 from moorage.model.guest import PowerState
@@ -94,9 +94,9 @@ class Neighbours(Role):
 class RegionRole(Role):
     """What the API and conductors have in common."""
 
-    region: Region | None = None
+    region: RegionProcess | None = None
 
-    async def open_region(self, process: MachineProcess) -> Region:
+    async def open_region(self, process: MachineProcess) -> RegionProcess:
         cloud = self.cloud
         self.region = await open_region(
             cloud.config,
@@ -148,7 +148,7 @@ class WatchedDriver(SimulatedDriver):
     """The simulated hypervisor; the cloud sees what its guests do."""
 
     def __init__(
-        self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: Dials, images: ImageStore | None
+        self, cloud: Cloud, host: str, machine: str, clock: Clock, dials: FaultSettings, images: ImageStore | None
     ) -> None:
         super().__init__(cloud.room / "hosts" / machine, clock, dials, hostname=host, images=images)
         self._cloud = cloud
@@ -209,7 +209,7 @@ class AgentRole(Role):
         self.plan = plan
         cloud.disks.setdefault(self.name, Disk())
         self.level = plan.level
-        self.dials = Dials(
+        self.dials = FaultSettings(
             vcpus=cloud.config.hosts.vcpus,
             ram_mib=cloud.config.hosts.ram_mib,
             disk_gib=cloud.config.hosts.disk_gib,
@@ -261,7 +261,7 @@ class AgentRole(Role):
     def is_well(self) -> bool:
         return self.dials.verbs == USUAL
 
-    def turn(self, dials: Dials) -> None:
+    def turn(self, dials: FaultSettings) -> None:
         """What goes wrong on this host from now on."""
         self.dials = dials
         if self.driver is not None:

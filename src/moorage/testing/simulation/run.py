@@ -13,20 +13,20 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.reconcilers import stray_images
-from moorage.main import rounds
-from moorage.testing.census_stores import HALF_MADE, MOVED, NOT_SHELVED
+from moorage.conductor.reconcilers import orphan_images
+from moorage.main import reconcilers
+from moorage.testing.leak_audit_stores import HALF_MADE, MOVED, NOT_SHELVED
 from moorage.testing.simulation.cells import watch_lists
 from moorage.testing.simulation.cloud import Cloud
 from moorage.testing.simulation.cross_cell_scenes import across_cells
-from moorage.testing.simulation.excuses import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.guest_orders import every_order
 from moorage.testing.simulation.guest_scenes import scene
-from moorage.testing.simulation.kept import written_copies, wrong_chains, wrong_guests
+from moorage.testing.simulation.known_exceptions import lost_images, lost_interfaces, without_excuse
 from moorage.testing.simulation.live_orders import heal
 from moorage.testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage.testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage.testing.simulation.restores import tidy_up
+from moorage.testing.simulation.saved_states import written_copies, wrong_chains, wrong_guests
 from moorage.testing.simulation.service_orders import at_volume_service
 from moorage.testing.simulation.service_scenes import beside
 from moorage.testing.simulation.shared_scenes import servers_share_a_volume
@@ -37,7 +37,7 @@ REST_FIRST_S = 2.0
 REST_MOST_S = 30.0
 SETTLED_S = 450.0
 """How long after the last fault everything must have come to rest."""
-IMAGES_SETTLED_S = SETTLED_S + stray_images.GRACE_S + 2 * rounds.IMAGES_EVERY_S
+IMAGES_SETTLED_S = SETTLED_S + orphan_images.GRACE_S + 2 * reconcilers.IMAGES_EVERY_S
 """The same of images that nobody needs: they are left for a while to whoever may still write, or read, them."""
 
 AT_LAST = (without_excuse, lost_interfaces, lost_images, wrong_guests, wrong_chains, written_copies)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from moorage.agent.legacy import PORTS_ARRIVE_BOUND
+from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.main.config import Config
 from moorage.testing.simulation.cloud import EMBEDDED, Cloud, Violation
 from moorage.testing.simulation.determinism import Chance, determined
@@ -31,7 +31,7 @@ from moorage.testing.simulation.template import template
 
 READY_S = 60.0
 
-_rooms = itertools.count(1)
+_context = itertools.count(1)
 
 
 class Start(msgspec.Struct, frozen=True, order=True):
@@ -72,7 +72,7 @@ def begun(start: Start) -> Iterator[Begun]:
     loop = VirtualLoop()
     loop.now = whole.passed_s
     said = f"start {start.levels} {start.reclaim_s} {start.offload_s}"
-    cloud = Cloud(_as_planned(whole.config, start), said, whole.config.data / f"run{next(_rooms)}", loop)
+    cloud = Cloud(_as_planned(whole.config, start), said, whole.config.data / f"run{next(_context)}", loop)
     try:
         with determined(loop, said, cloud.machine("world")) as chance:
             for name, content in whole.stores.items():

@@ -8,8 +8,8 @@ import msgspec
 from moorage.model.ids import ServerId
 from moorage.model.volume import KEY, MADE_FOR_IMAGE
 from moorage.operations.steps.snapshot_image import MADE_FOR
-from moorage.testing.census import Census
-from moorage.testing.census_stores import HALF_MADE, Stores, known, servers_named
+from moorage.testing.leak_audit import Census
+from moorage.testing.leak_audit_stores import HALF_MADE, Stores, known, servers_named
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.roles import AgentRole
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import msgspec
 
-from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, Region
+from moorage.main.config import Api, Cell, Compute, Config, Hosts, Quota, RegionSettings
 from moorage.main.config_scheduler import Scheduler
 from moorage.main.embedded import admin_password, demo_password
 from moorage.main.hosts import host_networks
-from moorage.main.neighbours import service_password
-from moorage.main.seed import seed
+from moorage.main.seed_data import seed
+from moorage.main.service_clients import service_password
 from moorage.testing.logins import CHEAP_LOGINS
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
@@ -77,7 +77,7 @@ def _config(room: Path, *, cross_cell: bool) -> Config:
             virtual_functions=2,
             physical_networks=tuple((wire,) for wire in WIRES[: len(hosts)]),
         ),
-        region=Region(durability="process"),
+        region=RegionSettings(durability="process"),
         compute=Compute(image_deadline_s=COPIED_S),
         token_life_s=10_000_000.0,
         log_level="error",

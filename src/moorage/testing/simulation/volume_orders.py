@@ -4,9 +4,9 @@ import asyncio
 import random
 from typing import Any
 
-from moorage.testing.simulation.book import BookedVolume
 from moorage.testing.simulation.client import Client
 from moorage.testing.simulation.cloud import Cloud
+from moorage.testing.simulation.order_book import BookedVolume
 from moorage.testing.simulation.orders import a_server, every_order, order, watch_of
 from moorage.testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft
 

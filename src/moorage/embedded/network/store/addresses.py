@@ -11,43 +11,45 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import addresses, free_ranges, ports
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 
 # Offsets are 64-bit; what lies beyond in an IPv6 subnet can be asked for by address, but is never handed out.
 OFFSET_MAX = 2**62
 RACES_MAX = 50
 
-_TAKE = Ready(
+_TAKE = PreparedStatement(
     sa.text(
         'UPDATE network_free_ranges SET "first" = "first" + 1 WHERE subnet = :subnet AND "first" ='
         ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" < "last" RETURNING "first" - 1'
     )
 )
-_TAKE_LAST_OF_RANGE = Ready(
+_TAKE_LAST_OF_RANGE = PreparedStatement(
     sa.text(
         'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" ='
         ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" = "last" RETURNING "first"'
     )
 )
-_ANY_FREE = Ready(sa.select(free_ranges.c.first).where(free_ranges.c.subnet == sa.bindparam("subnet")).limit(1))
-_CUT = Ready(
+_ANY_FREE = PreparedStatement(
+    sa.select(free_ranges.c.first).where(free_ranges.c.subnet == sa.bindparam("subnet")).limit(1)
+)
+_CUT = PreparedStatement(
     sa.text(
         'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" <= :offset AND "last" >= :offset'
         ' RETURNING "first", "last"'
     )
 )
-_FREE = Ready(
+_FREE = PreparedStatement(
     sa.text(
         'INSERT INTO network_free_ranges (subnet, "first", "last") VALUES (:subnet, :first, :last) ON CONFLICT DO NOTHING'
     )
 )
-_NOTE = Ready(
+_NOTE = PreparedStatement(
     sa.text(
         "INSERT INTO network_addresses (subnet, address, port) VALUES (:subnet, :address, :port)"
         " ON CONFLICT DO NOTHING RETURNING address"
     )
 )
-_FORGET = Ready(
+_FORGET = PreparedStatement(
     sa.delete(addresses)
     .where(
         addresses.c.subnet == sa.bindparam("b_subnet"),
@@ -56,7 +58,7 @@ _FORGET = Ready(
     )
     .returning(addresses.c.address)
 )
-_FORGET_PORT = Ready(
+_FORGET_PORT = PreparedStatement(
     sa.delete(addresses)
     .where(addresses.c.port == sa.bindparam("b_port"))
     .returning(addresses.c.subnet, addresses.c.address)

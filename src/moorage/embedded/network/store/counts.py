@@ -6,9 +6,9 @@ from typing import cast
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import holds, shares, usage
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 
-_COUNT = Ready(
+_COUNT = PreparedStatement(
     sa.text(
         "INSERT INTO network_usage (project, noun, used, cap) VALUES (:project, :noun, :n, NULL)"
         " ON CONFLICT (project, noun) DO UPDATE SET used = network_usage.used + :n RETURNING used, cap"

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.model.ids import HostId, OperationId, ProviderId
 from moorage.model.verdict import Row
-from moorage.sql import Ready, Tx
+from moorage.sql import PreparedStatement, Tx
 from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
 
 INSTANCE = "INSTANCE"
@@ -30,7 +30,7 @@ Key = tuple[ProviderId, str]
 NOTHING: Mapping[ProviderId, int] = {}
 
 
-class Want(NamedTuple):
+class InventoryDelta(NamedTuple):
     """A change of one inventory: `change` in all, of portions between `least` and `most`, all multiples of `unit`."""
 
     provider: ProviderId
@@ -85,12 +85,12 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int, seen: int = 0) -> Ready:
+def _take_sqlite(count: int, seen: int = 0) -> PreparedStatement:
     versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(seen))
     unchanged = f"""
     AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {seen}"""
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
-    return Ready(
+    return PreparedStatement(
         sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
 UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
@@ -101,7 +101,7 @@ RETURNING provider, class, used, cap, version""")
     )
 
 
-def take(tx: Tx, wants: Sequence[Want], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
+def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
     """Change the counters of all that fit, in one statement; fewer rows back than wants: somebody was first.
 
     None at all when a provider of `versions` is at another one, or gone.
@@ -127,7 +127,7 @@ def take(tx: Tx, wants: Sequence[Want], at: Stamp, versions: Mapping[ProviderId,
     return [Row(p, c, amounts[p, c], used, cap, version) for p, c, used, cap, version in found]
 
 
-def short(tx: Tx, wants: Sequence[Want], taken: Sequence[Row]) -> tuple[list[Row], list[Key]]:
+def short(tx: Tx, wants: Sequence[InventoryDelta], taken: Sequence[Row]) -> tuple[list[Row], list[Key]]:
     """Of the wants that were not taken: those short of capacity, with numbers, and those not offered in such portions."""
     have = {(row.provider, row.resource) for row in taken}
     missing = {(w.provider, w.resource): w for w in wants if w.change and (w.provider, w.resource) not in have}
@@ -154,7 +154,7 @@ ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1, project 
     attempt = excluded.attempt, server_group = excluded.server_group, group_policy = excluded.group_policy,
     updated_at = excluded.updated_at"""
 
-_OWN_SQLITE = Ready(sa.text(_OWN))
+_OWN_SQLITE = PreparedStatement(sa.text(_OWN))
 _OWN_TYPES: tuple[sa.BindParameter[Any], ...] = (
     *(
         sa.bindparam(name, type_=sa.Text)
@@ -177,9 +177,9 @@ ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + 
 
 
 @lru_cache(maxsize=64)
-def _write_sqlite(count: int) -> Ready:
+def _write_sqlite(count: int) -> PreparedStatement:
     rows = ", ".join(f"(:uuid, :p{n}, :c{n}, :u{n})" for n in range(count))
-    return Ready(
+    return PreparedStatement(
         sa.text(
             f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
 ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + excluded.used"""
@@ -217,12 +217,12 @@ def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
 
 
 _A, _C = allocations.c, consumers.c
-_DROP = Ready(
+_DROP = PreparedStatement(
     sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
 )
-_FORGET = Ready(sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C))
-_OWNER = Ready(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update())
-_HELD = Ready(sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer")))
+_FORGET = PreparedStatement(sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C))
+_OWNER = PreparedStatement(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update())
+_HELD = PreparedStatement(sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer")))
 
 
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:
@@ -296,7 +296,7 @@ def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
     return None if found is None else Row(*key, amount, found.used, found.cap, found.version)
 
 
-_RENAME = Ready(
+_RENAME = PreparedStatement(
     sa.update(allocations)
     .where(
         allocations.c.consumer == sa.bindparam("b_old"),

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from moorage.sql import Tx, Words
+from moorage.sql import RawStatement, Tx
 
 placement_metadata = sa.MetaData()
 
@@ -203,7 +203,7 @@ def bump(tx: Tx) -> int:
     return at
 
 
-_BUMP = Words(
+_BUMP = RawStatement(
     sqlite="""INSERT INTO placement_counter (id, at) VALUES (1, 1)
 ON CONFLICT (id) DO UPDATE SET at = placement_counter.at + 1 RETURNING at""",
     writes=True,

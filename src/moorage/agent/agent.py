@@ -1,0 +1,551 @@
+"""A host's agent: hears commands, looks at their turns, obeys through the driver, and keeps each answer until it was taken (RULES §10).
+
+It is given a bus, a driver and a journal, and nothing else: no database of the region or a cell, and no client of the network
+service, for ports arrive bound (S0.20).  Only a host of level 1 or 2 is given its `Plumbing` besides (`legacy.py`).
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from moorage.agent.authority import Authority, AuthorityOver
+from moorage.agent.commands import VERBS
+from moorage.agent.guest_reconciliation import Settler
+from moorage.agent.held_guests import Hold
+from moorage.agent.journal import Journal
+from moorage.agent.legacy_ports import Plumbing
+from moorage.agent.report import LEVEL
+from moorage.agent.report_subjects import Outgoing
+from moorage.agent.reporter import Reporter
+from moorage.agent.server_queues import ServerQueues
+from moorage.bus import subjects
+from moorage.bus.messages import (
+    EMPTY,
+    MAX_LISTED,
+    READS,
+    AgentRefused,
+    AgentReturned,
+    Command,
+    ReportWanted,
+    Result,
+    ResultKey,
+    ResultTaken,
+    ServersOfHost,
+    Verb,
+    encode,
+    pack,
+    read,
+)
+from moorage.bus.transport import Bus, Subscription
+from moorage.drivers.driver import Driver
+from moorage.drivers.moves import arrivals_at
+from moorage.model.clock import Clock
+from moorage.model.errors import HostFailed, Problem
+from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.ids import CellId, ServerId
+from moorage.model.tracing import Kind, span
+
+_log = logging.getLogger(__name__)
+
+LATE_S = 5.0
+"""A command of a release that does not say how long it is waited for: clocks of two machines may differ by so much."""
+LEAST_S = 1.0
+LEAST_DESTROY_S = 30.0
+ASK_FIRST_S, ASK_LAST_S = 0.25, 5.0
+BEATS_PER_SILENCE = 4
+"""At least so many beats are sent in the time after which a host is taken for dead: one that is lost does no harm."""
+GIVEN_UP_WITHIN_S = 30.0
+"""For what was being done when the authority ended; a driver that does not let go is not waited for any longer."""
+QUESTIONS_KEPT = 16
+LOOK_EVERY_S = 0.1
+"""While a guest is being started: a machine that slept is noticed so soon."""
+
+
+@dataclass
+class _Doing:
+    """A command that is being obeyed."""
+
+    turn: FencingToken
+    verb: str
+    limit: asyncio.Timeout
+    task: "asyncio.Task[Any]"
+    dropped: bool = False
+    """The authority ended: it counts as never begun, and whoever still wants it asks again."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    next_look: asyncio.TimerHandle | None = None
+
+    def end(self) -> None:
+        if self.next_look is not None:
+            self.next_look.cancel()
+        self.ended.set()
+
+
+class Agent:
+    """One host.  `start` returns at once; `home` is set while the cell's word on who belongs here is good.
+
+    `silence_s`: after so long without a beat the host is taken for dead by the others (`host_silence_s`).
+    """
+
+    def __init__(
+        self,
+        host: str,
+        cell: CellId,
+        bus: Bus,
+        driver: Driver,
+        journal: Journal,
+        clock: Clock,
+        *,
+        plumbing: Plumbing | None = None,
+        beat_s: float = 5.0,
+        silence_s: float = 30.0,
+        beats_per_look: int = 12,
+        at_once: int = 16,
+        earlier: bool = True,
+    ) -> None:
+        """`earlier`: conductors of release 0.1.0 may be there (`Outgoing`)."""
+        self.host = host
+        self.cell = cell
+        self.boot = uuid.uuid4().hex
+        self.home = asyncio.Event()
+        self._bus = bus
+        self._driver = driver
+        self._journal = journal
+        self._clock = clock
+        self.level = LEVEL if plumbing is None else plumbing.level
+        self._plumbing = plumbing
+        if plumbing is not None:
+            plumbing.may_start = self._may_start
+        self._verbs = VERBS if plumbing is None else plumbing.verbs()
+        self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
+        self._outgoing = Outgoing(bus, cell, host, earlier=earlier)
+        self._reporter = Reporter(
+            host, cell, self.boot, self.level, self._outgoing, driver, journal, beats_per_look=beats_per_look
+        )
+        self._lanes = ServerQueues(at_once)
+        self._settler = Settler(host, driver, journal, clock, self._lanes)
+        self._hold = Hold(host, driver, journal, clock, self.is_doing)
+        self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
+        self._queued: set[ResultKey] = set()
+        self._doing: dict[ServerId, _Doing] = {}
+        self._to_go: dict[ServerId, FencingToken] = {}
+        """Servers for which a destroy waits: what is older is not begun any more."""
+        self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
+        """The last ones whose answers are good, and when each was asked; what was asked before a pause is not among them."""
+        self._answer: asyncio.Future[ServersOfHost] | None = None
+        self._refused = False
+        """Another agent speaks for this host."""
+        self._homecomings = 0
+        self._spoken_of: frozenset[ServerId] = frozenset()
+        """By the answer with which the host came home last."""
+        self._subscription: Subscription | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._returning: asyncio.Task[None] | None = None
+        self._was_cut = False
+
+    async def start(self) -> None:
+        await self._journal.open()
+        await self._begin_life()
+        await self._driver.start()
+        self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._hear)
+        self._life = asyncio.create_task(self._live())
+
+    async def _begin_life(self) -> None:
+        try:
+            await self._journal.begin_life(self.boot)
+        except Problem as failure:
+            # A full disk, say: should this agent be killed, the next one waits until it counts as silent.
+            _log.error("%s cannot note that it has begun: %s", self.host, _why(failure))
+
+    async def stop(self) -> None:
+        """Leave everything where it is: what was not finished is asked again, in the same turn."""
+        if self._subscription is not None:
+            await self._subscription.close()
+        for task in (self._life, self._returning):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._authority.close()
+        await self._hold.stop()
+        await self._settler.stop()
+        await self._lanes.stop()
+        if self.home.is_set():
+            self.home.clear()
+            await self._reporter.leave()
+        await self._journal.flush()
+        await self._driver.close()
+
+    def is_doing(self, server: ServerId) -> bool:
+        """A command about it is being obeyed."""
+        return server in self._doing
+
+    @property
+    def jobs(self) -> tuple[int, int]:
+        """Commands that wait, and servers that something is being done about."""
+        return self._lanes.waiting, self._lanes.moving
+
+    def is_waiting(self, server: ServerId) -> bool:
+        """A command about it is being obeyed, or waits."""
+        return any(key.server == server for key in self._queued)
+
+    # ---- coming home, and the beat ---------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
+        await self._return_home()
+        while True:
+            try:
+                if not self._authority.held:
+                    self._leave_home("it could not be heard for a while, or was paused")
+                if not self._refused:
+                    await self._beat()
+            except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
+                _log.error("%s cannot say how it is: %s", self.host, _why(failure))
+            await self._clock.sleep(self._beat_s)
+
+    def _leave_home(self, why: str) -> None:
+        """What is being done is given up, and nothing is begun before the cell has answered a question that was asked after this."""
+        self._questions.clear()
+        if not self.home.is_set():
+            return
+        self.home.clear()
+        _log.warning("%s asks its cell before it does anything more: %s", self.host, why)
+        for doing in self._doing.values():
+            if not doing.dropped:  # once: a driver that takes its time to let go may see the authority end twice
+                doing.dropped = True
+                doing.task.cancel()
+        self._returning = asyncio.create_task(self._return_home())
+
+    async def _return_home(self) -> None:
+        while not self.home.is_set():
+            self._hold.begin()
+            try:
+                if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
+                    await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
+                answer = await self._ask_who_belongs_here()
+                await self._hold.end()
+                await self._come_home(answer)
+            except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
+                _log.error("%s cannot come home yet: %s", self.host, _why(failure))
+                await self._clock.sleep(ASK_LAST_S)
+
+    async def _ask_who_belongs_here(self) -> ServersOfHost:
+        wait_s = ASK_FIRST_S
+        self._answer = asyncio.get_running_loop().create_future()
+        while not self._answer.done():
+            await self._ask()
+            await asyncio.wait([self._answer], timeout=ASK_LAST_S if self._refused else wait_s)
+            wait_s = min(wait_s * 2, ASK_LAST_S)
+        return await self._answer
+
+    async def _ask(self) -> None:
+        if (
+            self._homecomings and not self._refused
+        ):  # who counts our silence hears beats: it must not end it while the cell answers
+            await self._reporter.beat()
+        waiting, guests = sorted({key.server for key in self._queued}), sorted(await self._driver.guests())
+        arrived = sorted(await arrivals_at(self._driver))
+        known = list(
+            dict.fromkeys((*waiting, *guests, *arrived, *sorted(self._journal.turns())))
+        )  # what may have to go first
+        number = uuid.uuid4().hex
+        self._questions.append((number, self._clock.monotonic()))
+        question = AgentReturned(
+            self.host,
+            self.cell,
+            number,
+            tuple(known[:MAX_LISTED]),
+            agent=self.boot,
+            replaces=self._journal.earlier_lives,
+        )
+        await self._outgoing.say(question)
+
+    async def _ask_again_after_a_cut(self) -> None:
+        """While we could not be heard, servers may have been given to other hosts.  Asked once: if it is lost, the cell, which has
+        missed our beats, tells us unasked."""
+        if not self._bus.healthy:
+            self._was_cut = True
+        elif self._was_cut or (self.home.is_set() and self._hold.is_overdue()):
+            self._was_cut = False
+            await self._ask()
+
+    async def _beat(self) -> None:
+        await self._ask_again_after_a_cut()
+        at = self._clock.monotonic()
+        await self._reporter.beat()
+        if self._bus.healthy:
+            self._authority.prove(at)
+
+    # ---- what is heard -------------------------------------------------------------------------------------------------
+
+    async def _hear(self, subject: str, payload: bytes) -> None:
+        match read(payload):
+            case Command() as command:
+                self._outgoing.heard(command.knows_senders)
+                self._journal.taken(command.taken)
+                self._take(command)
+            case ServersOfHost() as answer:
+                self._outgoing.heard(answer.knows_senders)
+                self._believe(answer)
+            case AgentRefused() as refused if refused.agent == self.boot:
+                self._take_refusal(refused)
+            case ResultTaken() as taken:
+                self._journal.taken(taken.results)
+                self._journal.forget(taken.gone)
+            case ReportWanted() as wanted:
+                self._outgoing.heard(wanted.knows_senders)
+                if self._homecomings and not self._refused:
+                    await self._reporter.report()
+            case _:
+                return
+
+    def _take_refusal(self, refused: AgentRefused) -> None:
+        if not self._refused:
+            _log.error("%s: this agent is refused, and obeys nobody until it is not: %s", self.host, refused.why)
+        self._refused = True
+        self._leave_home("another agent speaks for this host")
+
+    def _take(self, command: Command) -> None:
+        key = ResultKey(command.server, command.turn, command.step)
+        if key in self._queued or self._refused:
+            return  # sent again while it is being done: its answer is on the way; or meant for the agent that is not refused
+        left_s = command.deadline + LATE_S - self._clock.now() if command.left_s is None else command.left_s
+        ends = self._clock.monotonic() + left_s
+        since = self._homecomings if self.home.is_set() else None
+
+        async def job() -> None:
+            try:
+                facts = {"host": self.host, "server": command.server, "operation": command.operation}
+                with span(Kind.OBEY, command.verb, parent=command.trace, seed=command.request_id, **facts):
+                    await self._obey(key, command, ends, since)
+            finally:
+                self._queued.discard(key)
+                if self._to_go.get(command.server) == command.turn:
+                    del self._to_go[command.server]
+
+        if self._lanes.submit(command.server, job):
+            self._queued.add(key)
+            self._overtake(command)
+        else:
+            _log.warning("%s: too many commands wait, %s of %s is let lie", self.host, command.verb, command.server)
+
+    def _overtake(self, command: Command) -> None:
+        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more.
+
+        So is the sending of a copy that is to be dropped, and of a guest that is to stay: it may take hours.
+        """
+        doing = self._doing.get(command.server)
+        takes_back = doing is not None and doing.verb == Verb.SEND_GUEST and command.turn.phase == UNDO
+        if command.verb not in (Verb.DESTROY_GUEST, Verb.DROP_SNAPSHOT) and not takes_back:
+            return
+        if command.verb == Verb.DESTROY_GUEST:
+            self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
+        if doing is not None and doing.turn < command.turn and not doing.limit.expired():
+            doing.limit.reschedule(asyncio.get_running_loop().time())
+
+    # ---- obeying -------------------------------------------------------------------------------------------------------
+
+    async def _may_act(self) -> None:
+        """Returns when the cell's word is good (RULES §23)."""
+        while True:
+            await self.home.wait()
+            if self._authority.held:
+                return
+            self._leave_home("it could not be heard for a while, or was paused")
+
+    async def _obey(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
+        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins.
+
+        `since`: the last homecoming when it was heard; None: the host was not at home.
+        """
+        await self._may_act()
+        if command.verb in READS:
+            if (read_out := (await self._perform(command, ends))[0]) is not None:
+                await self._outgoing.answer(command, read_out)
+            return
+        if not await self._raised(key, command, ends, since):
+            return
+        result, running = await self._perform(command, ends)
+        if result is None:
+            if self._journal.turn_of(command.server) != command.turn and command.verb == Verb.START_GUEST:
+                await self._settler.take_away(command.server)  # the cell has spoken meanwhile, and saw no guest
+            return
+        answer = encode(result)
+        anew = command.verb == Verb.DESTROY_GUEST or command.turn.phase == UNDO or command.until_done
+        if result.ok or not anew:  # what takes something back or only goes forward is tried anew in the same turn
+            started = result.ok and command.verb == Verb.START_GUEST
+            await self._journal.keep(key, answer, running, started=started)
+        await self._outgoing.answer(command, answer)
+
+    def _is_good(self, command: Command, since: int | None) -> bool:
+        """A command that came before the host came home may be older than what its cell knows: it is good if the cell has spoken
+        of its server, for then turns decide.  Otherwise whoever wants it sends it again."""
+        return since == self._homecomings or command.verb == Verb.DESTROY_GUEST or command.server in self._spoken_of
+
+    async def _raised(self, key: ResultKey, command: Command, ends: float, since: int | None) -> bool:
+        """Whether the command is to be carried out now; its turn is on the disk then.  If not, it was answered, or need not be."""
+        while True:
+            if not self._is_good(command, since):
+                _log.info("%s: %s of %s is let lie: it came too early", self.host, command.verb, command.server)
+                return False
+            known = self._journal.turn_of(command.server)
+            if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
+                why = f"{command.turn} came after {known}, or is overtaken"
+                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", why))
+                return False
+            if self._settler.is_over(command.server, command.turn):
+                await self._outgoing.answer(
+                    command, self._refuse(command, "turn_is_past", f"the operation of {command.turn} is over")
+                )
+                return False
+            if known is None and self._settler.is_deleted(command.server) and command.verb != Verb.DESTROY_GUEST:
+                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", "the server is deleted"))
+                return False
+            if (kept := self._journal.result_of(key)) is not None:
+                await self._outgoing.answer(command, kept)
+                return False
+            if command.verb != Verb.DESTROY_GUEST:
+                if self._clock.monotonic() > ends:
+                    await self._outgoing.answer(command, self._refuse(command, "too_late", "the deadline was over"))
+                    return False
+                if self._settler.in_the_way(command.server):
+                    why = "an earlier guest of this server must go first, and does not"
+                    await self._outgoing.answer(command, self._refuse(command, "guest_in_the_way", why))
+                    return False
+            await self._begin_turn(command, known)
+            if self._may_start():
+                return True
+            # The machine stood still while this was written: the cell may have said more of this server.
+            await self._may_act()
+
+    async def _begin_turn(self, command: Command, known: FencingToken | None) -> None:
+        starts = command.verb == Verb.START_GUEST
+        if known != command.turn:
+            await self._journal.raise_turn(command.server, command.turn, starts=starts)
+        elif starts:  # a move's, whose guest was taken in the same turn
+            await self._journal.begin_start(command.server)
+
+    async def _perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
+        """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
+        verb = self._verbs.get(command.verb)
+        if verb is None:
+            return self._refuse(command, "not_supported", f"no verb {command.verb}"), None
+        task = asyncio.current_task()
+        assert task is not None
+        least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
+        limit = asyncio.timeout(max(ends - self._clock.monotonic(), least_s))
+        doing = _Doing(command.turn, command.verb, limit, task)
+        try:
+            async with limit:
+                if command.verb not in READS:
+                    self._doing[command.server] = doing
+                if command.verb == Verb.START_GUEST:
+                    self._watch(doing)
+                with span(Kind.DRIVE, command.verb):
+                    answer, running = await verb(self._driver, command)
+                self._doing.pop(command.server, None)
+            if command.verb == Verb.START_GUEST and not self._authority.held:
+                # The machine stood still while it was being started, and may be taken for dead: as if it had been given up.
+                self._leave_home("it could not be heard for a while, or was paused")
+                return None, None
+        except AuthorityOver:
+            self._doing.pop(command.server, None)
+            self._leave_home("it could not be heard for a while, or was paused")
+            return None, None
+        except asyncio.CancelledError:
+            if not doing.dropped or task.uncancel() > 0:
+                raise
+            return None, None
+        except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the conductor hears of it
+            return self._refusal_of(command, failure), None
+        finally:
+            self._doing.pop(command.server, None)
+            doing.end()
+        if command.verb == Verb.DESTROY_GUEST:
+            self._settler.gone(command.server)
+        done = Result(
+            self.host,
+            self.cell,
+            command.server,
+            command.turn,
+            command.step,
+            True,
+            payload=pack(answer),
+            operation=command.operation,
+        )
+        return done, running
+
+    def _refusal_of(self, command: Command, failure: Exception) -> Result:
+        if isinstance(failure, HostFailed):
+            return self._refuse(command, failure.code, failure.private, failure.public)
+        if isinstance(failure, TimeoutError):
+            why = "the driver had not finished at the deadline, or before a destroy overtook it"
+            return self._refuse(command, "host_timed_out", why)
+        if isinstance(failure, msgspec.MsgspecError):
+            return self._refuse(command, "garbled", str(failure))
+        _log.error("%s: %s of %s broke", self.host, command.verb, command.server, exc_info=failure)
+        return self._refuse(command, "driver_broke", f"{type(failure).__name__}: {failure}")
+
+    def _watch(self, doing: _Doing) -> None:
+        """A start that was under way when the machine fell asleep is given up as soon as it wakes: it goes on by itself then."""
+        if self._authority.held:
+            doing.next_look = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._watch, doing)
+        else:
+            self._leave_home("it could not be heard for a while, or was paused")
+
+    def _refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
+        left = None if self._plumbing is None else self._plumbing.take_left(command.server)
+        return Result(
+            self.host,
+            self.cell,
+            command.server,
+            command.turn,
+            command.step,
+            False,
+            code,
+            public,
+            private,
+            payload=EMPTY if left is None else pack(left),
+            operation=command.operation,
+        )
+
+    # ---- converging ------------------------------------------------------------------------------------------------------
+
+    def _believe(self, answer: ServersOfHost) -> None:
+        """The answer that we wait for; or, when we are home, what the cell says unasked, or says again, which changes nothing."""
+        asked = self._asked_at(answer) is not None
+        if not self.home.is_set():
+            if asked and self._answer is not None and not self._answer.done():
+                self._answer.set_result(answer)
+        elif asked or answer.boot in ("", self.boot):
+            for told in answer.servers:
+                self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
+
+    async def _come_home(self, answer: ServersOfHost) -> None:
+        """All that is older goes before anything is reported, obeyed or started; only then may what was on be on again."""
+        await self._settler.settle(answer.servers)
+        await self._journal.flush()
+        asked_at = self._asked_at(answer)
+        if asked_at is None or not self._authority.covers(asked_at):
+            return  # the machine stood still meanwhile: the answer is too old
+        self._authority.prove(asked_at)
+        _log.info("%s is home: the cell spoke of %d servers", self.host, len(answer.servers))
+        self._refused, self._homecomings = False, self._homecomings + 1
+        self._spoken_of = frozenset(told.server for told in answer.servers)
+        self.home.set()
+        for told in answer.servers:
+            self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
+
+    def _asked_at(self, answer: ServersOfHost) -> float | None:
+        return next((at for number, at in self._questions if number == answer.boot), None)
+
+    def _may_start(self) -> bool:
+        return self.home.is_set() and self._authority.held
+
+
+def _why(failure: Exception) -> str:
+    return (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)

@@ -1,0 +1,11 @@
+"""Verbs of consoles: where one listens."""
+
+from moorage.agent.command_context import Answer, payload_of, power_of
+from moorage.bus.messages import Command, GetConsole
+from moorage.drivers.consoles import ConsoleGiver
+from moorage.drivers.driver import Driver
+
+
+async def get_console(driver: Driver, command: Command) -> Answer:
+    giver = power_of(driver, ConsoleGiver)  # type: ignore[type-abstract]
+    return await giver.get_console(command.server, payload_of(command, GetConsole).kind), None

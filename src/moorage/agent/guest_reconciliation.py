@@ -1,0 +1,158 @@
+"""What the cell says of servers is done to their guests: those that do not belong here go, turns are remembered or forgotten.
+
+A guest that cannot be destroyed keeps neither its host from coming home nor the other guests waiting: it is tried again and again,
+nothing else is done for its server meanwhile, and it shows in every report until it is gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from moorage.agent.convergence import converge
+from moorage.agent.journal import Journal
+from moorage.agent.server_queues import ServerQueues
+from moorage.bus.messages import ServerTurn
+from moorage.drivers.driver import Driver
+from moorage.drivers.moves import arrivals_at
+from moorage.model.clock import Clock
+from moorage.model.errors import HostFailed, Problem
+from moorage.model.fencing_token import FencingToken
+from moorage.model.guest import PowerState
+from moorage.model.ids import ServerId
+
+DESTROY_S, SECOND_TRY_S = 5.0, 0.25
+"""One try, and how soon the second is made: a driver that hangs over one guest does not hold up the host."""
+AT_ONCE = 16
+DELETED_KEPT_MAX = 10_000
+OVER_KEPT_MAX = 10_000
+"""More than a host has guests; the word that came longest ago goes first, and the journal's turns remain."""
+AGAIN_FIRST_S, AGAIN_MOST_S = 1.0, 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Settler:
+    """One host's; `stop` leaves what could not be destroyed where it is, for the next life of the agent."""
+
+    def __init__(self, host: str, driver: Driver, journal: Journal, clock: Clock, lanes: ServerQueues) -> None:
+        self._host = host
+        self._driver = driver
+        self._journal = journal
+        self._clock = clock
+        self._lanes = lanes
+        self._in_the_way: dict[ServerId, ServerTurn] = {}
+        """Guests that must go and did not, with the word of the cell that says so."""
+        self._again: dict[ServerId, asyncio.Task[None]] = {}
+        self._deleted: dict[ServerId, None] = {}
+        """Servers that are gone for ever, the last ones: their turns are forgotten, and what is still in buffers must not be obeyed."""
+
+        self._over: dict[ServerId, int] = {}
+        """Of servers that belong here: the last operation of which the cell said that it is over."""
+
+    def is_over(self, server: ServerId, turn: FencingToken) -> bool:
+        """The operation that this turn belongs to has ended: its command lay in a buffer while the host was silent, and was given up."""
+        return turn.operation_seq <= self._over.get(server, -1)
+
+    def in_the_way(self, server: ServerId) -> bool:
+        """An earlier guest of this server must go first, and could not be destroyed yet."""
+        return server in self._in_the_way
+
+    def is_deleted(self, server: ServerId) -> bool:
+        return server in self._deleted
+
+    def gone(self, server: ServerId) -> None:
+        """A command has destroyed it meanwhile, or the cell says that it belongs here."""
+        self._in_the_way.pop(server, None)
+
+    async def settle(self, told: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
+        """All but starting; which servers should be started now is returned (converge.py says why)."""
+        said = {each.server: each for each in told}
+        guests = await self._driver.guests()
+        here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(guests)
+        plan = converge(here, self._journal.turns(), self._journal.running(), said.values())
+        for each in said.values():
+            if each.here:
+                self.gone(each.server)
+                if each.over is not None:
+                    self._journal.counts(each.server, each.over)
+                    self._over[each.server] = max(each.over, self._over.pop(each.server, -1))
+            else:
+                self._over.pop(each.server, None)
+            if each.gone:
+                self._deleted[each.server] = None
+        while len(self._deleted) > DELETED_KEPT_MAX:
+            del self._deleted[next(iter(self._deleted))]
+        while len(self._over) > OVER_KEPT_MAX:
+            del self._over[next(iter(self._over))]
+        slots = asyncio.Semaphore(AT_ONCE)
+        await asyncio.gather(*(self._destroy(said[server], slots) for server in plan.destroy))
+        stays = self._in_the_way
+        await asyncio.gather(
+            *(self._journal.raise_turn(server, turn) for server, turn in plan.know if server not in stays)
+        )
+        self._journal.forget(server for server in plan.forget if server not in stays)
+        return tuple(server for server in plan.start if server in guests)
+
+    async def settle_in_lane(self, told: ServerTurn, may_start: Callable[[], bool]) -> None:
+        """The same for one server beside others' commands, and it is started if it was on, and still may be."""
+        for server in await self.settle((told,)):
+            if not may_start():
+                return
+            try:
+                await self._driver.power_on(server)
+            except HostFailed as problem:
+                why = problem.private or problem.public
+                _log.error("%s: %s was on and does not start: %s", self._host, server, why)
+
+    async def _destroy(self, told: ServerTurn, slots: asyncio.Semaphore) -> None:
+        """What fails twice is tried again later, in the lane of its server."""
+        server = told.server
+        async with slots:
+            _log.warning("%s: the guest of %s does not belong here any more and is destroyed", self._host, server)
+            if await self._went(server):
+                self.gone(server)
+                return
+            await self._clock.sleep(SECOND_TRY_S)
+            if await self._went(server):
+                self.gone(server)
+                return
+        self._in_the_way[server] = told
+        if server not in self._again:
+            self._again[server] = asyncio.create_task(self._try_again(server))
+
+    async def take_away(self, server: ServerId) -> None:
+        """Destroy a guest that was made after the cell had called its turn over, by a driver that did not let go of it before."""
+        turn = self._journal.turn_of(server)
+        await self._destroy(ServerTurn(server, turn, here=False, gone=turn is None), asyncio.Semaphore())
+
+    async def _went(self, server: ServerId) -> bool:
+        try:
+            async with asyncio.timeout(DESTROY_S):
+                await self._driver.destroy_guest(server)
+        except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the others are settled
+            why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+            _log.error("%s: the guest of %s must go and does not: %s", self._host, server, why)
+            return False
+        return True
+
+    async def _try_again(self, server: ServerId) -> None:
+        wait_s = AGAIN_FIRST_S
+        try:
+            while (told := self._in_the_way.get(server)) is not None:
+                await self._clock.sleep(wait_s)
+                wait_s = min(wait_s * 2, AGAIN_MOST_S)
+                self._lanes.submit(server, partial(self._settle_again, told))
+        finally:
+            del self._again[server]
+
+    async def _settle_again(self, told: ServerTurn) -> None:
+        if told.server in self._in_the_way:
+            await self.settle((told,))
+            if told.server not in await self._driver.guests():
+                self.gone(told.server)
+
+    async def stop(self) -> None:
+        for task in list(self._again.values()):
+            task.cancel()
+        await asyncio.gather(*self._again.values(), return_exceptions=True)

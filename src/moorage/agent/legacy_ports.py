@@ -1,0 +1,191 @@
+"""Hosts of level 1 and 2, which see to their guests' ports themselves, with a network client of their own (RULES §13, §14).
+
+    level 1   makes what ports are missing, and binds all, when it builds the guest
+    level 2   binds ports that were made before a host was chosen; makes them where it is told to, as level 1 does
+    level 3   has no `HostPortClient` at all: ports arrive bound (S0.20)
+
+What a build left of its ports goes back with its success or its failure, so that the next host takes the same ones (S0.5).
+A port is known again by the MAC that was minted for it before any host was chosen, so no host ever makes it a second time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from moorage.agent.authority import AuthorityOver
+from moorage.agent.commands import VERBS, Answer, payload_of
+from moorage.bus.messages import Command, DestroyGuest, GuestNow, StartGuest, Verb
+from moorage.drivers.driver import Driver
+from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, UnknownOutcome
+from moorage.model.guest import GuestSpec
+from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
+from moorage.model.ids import ServerId
+from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
+
+T = TypeVar("T")
+
+MAKES_PORTS = 1
+BINDS_PORTS = 2
+PORTS_ARRIVE_BOUND = 3
+LEVEL_TOO_LOW = "level_too_low"
+AGAIN_FIRST_S, AGAIN_MOST_S = 0.25, 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class HostPortClient(Protocol):
+    """What a host needs of the network service; `clients.network.NetworkClient` is one."""
+
+    async def ensure_ports(
+        self,
+        server: str,
+        project: str,
+        nics: Sequence[NicAsk],
+        *,
+        unsure: bool = False,
+        security_groups: Sequence[str] = (),
+    ) -> tuple[Port, ...]: ...
+
+    async def bind_ports(
+        self,
+        server: str,
+        host: str,
+        az: str,
+        ports: Sequence[Port],
+        *,
+        subnets: Mapping[int, str] | None = None,
+        beside: Mapping[int, SubnetsBeside] | None = None,
+        profiles: Mapping[int, Mapping[str, Any]] | None = None,
+        tried: Collection[str] | None = None,
+        unsure: bool = False,
+    ) -> tuple[Port, ...]: ...
+
+    async def release_ports(self, server: str, macs: Collection[str] = ()) -> None: ...
+
+    async def network(self, network: str) -> NetworkFacts: ...
+
+
+@dataclass
+class Plumbing:
+    """The ports of one host's guests, as an agent of level 1 or 2 sees to them."""
+
+    host: str
+    level: int
+    plumber: HostPortClient
+    may_start: Callable[[], bool] = lambda: True
+    """Asked when the ports are seen to, which may take long: whether a guest may still be started."""
+    _left: dict[ServerId, Plumbed] = field(default_factory=dict)
+    """What the build under way has so far."""
+
+    def __post_init__(self) -> None:
+        if not MAKES_PORTS <= self.level < PORTS_ARRIVE_BOUND:
+            raise Internal(
+                f"an agent of level {self.level} sees to no ports: it is given no way to the network service"
+            )
+
+    def verbs(self) -> Mapping[str, Callable[[Driver, Command], Awaitable[Answer]]]:
+        """The agent's verbs, of which two do more here than on a host of level 3."""
+        return {**VERBS, Verb.START_GUEST: self.start_guest, Verb.DESTROY_GUEST: self.destroy_guest}
+
+    def take_left(self, server: ServerId) -> Plumbed | None:
+        """What a build that failed leaves to the next host, told once."""
+        return self._left.pop(server, None)
+
+    async def start_guest(self, driver: Driver, command: Command) -> Answer:
+        asked = payload_of(command, StartGuest)
+        if asked.order is None:
+            return await VERBS[Verb.START_GUEST](driver, command)
+        guest = await self.plumb(asked.guest, asked.order)
+        if not self.may_start():
+            raise AuthorityOver
+        state = await driver.start_guest(guest)
+        return GuestNow(state, self.take_left(guest.server)), guest.power_on
+
+    async def destroy_guest(self, driver: Driver, command: Command) -> Answer:
+        done = await VERBS[Verb.DESTROY_GUEST](driver, command)
+        await self.release(command.server, payload_of(command, DestroyGuest))
+        return done
+
+    async def release(self, server: ServerId, asked: DestroyGuest) -> None:
+        """The guest is gone: where the server goes too, ports of ours are deleted and the user's let go (S0.8)."""
+        self._left.pop(server, None)
+        if asked.release:
+            macs = [vif.mac for vif in asked.vifs if not vif.preserve_on_delete]
+            await self._patiently(lambda _: self.plumber.release_ports(server, macs))
+
+    async def plumb(self, guest: GuestSpec, order: PortOrder) -> GuestSpec:
+        """The ports made (where that is ours to do) and bound; the guest with its interfaces.
+
+        Raises HostFailed with the network service's reason; what was made by then is kept for `take_left`.
+        """
+        if order.how == "bind" and self.level < BINDS_PORTS:
+            raise HostFailed(
+                "the host's agent is too old for ports that were made before it was chosen",
+                private=f"{self.host} is at level {self.level}",
+                code=LEVEL_TOO_LOW,
+            )
+        self._keep(guest.server, order.ports, {})
+        ports = order.ports if order.how == "bind" else await self._made(guest, order)
+        facts = await self._facts({port.network for port in ports} - order.networks.keys())
+        self._keep(guest.server, ports, facts)
+        if order.how == "make":
+            refuse_unclaimed(ports)
+        bound = await self._patiently(
+            lambda unsure: self.plumber.bind_ports(
+                guest.server,
+                self.host,
+                order.availability_zone,
+                ports,
+                subnets=order.subnets,
+                beside=order.beside,
+                profiles=order.profiles,
+                tried=order.tried,
+                unsure=unsure or order.unsure,
+            )
+        )
+        self._keep(guest.server, bound, facts)
+        return with_ports(guest, bound, {**order.networks, **facts})
+
+    async def _made(self, guest: GuestSpec, order: PortOrder) -> tuple[Port, ...]:
+        """Those we were given, as they are, and the missing ones."""
+        have = {port.index: port for port in order.ports}
+        missing = [nic for nic in order.nics if nic.index not in have]
+        if missing:
+            made = await self._patiently(
+                lambda unsure: self.plumber.ensure_ports(
+                    guest.server,
+                    order.project,
+                    missing,
+                    unsure=unsure or order.unsure,
+                    security_groups=order.security_groups,
+                )
+            )
+            have.update({port.index: port for port in made})
+        return tuple(have[nic.index] for nic in order.nics)
+
+    async def _facts(self, networks: Collection[str]) -> dict[str, NetworkFacts]:
+        found: dict[str, NetworkFacts] = {}
+        for network in networks:
+            found[network] = await self._patiently(lambda _: self.plumber.network(network))  # noqa: B023  awaited here
+        return found
+
+    def _keep(self, server: ServerId, ports: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> None:
+        self._left[server] = Plumbed(tuple(ports), dict(networks))
+
+    async def _patiently(self, once: Callable[[bool], Awaitable[T]]) -> T:
+        """Again while the network service is out, until the command's deadline cancels us; a refusal is the host's failure."""
+        pause_s, unsure = AGAIN_FIRST_S, False
+        while True:
+            try:
+                return await once(unsure)
+            except Unavailable as out:
+                if out.code == "credentials":
+                    raise HostFailed(out.public, private=out.private, code=out.code) from out
+                unsure = unsure or isinstance(out, UnknownOutcome)
+                _log.warning("%s: %s; tried again in %.1f s", self.host, out.private or out.public, pause_s)
+            except Problem as refused:
+                raise HostFailed(refused.public, private=refused.private, code=refused.code) from refused
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, AGAIN_MOST_S)

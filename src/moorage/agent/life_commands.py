@@ -1,0 +1,69 @@
+"""Verbs of a guest's life after its boot: rebuild, rescue, password, crash dump, diagnostics, and images kept beforehand."""
+
+from collections.abc import Awaitable, Callable
+
+from moorage.agent.command_context import Answer, payload_of, power_of
+from moorage.bus.messages import (
+    CacheImage,
+    Command,
+    Done,
+    GuestNow,
+    RebuildGuest,
+    SetAdminPassword,
+    Verb,
+)
+from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
+from moorage.drivers.driver import Driver
+from moorage.drivers.guest_life import CrashDumper, Diagnosable, ImageCacher, PasswordSetter, Rebuildable, Rescuable
+from moorage.model.errors import HostFailed
+
+
+async def set_admin_password(driver: Driver, command: Command) -> Answer:
+    setter = power_of(driver, PasswordSetter)  # type: ignore[type-abstract]
+    await setter.set_admin_password(command.server, payload_of(command, SetAdminPassword).password)
+    return Done(), None
+
+
+async def crash_dump(driver: Driver, command: Command) -> Answer:
+    return GuestNow(await power_of(driver, CrashDumper).crash_dump(command.server)), None  # type: ignore[type-abstract]
+
+
+async def diagnostics(driver: Driver, command: Command) -> Answer:
+    return await power_of(driver, Diagnosable).diagnostics(command.server), None  # type: ignore[type-abstract]
+
+
+async def cache_image(driver: Driver, command: Command) -> Answer:
+    cacher = power_of(driver, ImageCacher)  # type: ignore[type-abstract]
+    await cacher.cache_image(payload_of(command, CacheImage).image)
+    return Done(), None
+
+
+async def rebuild_guest(driver: Driver, command: Command) -> Answer:
+    """Destroys the old guest, so it is meant to be off until it was made anew; `power_on` of the spec says what it is to be then."""
+    rebuilder, asked = power_of(driver, Rebuildable), payload_of(command, RebuildGuest)  # type: ignore[type-abstract]
+    if asked.guest.server != command.server:
+        why = f"{command.server} ≠ {asked.guest.server}"
+        raise HostFailed("the command contradicts itself", private=why, code="garbled")
+    power = await rebuilder.rebuild_guest(asked.guest, preserve_ephemeral=asked.preserve_ephemeral)
+    return GuestNow(power), asked.guest.power_on
+
+
+async def rescue_guest(driver: Driver, command: Command) -> Answer:
+    rescuer, asked = power_of(driver, Rescuable), payload_of(command, RescueGuest)  # type: ignore[type-abstract]
+    return GuestNow(await rescuer.rescue_guest(command.server, asked.rescue, asked.drive)), True
+
+
+async def unrescue_guest(driver: Driver, command: Command) -> Answer:
+    rescuer, on = power_of(driver, Rescuable), payload_of(command, UnrescueGuest).power_on  # type: ignore[type-abstract]
+    return GuestNow(await rescuer.unrescue_guest(command.server, power_on=on)), on
+
+
+LIFE_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
+    Verb.SET_ADMIN_PASSWORD: set_admin_password,
+    Verb.CRASH_DUMP: crash_dump,
+    Verb.DIAGNOSTICS: diagnostics,
+    Verb.CACHE_IMAGE: cache_image,
+    Verb.REBUILD_GUEST: rebuild_guest,
+    Verb.RESCUE_GUEST: rescue_guest,
+    Verb.UNRESCUE_GUEST: unrescue_guest,
+}

@@ -1,0 +1,42 @@
+"""Verbs of snapshots of volumes: those that the volume service asks a host for, and a guest that is still while its volumes are copied."""
+
+from collections.abc import Awaitable, Callable
+
+from moorage.agent.command_context import Answer, payload_of, power_of
+from moorage.bus.messages import Command, DropVolumeSnapshot, GuestNow, TakeVolumeSnapshot, Verb
+from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
+from moorage.drivers.assisted_snapshots import AssistedSnapshots
+from moorage.drivers.driver import Driver
+from moorage.drivers.quiesce import Freezer
+
+
+async def take_volume_snapshot(driver: Driver, command: Command) -> Answer:
+    taker, asked = power_of(driver, AssistedSnapshots), payload_of(command, TakeVolumeSnapshot)  # type: ignore[type-abstract]
+    power = await taker.take_volume_snapshot(command.server, asked.volume, asked.snapshot, asked.new_file)
+    return GuestNow(power), None
+
+
+async def drop_volume_snapshot(driver: Driver, command: Command) -> Answer:
+    taker, asked = power_of(driver, AssistedSnapshots), payload_of(command, DropVolumeSnapshot)  # type: ignore[type-abstract]
+    power = await taker.drop_volume_snapshot(
+        command.server, asked.volume, asked.snapshot, asked.merge_file, asked.merge_target
+    )
+    return GuestNow(power), None
+
+
+async def freeze_guest(driver: Driver, command: Command) -> Answer:
+    freezer, asked = power_of(driver, Freezer), payload_of(command, FreezeGuest)  # type: ignore[type-abstract]
+    return GuestNow(await freezer.freeze_guest(command.server, asked.why, asked.for_s)), None
+
+
+async def thaw_guest(driver: Driver, command: Command) -> Answer:
+    freezer = power_of(driver, Freezer)  # type: ignore[type-abstract]
+    return GuestNow(await freezer.thaw_guest(command.server, payload_of(command, ThawGuest).why)), None
+
+
+SNAPSHOT_VERBS: dict[str, Callable[[Driver, Command], Awaitable[Answer]]] = {
+    Verb.TAKE_VOLUME_SNAPSHOT: take_volume_snapshot,
+    Verb.DROP_VOLUME_SNAPSHOT: drop_volume_snapshot,
+    Verb.FREEZE_GUEST: freeze_guest,
+    Verb.THAW_GUEST: thaw_guest,
+}

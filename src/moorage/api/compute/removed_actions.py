@@ -1,0 +1,16 @@
+"""An action of servers that Nova has removed: it answers 410 at every version."""
+
+from typing import Any
+
+from moorage.api.call import Call, Response
+from moorage.api.routes import Route
+from moorage.model.errors import Gone
+
+ACTIONS = ("resetNetwork",)
+
+
+async def gone(call: Call[Any]) -> Response:
+    raise Gone("This resource is no longer available.  No forwarding address is given.")
+
+
+ROUTES = tuple(Route("POST", "/servers/{id}/action", gone, action=name) for name in ACTIONS)

@@ -1,0 +1,76 @@
+"""One server of a call: found, and allowed, in the order Nova asks; and the refusals every action shares."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from moorage.api.call import Call
+from moorage.api.cross_cell import find_server
+from moorage.model.errors import Conflict, NotBuilt, NotFound
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.notifications.outbox_writer import ChangeEvent, OutboxWriter
+from moorage.operations.records.servers import Telling
+from moorage.operations.server_service import ServerService
+
+BUSY = "task_state"
+CROSS_CELL = "compute:servers:resize:cross_cell"
+
+
+def target_of(server: Server) -> dict[str, Any]:
+    return {"project_id": server.project, "user_id": server.user}
+
+
+async def the_server(call: Call[Any], rule: str | None, *, deleted: bool = False) -> Server:
+    """The server named in the path. NotFound also when it is another project's; then policy is asked."""
+    server = await find_server(call.context, call.path["id"], deleted=deleted)
+    if server.project != call.principal.project and not call.is_admin:
+        raise NotFound(f"Instance {server.id} could not be found.")
+    if rule is not None:
+        call.require(rule, target_of(server))
+    return server
+
+
+def doors(call: Call[Any]) -> ServerService:
+    found: ServerService | None = call.context.operations
+    if found is None:
+        raise NotBuilt("This front desk cannot begin operations.")
+    if call.preview:
+        previewing: ServerService = found.preview()
+        return previewing
+    return found
+
+
+def telling(call: Call[Any], event: ChangeEvent) -> Telling | None:
+    """What others are told of a change that is no operation; None when nobody wants to be told."""
+    notification_writer: OutboxWriter | None = call.context.nouns.get("herald")
+    return (
+        None if notification_writer is None else notification_writer.of_change(call.principal, call.request_id, event)
+    )
+
+
+def may_cross_cells(call: Call[Any], server: Server) -> bool:
+    """Whether who asks may have this server moved to another cell; the one rule is for moves of every kind."""
+    return call.allows(CROSS_CELL, target_of(server))
+
+
+def not_locked(call: Call[Any], server: Server) -> None:
+    """Raises Conflict when the server is locked, unless an administrator asks."""
+    if server.locked and not call.is_admin:
+        raise Conflict(f"Instance {server.id} is locked")
+
+
+def in_state(
+    server: Server, action: str, states: Iterable[VmState], tasks: Iterable[TaskState | None] = (None,)
+) -> None:
+    """Raises Conflict, naming what is in the way."""
+    states = frozenset(states)
+    if server.vm_state not in states:
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
+    if server.moved is not None and VmState.RESIZED not in states:  # whatever an administrator said of it since
+        raise Conflict(
+            f"Cannot '{action}' instance {server.id}: it was moved, and that is neither confirmed nor reverted"
+        )
+    if server.task_state not in tasks:
+        task = None if server.task_state is None else server.task_state.value
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is in {BUSY} {task}")
+    if server.launched_at is None:
+        raise Conflict(f"Cannot '{action}' instance {server.id} while it is not launched")

@@ -1,0 +1,48 @@
+"""What handlers share that pass a call on to a neighbour with the user's token."""
+
+import ipaddress
+from typing import Any, NoReturn
+
+from moorage.api.call import Call
+from moorage.clients.image import ImageClient
+from moorage.clients.network import NetworkClient
+from moorage.clients.volume import VolumeClient
+from moorage.model.errors import Invalid, NotBuilt
+
+
+def network_of(call: Call[Any]) -> NetworkClient:
+    """The network service. Raises NotBuilt at a front desk that has none."""
+    found: NetworkClient | None = call.context.network
+    if found is None:
+        raise NotBuilt("This front desk has no network service to ask.")
+    return found
+
+
+def images_of(call: Call[Any]) -> ImageClient:
+    """The image service. Raises NotBuilt at a front desk that has none."""
+    found: ImageClient | None = call.context.image
+    if found is None:
+        raise NotBuilt("This front desk has no image service to ask.")
+    return found
+
+
+def volumes_of(call: Call[Any]) -> VolumeClient:
+    """The volume service. Raises NotBuilt at a front desk that has none."""
+    found: VolumeClient | None = call.context.volume
+    if found is None:
+        raise NotBuilt("This front desk has no volume service to ask.")
+    return found
+
+
+def checked_address(name: str, value: str) -> str:
+    """An address of either version, as it was given."""
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        wrong(name, value, "is not valid under any of the given schemas")
+    return value
+
+
+def wrong(name: str, value: object, why: str) -> NoReturn:
+    """A field of a body refused, in the words of Nova's schema validation."""
+    raise Invalid(f"Invalid input for field/attribute {name}. Value: {value}. {value!r} {why}")

@@ -1,0 +1,135 @@
+"""Hosts of all cells, as `os-services`, `os-hypervisors`, zones and aggregates look at them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from moorage.api.call import Call
+from moorage.api.timestamps import now_us
+from moorage.model.errors import NotFound, Unavailable
+from moorage.model.host import Host
+from moorage.model.server import Server
+from moorage.operations.shown_records import Ask, EveryCell, Look
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+
+log = logging.getLogger(__name__)
+
+
+def cells_of(call: Call[Any]) -> Mapping[str, Database]:
+    return {} if call.context.cells is None else call.context.cells.all()
+
+
+async def every_host(call: Call[Any]) -> tuple[list[Host], list[str]]:
+    """(the hosts of all cells that answer, by name; the names of the cells that do not)."""
+    cells = cells_of(call)
+    answers = await asyncio.gather(*(each.read(cell_hosts.listed) for each in cells.values()), return_exceptions=True)
+    found: list[Host] = []
+    out: list[str] = []
+    for name, answer in zip(cells, answers, strict=True):
+        if isinstance(answer, Unavailable):
+            log.warning("cell %s does not answer: %s", name, answer.public)
+            out.append(name)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found.extend(answer)
+    return sorted(found, key=lambda host: host.host), out
+
+
+async def zones_of(call: Call[Any]) -> dict[str, str]:
+    return await call.context.region.read(aggregates.zones)
+
+
+def is_up(call: Call[Any], host: Host) -> bool:
+    silent_us = now_us(call.context.clock) - host.seen_at
+    return not host.forced_down and silent_us <= call.context.config.service_down_s * 1e6
+
+
+def zone_of(call: Call[Any], host: Host, zones: Mapping[str, str]) -> str:
+    return zones.get(host.host) or host.zone or call.context.config.default_zone
+
+
+async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
+    """A host and the database of its cell.  Raises NotFound, Unavailable when a cell that may have it is out."""
+    found = await _in_some_cell(call, lambda tx: cell_hosts.named(tx, name))
+    if found is not None:
+        return found
+    raise NotFound(f"Could not find binary {binary} on host {name}.")
+
+
+async def _in_some_cell(call: Call[Any], look: Callable[[Tx], Host | None]) -> tuple[Host, Database] | None:
+    """Of the cells that answer; raises Unavailable when none of those has it and another is out."""
+    out: Unavailable | None = None
+    for cell in cells_of(call).values():
+        try:
+            found = await cell.read(look)
+        except Unavailable as problem:
+            out = problem
+            continue
+        if found is not None:
+            return found, cell
+    if out is not None:
+        raise out
+    return None
+
+
+def past_number(uuid: str) -> int:
+    """The number that clients below 2.53 know a service or a hypervisor by.
+
+    Rows are numbered by their cell, so two cells have the same numbers; these are of the UUID, and stay the same.
+    """
+    return int(uuid[-8:], 16) & 0x7FFFFFFF
+
+
+async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | None:
+    """By the service's UUID, or the number that old clients know. Raises Unavailable when a cell that may have it is out."""
+    if not service.isdecimal():
+        return await _in_some_cell(call, lambda tx: cell_hosts.by_service(tx, service))
+
+    def numbered(tx: Tx) -> Host | None:
+        return next((each for each in cell_hosts.listed(tx) if str(past_number(each.service)) == service), None)
+
+    return await _in_some_cell(call, numbered)
+
+
+async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
+    """Host → name and id of each of its servers."""
+    names = [host.host for host in hosts]
+    found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
+
+    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+        mine = [host.host for host in hosts if host.cell in {"", name}]
+        return looked_at(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
+
+    shown = await _every_cell(call, ask).rows()
+    for each in shown.rows:
+        found[str(each.host)].append({"name": each.name, "uuid": each.id})
+    return found
+
+
+async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server]:
+    """The servers that are shown to be on a host of that cell."""
+
+    async def ask(name: str, database: Database, look: Look) -> Sequence[Server]:
+        here = database is cell
+        return looked_at(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+
+    return (await _every_cell(call, ask).rows()).rows
+
+
+def looked_at(servers: Sequence[Server], look: Look) -> list[Server]:
+    """Those of them that are asked for."""
+    return [each for each in servers if each.id not in look.without and (look.only is None or each.id in look.only)]
+
+
+def _on_hosts(tx: Tx, hosts: Sequence[str]) -> list[Server]:
+    """Sealed rows too: which record is shown, the region says."""
+    return [each for host in hosts for each in cell_servers.on_host(tx, host, sealed=True)]
+
+
+def _every_cell(call: Call[Any], ask: Ask[Server]) -> EveryCell[Server]:
+    return EveryCell(call.context.region, cells_of(call), now_us(call.context.clock), ask, lambda server: server.id)

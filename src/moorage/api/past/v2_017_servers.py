@@ -1,9 +1,0 @@
-"""2.17: A guest may be made to crash, for its dump."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 17),
-    says="A guest may be made to crash, for its dump.",
-    begins=("POST /servers/{id}/action:trigger_crash_dump",),
-)

@@ -1,9 +1,0 @@
-"""2.22: A live migration may be forced to complete."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 22),
-    says="A live migration may be forced to complete.",
-    begins=("POST /servers/{id}/migrations/{migration}/action:force_complete",),
-)

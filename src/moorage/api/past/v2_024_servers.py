@@ -1,9 +1,0 @@
-"""2.24: A live migration may be given up."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 24),
-    says="A live migration may be given up.",
-    begins=("DELETE /servers/{id}/migrations/{migration}",),
-)

@@ -1,9 +1,0 @@
-"""2.30: A live migration may be forced to a host."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 30),
-    says="A live migration may be forced to a host.",
-    refuses={"POST /servers/{id}/action:os-migrateLive": {"os-migrateLive": ("force",)}},
-)

@@ -1,9 +1,0 @@
-"""2.49: An interface may be attached with a tag."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 49),
-    says="An interface may be attached with a tag.",
-    refuses={"POST /servers/{id}/os-interface": {"interfaceAttachment": ("tag",)}},
-)

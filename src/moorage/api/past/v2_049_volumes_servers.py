@@ -1,9 +1,0 @@
-"""2.49: A volume may be attached with a tag."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 49),
-    says="A volume may be attached with a tag.",
-    refuses={"POST /servers/{id}/os-volume_attachments": {"volumeAttachment": ("tag",)}},
-)

@@ -1,9 +1,0 @@
-"""2.52: A server may be given tags when it is made."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 52),
-    says="A server may be given tags when it is made.",
-    refuses={"POST /servers": {"server": ("tags",)}},
-)

@@ -1,9 +1,0 @@
-"""2.67: A block device may say the type of volume."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 67),
-    says="A block device may say the type of volume.",
-    refuses={"POST /servers": {"server.block_device_mapping_v2": ("volume_type",)}},
-)

@@ -1,9 +1,0 @@
-"""2.74: The host of a server may be asked for."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 74),
-    says="The host of a server may be asked for.",
-    refuses={"POST /servers": {"server": ("host", "hypervisor_hostname")}},
-)

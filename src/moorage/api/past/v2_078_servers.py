@@ -1,9 +1,0 @@
-"""2.78: The topology of a server is shown."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 78),
-    says="The topology of a server is shown.",
-    begins=("GET /servers/{id}/topology",),
-)

@@ -1,9 +1,0 @@
-"""2.84: Events of actions have details."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 84),
-    says="Events of actions have details.",
-    adds={"GET /servers/{id}/os-instance-actions/{request}": {"instanceAction.events": ("details",)}},
-)

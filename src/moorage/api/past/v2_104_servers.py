@@ -1,9 +1,0 @@
-"""2.104: The zone a server is pinned to may be changed."""
-
-from moorage.api.microversions import Change
-
-CHANGE = Change(
-    at=(2, 104),
-    says="The zone a server is pinned to may be changed.",
-    refuses={"PUT /servers/{id}": {"server": ("pinned_availability_zone",)}},
-)

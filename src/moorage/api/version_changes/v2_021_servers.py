@@ -1,0 +1,11 @@
+"""2.21: Actions of deleted servers are shown."""
+
+from moorage.api.microversions import VersionChange
+
+DELETED_TOO = (2, 21)
+
+CHANGE = VersionChange(
+    at=(2, 21),
+    says="Actions of deleted servers are shown.",
+    behaviour=("DELETED_TOO: before, a deleted server was not found",),
+)

@@ -1,0 +1,11 @@
+"""2.31: what a console's token stands for is told of every type."""
+
+from moorage.api.microversions import VersionChange
+
+EVERY_TYPE = (2, 31)
+
+CHANGE = VersionChange(
+    at=(2, 31),
+    says="`/os-console-auth-tokens/{id}` tells of every type of console; before, of RDP alone, which is gone.",
+    behaviour=("EVERY_TYPE: below it the call is answered 400.",),
+)

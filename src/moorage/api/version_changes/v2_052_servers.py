@@ -1,0 +1,9 @@
+"""2.52: A server may be given tags when it is made."""
+
+from moorage.api.microversions import VersionChange
+
+CHANGE = VersionChange(
+    at=(2, 52),
+    says="A server may be given tags when it is made.",
+    refuses={"POST /servers": {"server": ("tags",)}},
+)

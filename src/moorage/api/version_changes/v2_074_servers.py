@@ -1,0 +1,9 @@
+"""2.74: The host of a server may be asked for."""
+
+from moorage.api.microversions import VersionChange
+
+CHANGE = VersionChange(
+    at=(2, 74),
+    says="The host of a server may be asked for.",
+    refuses={"POST /servers": {"server": ("host", "hypervisor_hostname")}},
+)

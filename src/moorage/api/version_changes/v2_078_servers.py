@@ -1,0 +1,9 @@
+"""2.78: The topology of a server is shown."""
+
+from moorage.api.microversions import VersionChange
+
+CHANGE = VersionChange(
+    at=(2, 78),
+    says="The topology of a server is shown.",
+    begins=("GET /servers/{id}/topology",),
+)

@@ -1,0 +1,9 @@
+"""2.84: Events of actions have details."""
+
+from moorage.api.microversions import VersionChange
+
+CHANGE = VersionChange(
+    at=(2, 84),
+    says="Events of actions have details.",
+    adds={"GET /servers/{id}/os-instance-actions/{request}": {"instanceAction.events": ("details",)}},
+)

@@ -1,0 +1,340 @@
+"""May this user have these NICs? Asked with the user's own token, before anything is promised (RULES §7).
+
+What networks are and what a project may still make is kept for at most ten seconds per project, so that a warm boot asks
+nothing.  A refusal is never told from what was kept: the service is asked first.
+"""
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
+
+from moorage.clients.http import Json, ServiceClient
+from moorage.clients.network.decoding import port_of
+from moorage.clients.network.queries import Facts, path_of
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
+from moorage.model.network import CheckedNics, NetworkFacts, NicAsk, Port
+
+A = TypeVar("A")
+T = TypeVar("T")
+Wanted: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
+
+KEPT_S = 10.0
+KEPT_MAX = 4096
+DEFAULT_GROUP = "default"
+
+
+class Group(NamedTuple):
+    """A security group."""
+
+    id: str
+    name: str
+
+
+def _group(row: Json) -> Group:
+    return Group(row["id"], row.get("name") or "")
+
+
+class Kept(Generic[T]):
+    """Answers that may be a few seconds old."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[str, ...], tuple[float, T]] = OrderedDict()
+        self._asking: dict[tuple[str, ...], asyncio.Event] = {}
+
+    def get(self, *key: str) -> T | None:
+        row = self._rows.get(key)
+        return row[1] if row is not None and time.monotonic() < row[0] else None
+
+    def put(self, value: T, *key: str) -> T:
+        self._rows[key] = (time.monotonic() + KEPT_S, value)
+        self._rows.move_to_end(key)
+        while len(self._rows) > KEPT_MAX:
+            self._rows.popitem(last=False)
+        return value
+
+    async def once(self, ask: Callable[[], Awaitable[A]], *key: str) -> A | T:
+        """What is kept; else one asks, and all who want the same meanwhile wait for what it keeps, and ask only if that is nothing."""
+        if (kept := self.get(*key)) is not None:
+            return kept
+        if (asking := self._asking.get(key)) is not None:
+            await asking.wait()
+            if (kept := self.get(*key)) is not None:
+                return kept
+        mine = self._asking[key] = asyncio.Event()
+        try:
+            return await ask()
+        finally:
+            mine.set()
+            if self._asking.get(key) is mine:
+                del self._asking[key]
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+
+class Checks(Facts):
+    def __init__(self, network: ServiceClient) -> None:
+        super().__init__(network)
+        self._networks: Kept[NetworkFacts] = Kept()
+        self._groups: Kept[tuple[Group, ...]] = Kept()
+        self._free: Kept[int] = Kept()
+        """Ports a project's quota still allows; -1 is no limit."""
+
+    def forget(self) -> None:
+        """Drop every kept answer."""
+        self._networks.clear()
+        self._groups.clear()
+        self._free.clear()
+
+    async def check(
+        self,
+        token: str,
+        project: str,
+        nics: Wanted,
+        *,
+        security_groups: Sequence[str] = (),
+        servers: int = 1,
+        hostname: str = "",
+        external_allowed: bool = False,
+    ) -> CheckedNics:
+        """Everything the user named, resolved and allowed. Raises the Refusal that Nova gives, with the reason.
+
+        `servers` is how many servers at least must fit the port quota; `external_allowed` is what policy says of
+        attaching to external networks (`network:attach_external_network`).
+        """
+        if nics == "none":
+            await self._named_groups(token, project, security_groups)  # a name that is wrong is refused, though unused
+            return CheckedNics()
+        auto = False
+        if isinstance(nics, str):
+            found, auto = await self._usual_network(token, project, nics)
+            asks: tuple[NicAsk, ...] = (NicAsk(index=0, network=found or ""),) if found or auto else ()
+        else:
+            asks = tuple(nics)
+        resolved, ports = await self._users_ports(token, project, asks, hostname)
+        networks = await self._visible(token, project, resolved, external_allowed)
+        resolved = tuple(_judged(nic, networks) for nic in resolved)
+        await self._addresses_free(project, resolved)
+        named = await self._named_groups(token, project, security_groups)
+        groups = tuple(each.id for each in named)
+        _groups_fit(groups, resolved, networks)
+        free = await self._quota(project, sum(nic.ours for nic in resolved), servers)
+        return CheckedNics(
+            nics=resolved,
+            networks=networks,
+            ports=ports,
+            security_groups=groups,
+            group_names=await self._names_of_groups(token, resolved, ports, named),
+            auto=auto,
+            ports_free=free,
+        )
+
+    async def _usual_network(self, token: str, project: str, how: str) -> tuple[str | None, bool]:
+        """The project's one usable network (shared ones count); for `auto`, else the promise of one."""
+        own, shared = await asyncio.gather(
+            self._list_networks(token, {"project_id": project, "shared": "false"}, how),
+            self._list_networks(token, {"shared": "true"}, how),
+        )
+        usable = {row["id"]: row for row in own + shared if row.get("subnets") or how != "auto"}
+        if len(usable) > 1:
+            raise Conflict(
+                "Multiple possible networks found, use a Network ID to be more specific.", code="network_ambiguous"
+            )
+        if usable:
+            return next(iter(usable)), False
+        if how == "unspecified":
+            return None, False
+        try:
+            await self._network.call(
+                "GET", path_of("auto-allocated-topology", project), token=token, params={"fields": "dry-run"}
+            )
+        except Refusal as refused:
+            raise Conflict(
+                f"Unable to automatically allocate a network for project {project}: {refused.public}",
+                private=refused.private,
+                code="auto_allocate_refused",
+            ) from refused
+        return None, True
+
+    async def _list_networks(self, token: str, params: dict[str, str], how: str) -> list[Json]:
+        asked = {**params, "admin_state_up": "true"} if how == "auto" else params
+        return [row async for row in self._pages("networks", asked, token)]
+
+    async def _users_ports(
+        self, token: str, project: str, asks: Sequence[NicAsk], hostname: str
+    ) -> tuple[tuple[NicAsk, ...], dict[str, Port]]:
+        named = [nic.port for nic in asks if nic.port]
+        if len(set(named)) < len(named):
+            raise Invalid("a port is named twice", code="duplicate_port")
+        shown = await asyncio.gather(*(self._users_port(token, project, port, hostname) for port in named))
+        ports = {port.id: port for port in shown}
+        return tuple(_with_port(nic, ports[nic.port]) if nic.port else nic for nic in asks), ports
+
+    async def _users_port(self, token: str, project: str, port: str, hostname: str) -> Port:
+        try:
+            await self._port(port, token)  # may this user see it?
+            found = port_of(await self._port(port))  # and all of it: the binding is not for users' eyes
+        except NotFound as missing:
+            raise Invalid(f"Port id {port} could not be found.", code="port_not_found") from missing
+        if found.project != project:
+            raise Invalid(f"Port {port} not usable for this server.", code="port_not_usable")
+        if found.device_id:
+            raise Conflict(f"Port {port} is still in use.", code="port_in_use")
+        if found.wants_address and found.ip_allocation != "deferred" and not found.fixed_ips:
+            raise Invalid(f"Port {port} requires a FixedIP in order to be used.", code="port_requires_fixed_ip")
+        if found.dns_name and hostname and found.dns_name != hostname:
+            raise Invalid(
+                f"Port {port} not usable: its dns_name {found.dns_name} is not the server's hostname {hostname}.",
+                code="port_not_usable_dns",
+            )
+        return found
+
+    async def _visible(
+        self, token: str, project: str, asks: Sequence[NicAsk], external_allowed: bool
+    ) -> dict[str, NetworkFacts]:
+        wanted = list(dict.fromkeys(nic.network for nic in asks if nic.network))
+        found = await asyncio.gather(*(self._one_network(token, project, network) for network in wanted))
+        networks = {network.id: network for network in found if network is not None}
+        if lost := [network for network in wanted if network not in networks]:
+            raise Invalid(f"Network {', '.join(lost)} could not be found.", code="network_not_found")
+        for nic in asks:
+            if nic.network and nic.ours:
+                _may_attach(networks[nic.network], external_allowed)
+        return networks
+
+    async def _one_network(self, token: str, project: str, network: str) -> NetworkFacts | None:
+        return await self._networks.once(lambda: self._ask_network(token, project, network), project, network)
+
+    async def _ask_network(self, token: str, project: str, network: str) -> NetworkFacts | None:
+        try:
+            reply, full = await asyncio.gather(
+                self._network.call("GET", path_of("networks", network), token=token), self.network(network)
+            )
+        except NotFound:
+            return None
+        seen: Json = reply.body["network"]
+        found = msgspec.structs.replace(full, shared=bool(seen.get("shared")))
+        if found.project == project or found.shared:  # what only an administrator sees is kept for nobody
+            self._networks.put(found, project, network)
+        return found
+
+    async def _addresses_free(self, project: str, asks: Sequence[NicAsk]) -> None:
+        for nic in asks:
+            if nic.address and nic.ours and nic.network:
+                asked = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
+                async for row in self._pages("ports", asked):
+                    by = f" on instance {row.get('device_id', '')}" if row.get("project_id") == project else ""
+                    raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
+
+    async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[Group, ...]":
+        """The named groups; none for the default alone, which the network service gives by itself.
+
+        A name is one of the project's groups; an id may be any group's that the user sees, another project's shared one too.
+        """
+        names = tuple(dict.fromkeys(groups))
+        if not names or names == (DEFAULT_GROUP,):
+            return ()
+        if (kept := self._groups.get(project, *names)) is not None:
+            return kept
+        asked = {"project_id": project, "fields": ["id", "name"]}
+        known = [_group(row) async for row in self._pages("security-groups", asked, token)]
+        found: list[Group] = []
+        for name in names:
+            matching = [each for each in known if each.id == name] or [each for each in known if each.name == name]
+            matching = matching or [_group(row) async for row in self._pages("security-groups", {"id": name}, token)]
+            if not matching:
+                raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
+            if len(matching) > 1:
+                raise Conflict(f"Multiple security groups found matching '{name}'. Use an ID to be more specific.")
+            found.append(matching[0])
+        return self._groups.put(tuple(found), project, *names)
+
+    async def _names_of_groups(
+        self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[Group]"
+    ) -> tuple[str, ...]:
+        """What the server's ports will have, by name, as the user may see it: the named ones on ours, on the user's what they have."""
+        names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
+        found = names if any(nic.ours and nic.port_security for nic in asks) else []
+        theirs = sorted({group for port in ports.values() for group in port.security_groups})
+        if theirs:
+            asked = {"id": theirs, "fields": ["id", "name"]}
+            seen = [_group(row) async for row in self._pages("security-groups", asked, token)]
+            found = [*found, *(each.name or each.id for each in seen)]
+        return tuple(dict.fromkeys(found))
+
+    async def _quota(self, project: str, each: int, servers: int) -> int | None:
+        if each == 0:
+            return None
+        free = await self._free.once(lambda: self._ports_free(project), project)
+        if 0 <= free < each * servers:
+            free = await self._ports_free(project)
+        if 0 <= free < each * servers:
+            raise OverQuota("Maximum number of ports exceeded", code="port_limit_exceeded")
+        return None if free < 0 else free
+
+    async def _ports_free(self, project: str) -> int:
+        reply = await self._network.call("GET", path_of("quotas", project, "details"))
+        port: Json = reply.body["quota"]["port"]
+        free = -1 if port["limit"] < 0 else max(0, port["limit"] - port["used"] - port.get("reserved", 0))
+        return self._free.put(free, project)
+
+
+def _with_port(nic: NicAsk, port: Port) -> NicAsk:
+    """A user's port: its network, and what the final unbind will restore."""
+    return msgspec.structs.replace(
+        nic,
+        network=port.network,
+        mac=port.mac,
+        ours=False,
+        vnic_type=port.vnic_type,
+        revision=port.revision,
+        original_profile=port.profile,
+        original_fixed_ips=port.fixed_ips,
+        resource_request=port.resource_request,
+    )
+
+
+def _judged(nic: NicAsk, networks: dict[str, NetworkFacts]) -> NicAsk:
+    network = networks.get(nic.network or "")
+    if network is None or not nic.ours:
+        return nic
+    if not network.subnets:
+        raise Invalid(
+            f"Network {network.id} requires a subnet in order to boot instances on.", code="network_requires_subnet"
+        )
+    if nic.address:
+        _inside(nic.address, network)
+    return msgspec.structs.replace(nic, port_security=network.port_security)
+
+
+def _inside(address: str, network: NetworkFacts) -> None:
+    try:
+        wanted = ipaddress.ip_address(address)
+    except ValueError as wrong:
+        raise Invalid(f"{address} is not an IP address", code="bad_address") from wrong
+    if not any(wanted in ipaddress.ip_network(subnet.cidr) for subnet in network.subnets):
+        raise Invalid(
+            f"Fixed IP {address} is not a valid ip address for network {network.id}.", code="fixed_ip_outside"
+        )
+
+
+def _may_attach(network: NetworkFacts, external_allowed: bool) -> None:
+    if network.external and not network.shared and not external_allowed:
+        raise Forbidden(
+            f"It is not allowed to create an interface on external network {network.id}", code="external_network"
+        )
+
+
+def _groups_fit(groups: Sequence[str], asks: Sequence[NicAsk], networks: dict[str, NetworkFacts]) -> None:
+    for nic in asks:
+        network = networks.get(nic.network or "")
+        if groups and network is not None and nic.ours and not network.port_security:
+            raise Invalid(
+                "Network requires port_security_enabled and subnet associated in order to apply security groups.",
+                code="security_group_cannot_be_applied",
+            )

@@ -1,0 +1,179 @@
+"""Ports made or taken, exactly one per NIC, none of them bound (RULES §7).
+
+A port of ours is found again by the MAC we minted: the network service refuses a second port with it, so a POST whose answer
+was lost may be repeated.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+from typing_extensions import override
+
+from moorage.clients.http import Json, ServiceClient
+from moorage.clients.network.decoding import port_of
+from moorage.clients.network.nic_validation import Checks
+from moorage.clients.network.port_batcher import Maker
+from moorage.clients.network.queries import path_of
+from moorage.model.errors import Conflict, NotFound, PreconditionFailed, Problem, Stale, Unavailable, UnknownOutcome
+from moorage.model.network import SALTS_MAX, NicAsk, Port, mint_mac
+
+T = TypeVar("T")
+
+TRIES_AT_A_REVISION_MAX = 4
+SALTS = range(SALTS_MAX)
+MAC_IN_USE = "MacAddressInUse"
+
+
+class Making(Checks):
+    def __init__(self, network: ServiceClient) -> None:
+        super().__init__(network)
+        self._maker = Maker(network)
+
+    @override
+    async def close(self) -> None:
+        await self._maker.close()
+        await super().close()
+
+    async def ensure_ports(
+        self,
+        server: str,
+        project: str,
+        nics: Sequence[NicAsk],
+        *,
+        unsure: bool = False,
+        security_groups: Sequence[str] = (),
+    ) -> tuple[Port, ...]:
+        """Every NIC has its port afterwards, exactly one; none is bound. One POST per network, one PUT per user's port.
+
+        `unsure`: an earlier try may have done part of it, so look first.  Raises OverQuota, Conflict (a port in use, no
+        address left) and other Refusals with the service's reason.
+        """
+        asks = [await self._with_network(project, nic) for nic in nics]
+        have: dict[str, Json] = {}
+        if unsure:
+            have = {row["mac_address"]: row for row in await self._rows_of(server)}
+        missing: dict[str, list[NicAsk]] = {}
+        found: dict[int, Port] = {}
+        for nic in asks:
+            if nic.ours:
+                mine = next((have[mac] for mac in macs_of(server, nic) if mac in have), None)
+                if mine is None:
+                    missing.setdefault(nic.network or "", []).append(nic)
+                else:
+                    found[nic.index] = port_of(mine, nic)
+        makings = [self._make(server, project, network, group, security_groups) for network, group in missing.items()]
+        takings = [self._take(server, nic) for nic in asks if not nic.ours]
+        for ports in await all_of([*makings, *takings]):
+            found.update({port.index: port for port in ports})
+        return tuple(found[nic.index] for nic in asks)
+
+    async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
+        if nic.network or nic.port:
+            return nic
+        return msgspec.structs.replace(nic, network=await self.auto_network(project))
+
+    async def _make(
+        self, server: str, project: str, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
+    ) -> tuple[Port, ...]:
+        """New ports on one network in one POST, with others' where there are any; what turns out to be there already is found."""
+        bodies = [_new_port(server, project, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
+        alone = any(nic.address for nic in nics)
+        try:
+            made = await self._maker.make(server, project, network, bodies, alone=alone)
+        except Conflict as taken:
+            if taken.code != MAC_IN_USE:
+                raise
+            rows = {row["mac_address"]: row for row in await self._rows_of(server)}
+            found: list[Port] = []
+            for nic in nics:
+                mine = next((rows[mac] for mac in macs_of(server, nic) if mac in rows), None)
+                found.append(port_of(mine, nic) if mine else await self._make_one(server, project, nic, groups))
+            return tuple(found)
+        return tuple(port_of(row, nic) for row, nic in zip(made, nics, strict=True))
+
+    async def _make_one(self, server: str, project: str, nic: NicAsk, groups: Sequence[str]) -> Port:
+        for mac in macs_of(server, nic):
+            try:
+                body = {"port": _new_port(server, project, nic, mac, groups)}
+                reply = await self._network.call("POST", path_of("ports"), body=body)
+                return port_of(reply.body["port"], nic)
+            except Conflict as taken:
+                if taken.code != MAC_IN_USE:
+                    raise
+            try:
+                row = await self._row_by_mac(nic.network or "", mac)
+            except NotFound:  # gone between the two calls: the next salt will do as well
+                continue
+            if row.get("device_id") == server:
+                return port_of(row, nic)
+        raise Conflict(f"no free MAC address on network {nic.network} for NIC {nic.index}", code=MAC_IN_USE)
+
+    async def _take(self, server: str, nic: NicAsk) -> tuple[Port, ...]:
+        """Write our server on a user's port, unless somebody else's is on it."""
+        port = nic.port or ""
+        revision = nic.revision
+        for _ in range(TRIES_AT_A_REVISION_MAX):
+            if revision is None:
+                row = await self._port(port)
+                if row.get("device_id") == server:
+                    return (port_of(row, nic),)
+                if row.get("device_id"):
+                    raise Conflict(f"Port {port} is still in use.", code="port_in_use")
+                revision = int(row.get("revision_number", 0))
+            try:
+                return (port_of(await self._put(port, {"device_id": server}, revision), nic),)
+            except PreconditionFailed:
+                revision = None
+            except NotFound as missing:
+                raise NotFound(f"Port id {port} could not be found.", code="port_not_found") from missing
+        raise Stale(f"port {port} keeps changing")
+
+    async def _put(self, port: str, body: Json, revision: int) -> Json:
+        headers = {"If-Match": f"revision_number={revision}"}
+        reply = await self._network.call("PUT", path_of("ports", port), body={"port": body}, headers=headers)
+        answered: Json = reply.body["port"]
+        return answered
+
+
+async def all_of(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Everything to its end, then the problem that matters most: a refusal, else an unknown outcome, else an outage."""
+    waiting = list(calls)
+    if len(waiting) == 1:
+        return [await waiting[0]]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    problems = [answer for answer in answers if isinstance(answer, BaseException)]
+    if problems:
+        raise min(problems, key=_urgency)
+    return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+def _urgency(problem: BaseException) -> int:
+    if not isinstance(problem, Problem):
+        return 0
+    return 3 if isinstance(problem, UnknownOutcome) else 4 if isinstance(problem, Unavailable) else 1
+
+
+def macs_of(server: str, nic: NicAsk) -> list[str]:
+    """The MACs to try for this NIC, in order; the first is the one in the journal."""
+    return list(
+        dict.fromkeys([nic.mac or mint_mac(server, nic.index), *(mint_mac(server, nic.index, n) for n in SALTS)])
+    )
+
+
+def _new_port(server: str, project: str, nic: NicAsk, mac: str, groups: Sequence[str]) -> Json:
+    body: Json = {
+        "network_id": nic.network,
+        "project_id": project,
+        "device_id": server,
+        "mac_address": mac,
+        "admin_state_up": True,
+    }
+    if nic.address:
+        body["fixed_ips"] = [{"ip_address": nic.address}]
+    if groups and nic.port_security:
+        body["security_groups"] = list(groups)
+    if nic.vnic_type != "normal":
+        body["binding:vnic_type"] = nic.vnic_type
+    return body

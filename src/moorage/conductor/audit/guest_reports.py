@@ -1,0 +1,49 @@
+"""What the hosts reported of their guests, as this process's cell conductors remember it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from moorage.conductor.cell_conductor import CellConductor
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId, ServerId
+
+ANSWER_S = 5.0
+LOOK_EVERY_S = 0.05
+NAMED_MAX = 20
+"""Hosts that are named because they are not heard; of more the rest are counted."""
+
+
+class Heard:
+    def __init__(self, cells: Callable[[], Sequence[CellConductor]], every: Sequence[CellId], clock: Clock) -> None:
+        """`every`: all cells that are configured; this process may not have found each of them yet."""
+        self._cells, self._every, self._clock = cells, every, clock
+
+    def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
+        """Host → its guests; and what is not heard, with why."""
+        found: dict[str, Collection[ServerId]] = {}
+        silent: list[str] = []
+        for cell in self._cells():
+            for known in cell.known:
+                if known.silent or known.there is None:
+                    silent.append(known.host)
+                else:
+                    found[known.host] = known.there
+        here = {cell.cell for cell in self._cells()}
+        out = {f"hosts of {cell}": "this process does not hear them" for cell in self._every if cell not in here}
+        out |= {f"host {each}": "it has not reported" for each in sorted(silent)[:NAMED_MAX]}
+        if len(silent) > NAMED_MAX:
+            out["hosts"] = f"{len(silent) - NAMED_MAX} more have not reported"
+        return found, out
+
+    async def ask_again(self, hosts: Collection[str]) -> Collection[str]:
+        """Those of them that have answered within a few seconds."""
+        asked: list[tuple[CellConductor, str, int]] = []
+        for cell in self._cells():
+            for host in sorted(set(hosts) & cell.known.hosts.keys()):
+                asked.append((cell, host, cell.known[host].reports))
+                await cell.ask(host)
+        until = self._clock.monotonic() + ANSWER_S
+        while True:
+            heard = [host for cell, host, was in asked if cell.known[host].reports > was]
+            if len(heard) == len(asked) or self._clock.monotonic() >= until:
+                return heard
+            await self._clock.sleep(LOOK_EVERY_S)

@@ -1,0 +1,129 @@
+"""Repairs of ports and their bindings."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from moorage.conductor.audit.reader import Reader
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.model.audit import Finding
+from moorage.model.ids import HostId, ProviderId, ServerId
+from moorage.model.network import Port
+from moorage.model.request_groups import ALLOCATION, allocation_of, groups_of
+from moorage.model.server import Server
+from moorage.operations.context import SagaContext
+from moorage.operations.interfaces import port_sync
+from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.steps import servers as records
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims, recount
+
+
+class MendingPorts:
+    def __init__(self, context: SagaContext, reader: Reader) -> None:
+        self._context, self._reader = context, reader
+
+    async def stray(self, finding: Finding) -> str:
+        """Ports of a server that does not have them."""
+        server = ServerId(finding.server)
+        ports = {each.id: each for each in await self._context.network.ports_of(server)}
+        done = await StrayPorts(self._context).mend(server, ports)
+        return f"{done.released} deleted or let go" if done.released else ""
+
+    async def look(self, finding: Finding) -> str:
+        """As if the network service had told of it."""
+        found = await port_sync.look(self._context, ServerId(finding.server))
+        return "brought up to date" if found is Found.MENDED else ""
+
+    async def _free(self, finding: Finding) -> tuple[Server, Port] | None:
+        """The server, held by nothing, and its port as it is now."""
+        id = ServerId(finding.server)
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
+        if where is None or where.operation is not None:
+            return None
+        server = (await records.find(self._context, id)).server
+        if server is None or server.deleted:
+            return None
+        nic = next((each for each in server.nics if str(each.port) == finding.what), None)
+        port = next((each for each in await self._context.network.ports_of(id) if each.id == finding.what), None)
+        now = await self._context.region.read(lambda tx: region_servers.find(tx, id))
+        if now is None or now.operation is not None or now.op_seq != where.op_seq:
+            return None  # what was read is of before it, or of its midst
+        if nic is None or port is None:
+            return None
+        return server, msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
+
+    async def bind(self, finding: Finding) -> str:
+        found = await self._free(finding)
+        if found is None or found[0].host is None:
+            return ""
+        server, port = found
+        profile = await self._allocation(server, port)
+        if profile is None:
+            return ""
+        await self._bind(server, port, profile)
+        return f"bound to {server.host}"
+
+    async def _allocation(self, server: Server, port: Port) -> dict[str, Any] | None:
+        """What a binding to the server's host names; what one to another host names is of that host. None: it cannot be told."""
+        if port.host == server.host and ALLOCATION in port.profile:
+            return {ALLOCATION: port.profile[ALLOCATION]}
+        groups, _ = groups_of(port.resource_request, port.id)
+        return await self._named(server, port) if groups else {}
+
+    async def _bind(self, server: Server, port: Port, profile: dict[str, Any]) -> None:
+        kept = {name: value for name, value in port.profile.items() if name != ALLOCATION}
+        await self._context.network.bind_ports(
+            server.id,
+            str(server.host),
+            server.availability_zone or self._context.settings.default_availability_zone,
+            [port],
+            profiles={port.index: {**kept, **profile}},
+        )
+
+    async def name_providers(self, finding: Finding) -> str:
+        """The binding names those that are claimed, or the only ones that could serve it."""
+        found = await self._free(finding)
+        if found is None or found[0].host is None:
+            return ""
+        server, port = found
+        named = await self._named(server, port)
+        if named is None:
+            return ""
+        await self._bind(server, port, named)
+        return f"the binding names {named[ALLOCATION]}"
+
+    async def _named(self, server: Server, port: Port) -> dict[str, Any] | None:
+        """None: it asks for nothing, or more than one provider could serve a group of it, and the claim does not say which."""
+        groups, _ = groups_of(port.resource_request, port.id)
+        if not groups:
+            return None
+        nested = self._context.placement.world().nested
+        below = [ProviderId(nested.ids[slot]) for slot in nested.below.get(HostId(str(server.provider)), ())]
+        candidates = [*below, ProviderId(str(server.provider))]
+        held = await self._context.region.read(lambda tx: claims.held(tx, server.id))
+        chosen: dict[str, ProviderId] = {}
+        for group in groups:
+            classes = list(group.resources)
+            claimed = [each for each in candidates if all((each, name) in held for name in classes)]
+            offering = partial(recount.offering, providers=candidates, resources=classes)
+            able = claimed or await self._context.region.read(offering)
+            if len(able) != 1:
+                return None
+            chosen[group.id] = able[0]
+        return {ALLOCATION: allocation_of(port.resource_request, port.id, chosen)}
+
+    async def take_off(self, finding: Finding) -> str:
+        found = await self._free(finding)
+        if found is None or found[0].host is not None:
+            return ""
+        await self._context.network.take_off_host(found[0].id, [finding.what])
+        return "on no host"
+
+    async def delete_binding(self, finding: Finding) -> str:
+        found = await self._free(finding)
+        if found is None or found[0].host == finding.where or found[0].moved is not None:
+            return ""
+        await self._context.network.delete_binding(found[0].id, finding.where, [finding.what])
+        return "deleted"

@@ -1,0 +1,572 @@
+"""A cell's conductor: takes the reports of its hosts, answers those that come home, and writes what they observe.
+
+It writes observed columns only; intent is the sagas' (RULES §3).  Heartbeats are kept in memory and reach the database for
+many hosts at once, every other second.
+
+What a host has and what the records say are compared (RULES §23):
+
+    with each beat             in memory: its number follows the last one, and its digest changes only with what it says has changed
+    every 45 s                 digest and count of the last beat with those of the records, one statement for many hosts
+    with each whole report     guest by guest; it is asked for when one of the above differs, after every silence, pause or loss,
+                               and again until it was stored
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from moorage.bus import legacy_subjects, subjects
+from moorage.bus.messages import (
+    AgentReturned,
+    Heartbeat,
+    HostReport,
+    ReportWanted,
+    ServersOfHost,
+    ServerTurn,
+    encode,
+)
+from moorage.bus.sender_checks import Senders
+from moorage.bus.silence import Listening
+from moorage.bus.transport import Bus, Subscription
+from moorage.conductor import host_overrides, returned_hosts
+from moorage.conductor.agent_identity import WhoSpeaks, note
+from moorage.conductor.approvals import Approvals
+from moorage.conductor.guest_reconciliation import Belonging, Judged
+from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
+from moorage.model.clock import Clock
+from moorage.model.errors import Conflict, Problem
+from moorage.model.guest import PhysicalFunction, digest
+from moorage.model.host import NO_TROUBLES, Host
+from moorage.model.ids import CellId, ServerId
+from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
+from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
+from moorage.model.resources import Inventory
+from moorage.model.server import PowerState
+from moorage.placement.engine import Engine
+from moorage.placement.inventory import DeviceReport
+from moorage.placement.inventory import HostReport as InventoryReport
+from moorage.sql import Database, Tx, label
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import migrations
+from moorage.store.cell import servers as cell_servers
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 30.0
+SILENT_S = 30.0
+WATCH_S = 2.0
+COMPARE_EVERY_S = 45.0
+COMPARE_AGAIN_S = 6.0
+"""After a difference: an operation may have been in between, so it counts only when it is still there."""
+HOSTS_PER_COMPARISON = 200
+FIRST_REPORT_S = 2.0
+"""The first report and the first beat of an agent travel side by side."""
+UNDECIDED_AGAIN_S = 5.0
+STORED_WITHIN_S = 2.0
+
+
+@dataclass
+class Beats:
+    """The hosts of a cell, for who counts them."""
+
+    up: int = 0
+    silent: int = 0
+    down: int = 0
+    """Forced down by an operator."""
+    oldest_s: float = 0.0
+    """Since the last sign of life of a host that is up, the longest."""
+
+
+class CellConductor:
+    """One per cell, in whichever process is configured for it; several may run, they write the same.
+
+    `alone`: no agent that was here before this process can still live, for it had them all. `cells`: all of them, for servers that left this one.
+    `earlier`: hosts of release 0.1.0 are heard too, who name themselves in their messages only.
+    `approves_itself`: no operator has to approve a host before it is heard (`approvals.py`).
+    """
+
+    def __init__(
+        self,
+        cell: CellId,
+        database: Database,
+        region: Database,
+        engine: Engine,
+        bus: Bus,
+        clock: Clock,
+        *,
+        zone: str = "nova",
+        silent_s: float = SILENT_S,
+        alone: bool = False,
+        cells: Mapping[CellId, Database] | None = None,
+        earlier: bool = True,
+        approves_itself: bool = True,
+    ) -> None:
+        self.cell = cell
+        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if earlier else ()))
+        self._cells: Mapping[CellId, Database] = {cell: database} if cells is None else cells
+        self._database = database
+        self._region = region
+        self._engine = engine
+        self._bus = bus
+        self._clock = clock
+        self._zone = zone
+        self._silent_s = silent_s
+        self._alone = alone
+        self._belonging = Belonging(cell, database, region, engine)
+        self._who = WhoSpeaks(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
+        self._subscriptions: list[Subscription] = []
+        self._life: asyncio.Task[None] | None = None
+        self._known = KnownHosts()
+        self._approvals = Approvals(cell, region, clock, automatic=approves_itself)
+        self._senders = Senders(clock, self._approvals.refuse_forged)
+        self._to_flush: set[str] = set()
+        self._forced_down: set[str] = set()
+        self._taking_reports = 0
+        self._storing_since: float | None = None
+        """When the report that is being stored began to be."""
+        self._listening = Listening(bus, clock)
+
+    async def start(self) -> None:
+        """Begin to listen.  A host counts as alive when it was heard lately, by whoever; the others are asked whether they are there.
+
+        Where nobody listened for a while, so do those that were heard lately when somebody last did: a boot that comes now finds them, and
+        waits for the one that it is given as it waits for any host. One that is not heard in time is down from then on.
+        """
+        self._listening = Listening(self._bus, self._clock)
+        began = self._clock.monotonic()
+        await self._approvals.look()
+        if self._alone:
+            await self._database.write(cell_hosts.forget_agents)
+        rows, noted = await self._database.read(lambda tx: (cell_hosts.listed(tx), cell_hosts.troubles(tx)))
+        listened_at = max((row.seen_at for row in rows), default=0)
+        for row in rows:
+            known = self._known[row.host]
+            known.noted = noted.get(row.host, NO_TROUBLES)
+            known.agent = "" if self._alone else row.agent
+            known.confirmed = bool(known.agent)
+            if row.forced_down:
+                self._forced_down.add(row.host)
+            age_s = max(0.0, self._clock.now() - row.seen_at / 1_000_000)
+            if not self._approvals.allows(row.host):
+                known.silent = True
+            elif age_s <= self._silent_s:
+                known.heard = began - age_s
+            else:
+                known.silent = True
+                known.awaited = not self._alone and listened_at - row.seen_at <= self._silent_s * 1_000_000
+            self._engine.set_alive(row.host, known.counts_as_up and row.host not in self._forced_down)
+        self._subscriptions = [
+            await self._bus.subscribe(pattern(self.cell, kind), self._hear)
+            for kind in (subjects.REPORT, subjects.RETURNED, subjects.HEARTBEAT)
+            for pattern in self._heard_under
+        ]
+        for known in self._known:
+            known.want(began, self._known.spread_s(known))
+            await self._ask_if_due(known)
+        self._life = asyncio.create_task(self._watching(), name=f"cell-{self.cell}")
+
+    async def stop(self) -> None:
+        for subscription in self._subscriptions:
+            await subscription.close()
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.gather(self._life, return_exceptions=True)
+
+    @property
+    def known(self) -> KnownHosts:
+        """What is remembered of each host."""
+        return self._known
+
+    @property
+    def forged(self) -> int:
+        """Messages that were left lying, for they were not their sender's."""
+        return self._senders.forged
+
+    def beats(self) -> "Beats":
+        """How many hosts are heard, and for how long the one that was heard least recently has been silent."""
+        now, beats = self._clock.monotonic(), Beats()
+        for known in self._known:
+            if known.host in self._forced_down:
+                beats.down += 1
+            elif known.silent:
+                beats.silent += 1
+            else:
+                beats.up += 1
+                if known.heard != NEVER:
+                    beats.oldest_s = max(beats.oldest_s, now - known.heard)
+        return beats
+
+    def _now_us(self) -> int:
+        return int(self._clock.now() * 1_000_000)
+
+    async def ask(self, host: str) -> None:
+        """Its whole report, now."""
+        self._known[host].want(self._clock.monotonic())
+        await self._ask_if_due(self._known[host])
+
+    def unheard(self) -> list[str]:
+        """Hosts that nobody has heard lately; those that an operator forced down are not among them."""
+        return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
+
+    # ------------------------------------------------------------------------------------------------- hearing
+
+    async def _hear(self, subject: str, payload: bytes) -> None:
+        message = self._senders.read(subject, payload)
+        if message is None or not self._approvals.admits(message):
+            return
+        try:
+            with label("hosts"):
+                match message:
+                    case HostReport():
+                        self._taking_reports += 1
+                        try:
+                            await self.take_report(message)
+                        finally:
+                            self._taking_reports -= 1
+                    case AgentReturned():
+                        await self.welcome(message)
+                    case Heartbeat():
+                        await self.take_beat(message)
+                    case _:
+                        return
+        except Conflict as conflict:
+            self._approvals.refuse(message.host, conflict.public)
+        except Problem as problem:
+            logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
+
+    async def take_report(self, told: HostReport) -> None:
+        """Inventory to placement, the host's own record to the cell, power states to its servers; and its guests are compared.
+
+        What could not be stored is not taken for heard: it is asked for again.
+        """
+        known = self._known[told.host]
+        if not await self._who.admits(known, told.boot, told.replaces or (), by=HostReport):
+            return
+        self._hear_of(known)
+        doubts, self._storing_since = known.doubts, self._clock.monotonic()
+        try:
+            await self._store(known, told)
+        except BaseException:
+            known.want(self._clock.monotonic())
+            raise
+        finally:
+            self._storing_since = None
+        known.stored(told.boot, doubts)
+        await self._compare(known, told)
+
+    async def _store(self, known: KnownHost, told: HostReport) -> None:
+        provider = await self._engine.report_host(
+            InventoryReport(
+                host=told.host,
+                node=told.hypervisor_hostname or told.host,
+                cell=self.cell,
+                inventories={
+                    name: Inventory(
+                        total=each.total,
+                        reserved=each.reserved,
+                        ratio=each.allocation_ratio,
+                        min_unit=each.min_unit,
+                        max_unit=each.max_unit,
+                        step=each.step_size,
+                    )
+                    for name, each in told.inventory.items()
+                },
+                traits=told.traits,
+                zone=self._zone,
+                physnets=told.physical_networks,
+                level=told.level,
+            )
+        )
+        if told.physical_functions:
+            await self._engine.report_devices([_device(told, each) for each in told.physical_functions])
+        now = self._now_us()
+        host = Host(
+            number=0,
+            id=provider,
+            service="",
+            host=told.host,
+            node=told.hypervisor_hostname or told.host,
+            cell=self.cell,
+            zone=self._zone,
+            level=told.level,
+            version=told.version,
+            hypervisor_type=told.hypervisor_type,
+            hypervisor_version=told.hypervisor_version,
+            cpu_info=told.cpu_info,
+            address=told.address,
+            inventory=told.inventory,
+            traits=told.traits,
+            physical_networks=told.physical_networks,
+            agent=told.boot,
+            set_aside=told.set_aside,
+            up_since=told.up_since,
+        )
+
+        def work(tx: Tx) -> Host:
+            known = cell_hosts.report(tx, host, now)
+            cell_servers.observe(tx, told.host, {each: int(state) for each, state in told.guests.items()})
+            return known
+
+        row = await self._database.write(work)
+        if row.agent and row.agent != told.boot:
+            known.begin(row.agent)  # another agent was first
+        elif row.agent:
+            known.confirmed = True
+
+    async def _compare(self, known: KnownHost, told: HostReport) -> None:
+        """Guest by guest: those that are wrong there are named to the host, those that are gone show as such.
+
+        A guest that is recorded and not in the list is believed to be gone when two lists in a row did not have it: the first may
+        have been on its way when the guest was made.
+        """
+        judged = await self._belonging.judge(told.host, told.guests)
+        await self._tell_wrong(told.host, judged)
+        now = self._clock.monotonic()
+        known.compared, known.differs = now, 0
+        whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
+        absent = judged.absent if whole else frozenset()
+        known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
+        if gone := absent & known.absent:
+            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
+            states = dict.fromkeys(gone, PowerState.NOSTATE)
+            await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
+        known.absent = absent - gone
+        if judged.left_alone - known.left_alone:
+            named = ", ".join(sorted(judged.left_alone))
+            logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
+        known.left_alone = judged.left_alone
+        waits = bool(known.absent or judged.undecided)
+        if whole and await returned_hosts.settle(
+            told.host, told.guests, self._now_us(), self._database, self._region, self._engine, self._cells
+        ):
+            waits = True
+        if waits:
+            known.want(now, UNDECIDED_AGAIN_S)
+        await note(self._database, known)
+
+    async def _tell_wrong(self, host: str, judged: Judged) -> None:
+        if judged.wrong:
+            await self._bus.publish(
+                subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))
+            )
+
+    async def take_beat(self, beat: Heartbeat) -> None:
+        """A sign of life, and the power states that changed since the last one."""
+        known = self._known[beat.host]
+        if beat.leaving:
+            await self._who.left(known, beat.boot)
+            return
+        if not (known.agent == beat.boot and known.confirmed) and not await self._who.admits(
+            known, beat.boot, by=Heartbeat
+        ):
+            return
+        was_silent = self._hear_of(known)
+        now = self._clock.monotonic()
+        if beat.changed:
+            states = {server: int(state) for server, state in beat.changed.items()}
+            try:
+                await self._database.write(lambda tx: cell_servers.observe(tx, beat.host, states))
+            except BaseException:
+                known.want(now)  # the next beat does not follow this one either, for this one was not taken
+                raise
+        followed = beat.beat == known.beat + 1 and not was_silent
+        same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
+        known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
+        if known.reported != beat.boot:
+            known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
+        elif not followed or not same:
+            known.want(now, self._known.spread_s(known))
+        if known.wanted is not None:
+            await self._ask_if_due(known)
+
+    def _hear_of(self, known: KnownHost) -> bool:
+        """Whether it was silent until now."""
+        known.heard = self._clock.monotonic()
+        self._to_flush.add(known.host)
+        was_silent, known.silent, known.awaited = known.silent, False, False
+        if was_silent:
+            logger.info("host %s is heard again", known.host)
+            known.want(known.heard)
+        self._engine.set_alive(known.host, known.host not in self._forced_down)
+        return was_silent
+
+    async def welcome(self, returned: AgentReturned) -> None:
+        """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
+        known = self._known[returned.host]
+        replaces = () if returned.home else returned.replaces
+        if not await self._who.admits(known, returned.agent or returned.boot, replaces):
+            return
+        self._hear_of(known)
+        if returned.home:
+            judged = await self._belonging.judge(returned.host, returned.guests, turns_only=True)
+            await self._tell_wrong(returned.host, judged)
+            return
+        judged = await self._belonging.judge(returned.host, returned.guests)
+        answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
+        await self._bus.publish(subjects.to_host(self.cell, returned.host), encode(answer))
+        if known.reported:  # it was away: what it has now is compared in full
+            known.want(self._clock.monotonic())
+
+    async def servers_of(
+        self, host: str, asked: Collection[ServerId], *, turns_only: bool = False
+    ) -> tuple[ServerTurn, ...]:
+        """What is said to a host of its own servers and of those that it asked about (belonging.py)."""
+        return (await self._belonging.judge(host, asked, turns_only=turns_only)).told
+
+    async def _ask_if_due(self, known: KnownHost) -> None:
+        now = self._clock.monotonic()
+        if self._storing_since is not None and now - self._storing_since > STORED_WITHIN_S:
+            return  # a database hangs: more reports would only wait in line, and be stored one after the other when it is back
+        if known.due(now):
+            known.asked(now)
+            await self._bus.publish(
+                subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
+            )
+
+    # ------------------------------------------------------------------------------------------------- watching
+
+    async def _watching(self) -> None:
+        flushed = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(WATCH_S)
+            try:
+                now = self._clock.monotonic()
+                await self._heed_approvals()
+                self.look_whether_we_hear()
+                self.look_for_silence()
+                for known in self._known:
+                    if known.wanted is not None and not known.silent:
+                        await self._ask_if_due(known)
+                await self.compare_some()
+                if now - flushed >= FLUSH_S or self._to_flush:
+                    flushed = now
+                    await self.flush()
+            except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
+                logger.warning("cell %s: %r", self.cell, failure)
+            self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
+
+    async def _heed_approvals(self) -> None:
+        """A region that is out keeps nobody from seeing which hosts are silent: what was approved before holds."""
+        try:
+            self._forget_revoked(await self._approvals.look())
+        except Problem as problem:
+            logger.warning("cell %s cannot read which hosts are approved: %s %s", self.cell, problem, problem.private)
+
+    def _forget_revoked(self, hosts: Collection[str]) -> None:
+        """An operator took their approval back: they are down, whatever they say from now on."""
+        for host in hosts:
+            logger.warning("cell %s: host %s is not approved any more, and is not heard", self.cell, host)
+            known = self._known[host]
+            known.silent, known.awaited, known.silent_since = True, False, self._clock.monotonic()
+            self._engine.set_alive(host, False)
+
+    def look_whether_we_hear(self) -> None:
+        """While we stood still or the bus was out nobody could be heard: what happened meanwhile is found by comparing."""
+        if self._listening.look():
+            for known in self._known:
+                known.compared = NEVER
+
+    def look_for_silence(self) -> None:
+        """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
+        for known in self._known:
+            if not known.silent and (unheard_s := self._listening.unheard_for_s(known.heard)) > self._silent_s:
+                known.silent, known.silent_since = True, self._clock.monotonic()
+                self._engine.set_alive(known.host, False)
+                logger.warning("host %s has been silent for %.0f s", known.host, unheard_s)
+            elif known.awaited and self._listening.unheard_for_s(NEVER) > self._silent_s:
+                known.awaited = False
+                self._engine.set_alive(known.host, False)
+                logger.warning("host %s was not heard since this conductor listens, and is down", known.host)
+
+    async def compare_some(self) -> None:
+        """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement.
+
+        What differs twice is asked for in full: once it may be an operation that is just being carried out.
+        """
+        now = self._clock.monotonic()
+        due = [known for known in self._known if known.beat >= 0 and known.wanted is None and self._is_due(known, now)]
+        due.sort(key=lambda known: known.compared)
+        due = due[: max(HOSTS_PER_COMPARISON, len(self._known) // 20)]
+        if not due:
+            return
+        names = [known.host for known in due]
+        with label("hosts"):
+            recorded = await self._database.read(lambda tx: _digests(tx, names))
+            odd = [known.host for known in due if recorded[known.host] != (known.guests, known.digest)]
+            arriving = await self._database.read(lambda tx: _with_places(tx, odd)) if odd else {}
+        for known in due:
+            known.compared = now
+            if (known.guests, known.digest) in (recorded[known.host], arriving.get(known.host)):
+                known.differs = 0
+                continue
+            known.differs += 1
+            if known.differs >= 2:
+                known.want(now, self._known.spread_s(known))
+
+    @staticmethod
+    def _is_due(known: KnownHost, now: float) -> bool:
+        return not known.silent and now - known.compared >= (COMPARE_AGAIN_S if known.differs else COMPARE_EVERY_S)
+
+    async def flush(self) -> None:
+        """Write when hosts were last heard, all at once; read what operators said of them."""
+        names, self._to_flush = self._to_flush, set()
+        now = self._now_us()
+
+        def work(tx: Tx) -> cell_hosts.Said:
+            cell_hosts.heard(tx, names, now)
+            return cell_hosts.said(tx)
+
+        try:
+            with label("hosts"):
+                said = await self._database.write(work)
+        except BaseException:
+            self._to_flush |= names
+            raise
+        for host in said.forced_down ^ self._forced_down:
+            self._engine.set_alive(host, host not in said.forced_down and self._known[host].counts_as_up)
+        self._forced_down = set(said.forced_down)
+        await host_overrides.mirror(self.cell, said, self._database, self._region, self._engine)
+
+
+def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
+    """Host → how many guests the records show there, and the digest of their power states."""
+    return {host: (len(states), digest(states)) for host, states in cell_servers.power_states(tx, hosts).items()}
+
+
+def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
+    """The same with the places that wait there for guests which are sent while they run: that takes hours, and is no reason to ask for
+    whole reports all the while.
+    """
+    recorded, waiting = cell_servers.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
+    return {
+        host: (len(states), digest(states))
+        for host, servers in waiting.items()
+        for states in ({**dict.fromkeys(servers, int(PowerState.PAUSED)), **recorded[host]},)
+    }
+
+
+def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
+    """An SR-IOV interface as a provider: how many virtual functions it has, and which; without any it is given whole."""
+    node = told.hypervisor_hostname or told.host
+    functions = tuple(
+        VirtualFunction(
+            address=address,
+            number=number,
+            vendor_id=physical.vendor_id,
+            product_id=physical.product_id,
+            physical_network=physical.physical_network,
+            pf_mac=physical.mac,
+            card_serial_number=physical.card_serial_number,
+        )
+        for number, address in enumerate(physical.functions or (physical.address,))
+    )
+    return DeviceReport(
+        hypervisor=node,
+        id=sriov_provider(node, physical.address),
+        name=f"{node}:{SRIOV}:{physical.interface}",
+        inventories={SRIOV_NET_VF: Inventory(len(functions))},
+        traits=(physnet_trait(physical.physical_network), *(() if physical.functions else (WHOLE_INTERFACE,))),
+        functions=functions,
+    )

@@ -1,0 +1,77 @@
+"""Who executes what was accepted: the front desk names an owner before the commit, and hands over or hints after it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moorage.bus import subjects
+from moorage.bus.messages import OperationHint, encode
+from moorage.bus.transport import Bus
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.sql import Database
+from moorage.store.region import conductors
+
+if TYPE_CHECKING:
+    from moorage.conductor.worker import Conductor
+
+LIVING_KEPT_S = 2.0
+NAMED_MAX = 3
+
+
+class BusDispatcher:
+    """`operations.context.Tellers`: chooses an owner, and hands over or hints."""
+
+    def __init__(self, region: Database, bus: Bus, local: "Conductor | None" = None) -> None:
+        self._region = region
+        self._bus = bus
+        self.local = local
+        self._living: Sequence[tuple[ConductorId, frozenset[str], str]] = ()
+        self._read_at = -LIVING_KEPT_S
+        self._turn = 0
+
+    async def choose(self, saga: str) -> ConductorId:
+        """The conductor of this process if there is one, else the living ones in turn.
+
+        Raises Unavailable when none lives, and when one of the living does not know this saga (RULES §19): if the owner dies,
+        any other must be able to go on.  That is so in the middle of an upgrade in another order than the documented one.
+        """
+        local = self.local
+        if local is not None and local.alive:
+            _refuse_unknown(saga, [peer.host for peer in local.peers.unknown_to(saga)])
+            return local.id
+        now = asyncio.get_running_loop().time()
+        if now - self._read_at > LIVING_KEPT_S or not self._living:
+            self._living = await self._region.read(conductors.living)
+            self._read_at = now
+        if not self._living:
+            raise Unavailable("no conductor is running that could carry this out; try again later")
+        _refuse_unknown(saga, [host for _, knows, host in self._living if saga not in knows])
+        self._turn += 1
+        return self._living[self._turn % len(self._living)][0]
+
+    async def begun(self, accepted: Accepted) -> None:
+        """See `operations.context.Tellers`."""
+        if self.local is not None and accepted.owner == self.local.id:
+            self.local.hand_over(accepted)
+        else:
+            hint = OperationHint(accepted.id, accepted.owner)
+            await self._bus.publish(subjects.to_conductor(accepted.owner), encode(hint))
+
+    async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
+        """See `operations.context.Tellers`."""
+        if self.local is not None and owner == self.local.id:
+            self.local.heed(operation)
+        else:
+            hint = OperationHint(operation, owner, cancelled=True)
+            await self._bus.publish(subjects.to_conductor(owner), encode(hint))
+
+
+def _refuse_unknown(saga: str, hosts: Sequence[str]) -> None:
+    if hosts:
+        raise Unavailable(
+            "this cannot be begun before all conductors are of this release; try again later",
+            private=f"{saga} is not known to {len(hosts)} living conductors, on {', '.join(sorted(set(hosts))[:NAMED_MAX])}: "
+            "upgrade conductors first, then APIs",
+        )

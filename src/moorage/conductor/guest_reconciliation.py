@@ -1,0 +1,220 @@
+"""Which guests belong on a host: what its cell and the region know of each, compared with what is there (RULES §10, §22).
+
+A guest is called wrong by a word that names its server: it was deleted, or it is elsewhere.  While an operation holds a server, its
+turns decide; only what is older than the operation, or than its attempt, is over.  What nobody knows is left alone, and said.
+
+A server that is moved has a guest on each of two hosts, of which one is off, until the move is confirmed or reverted: while its
+migration is open, the one on the host that it leaves belongs there.  Whether it is to be on, that host knows: it was told to switch it off.
+
+A server that moves into another cell has a record in each of two for a while.  A row says that a guest belongs here only where the region
+names this cell, or where the operation that holds the server has its claim on the host: else an open migration alone keeps a guest.  So a
+cell that comes back after its servers were evacuated into another one has their guests destroyed.  What a sealed row tells of is not
+started: its guest runs elsewhere, or is about to.
+
+A server that is evacuated leaves its guest on a host that is taken for dead.  Until it is about to be started elsewhere the guest is kept
+there and not started; from then on it goes, whenever that host comes back (RULES §11).
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from moorage.bus.messages import ServerTurn
+from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.ids import CellId, HostId, ServerId
+from moorage.model.server import PowerState, VmState
+from moorage.placement.engine import Engine
+from moorage.sql import Database, Tx
+from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.migrations import Leaving
+from moorage.store.cell.servers import Placed
+from moorage.store.region.server_standing import Standing, standings
+
+LAST_ATTEMPT = 1 << 20
+RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
+"""Of servers that are started again after their host was off; what was paused would run, though its owner wants it to stand still."""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What is said of a host's servers."""
+
+    told: tuple[ServerTurn, ...] = ()
+    """Of its own servers, and of those asked of which something can be said."""
+    undecided: frozenset[ServerId] = frozenset()
+    """Asked, and an operation is about to decide: to be asked again."""
+    left_alone: frozenset[ServerId] = frozenset()
+    """Asked, and no record says anything: the cell has lost it, or neither the cell nor the region knows it."""
+    absent: frozenset[ServerId] = frozenset()
+    """Recorded here with a guest, held by no operation, and not among those asked."""
+
+    @property
+    def wrong(self) -> tuple[ServerTurn, ...]:
+        return tuple(each for each in self.told if not each.here)
+
+
+class Belonging:
+    """Of one cell."""
+
+    def __init__(self, cell: CellId, database: Database, region: Database, engine: Engine) -> None:
+        self._cell = cell
+        self._database = database
+        self._region = region
+        self._engine = engine
+
+    async def judge(self, host: str, asked: Collection[ServerId], *, turns_only: bool = False) -> Judged:
+        """`turns_only`: the host has no guests of those asked, only turns that it would forget.
+
+        The region is read before the cell is read again: an operation that begins in between has a later place among the
+        server's operations than what is said here, so its guest is not touched by it.  Of one that goes back in between nothing is said.
+        """
+        before, leaving = await self._database.read(lambda tx: _in_cell(tx, host, asked))
+        ids = {*before, *asked}
+        known = await self._region.read(lambda tx: standings(tx, ids))
+        placed = before
+        if any(self._may_be_wrong(host, before.get(each), known.get(each)) for each in ids):
+            placed, leaving = await self._database.read(lambda tx: _in_cell(tx, host, ids))
+        told: list[ServerTurn] = []
+        undecided: set[ServerId] = set()
+        left_alone: set[ServerId] = set()
+        on_its_way: set[ServerId] = set()
+        for each in sorted(ids):
+            row, where = placed.get(each), known.get(each)
+            if each in leaving.stay and not _is_gone(row, where):
+                running = row is None or _runs(row)
+                said: ServerTurn | None = ServerTurn(each, None, here=True, running=running, over=_over(where))
+            elif each in leaving.stay_off and not _is_gone(row, where):
+                said = ServerTurn(each, None, here=True, running=False, over=_over(where))
+            elif each in leaving.evacuated and _is_being_moved(row, where, host):
+                said = _elsewhere(where)
+            else:
+                said = self._say(each, host, row, where, turns_only=turns_only)
+            if said is not None:
+                told.append(said)
+                if not said.here and not said.gone and _is_on(row, host):
+                    on_its_way.add(each)
+            if each in asked and (said is None or not said.here):
+                if where is not None and where.operation is not None:
+                    undecided.add(each)
+                elif said is None:
+                    left_alone.add(each)
+        absent = {
+            each
+            for each, row in placed.items()
+            if each not in asked
+            and not row.hidden
+            and self._counts(row, known.get(each), host)
+            and row.power_state != PowerState.NOSTATE
+            and ((where := known.get(each)) is None or where.operation is None)
+        }
+        if turned_back := await self._changed(on_its_way, known):
+            told = [each for each in told if each.server not in turned_back]
+            undecided |= turned_back & set(asked)
+        return Judged(tuple(told), frozenset(undecided), frozenset(left_alone), frozenset(absent))
+
+    async def _changed(self, servers: set[ServerId], known: dict[ServerId, Standing]) -> set[ServerId]:
+        """Of servers that are recorded here and called wrong, those whose standing is another one by now.
+
+        The region was read before the cell: an operation that took back its claim elsewhere, and then ended its move, in between
+        looks like one that has the claim and no move, and the guest here would be the only one.
+        """
+        if not servers:
+            return set()
+        now = await self._region.read(lambda tx: standings(tx, servers))
+        return {each for each in servers if now.get(each) != known.get(each)}
+
+    def _may_be_wrong(self, host: str, row: Placed | None, where: Standing | None) -> bool:
+        """What was read of the cell first may be older than what the region says."""
+        if where is None or where.deleted:
+            return False
+        if where.claimed_on is not None:
+            return self._name_of(where.claimed_on) != host
+        return not self._counts(row, where, host)
+
+    def _counts(self, row: Placed | None, where: Standing | None, host: str) -> bool:
+        """Whether a row of this cell is a word that the server is on the host: it may be the one that is not shown."""
+        if not _is_on(row, host):
+            return False
+        if where is None or where.cell in (self._cell, None):
+            return True
+        return where.claimed_on is not None and self._name_of(where.claimed_on) == host
+
+    def _say(
+        self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
+    ) -> ServerTurn | None:
+        """None: no word names it."""
+        if _is_gone(row, where):
+            return ServerTurn(server, here=False, gone=True)
+        counts = self._counts(row, where, host)
+        if where is None:
+            if counts:
+                return _here(row, where)
+            return ServerTurn(server, here=False, gone=True) if turns_only and row is None else None
+        if where.operation is not None:
+            return self._under_way(server, host, row, where)
+        if counts:
+            return _here(row, where)
+        if row is None and where.recorded_in in (self._cell, None) and not where.has_order:
+            return None
+        if row is not None and row.seq > where.op_seq:
+            return None  # an operation came and went while we read: the next comparison sees where it put the server
+        return ServerTurn(server, FencingToken(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
+
+    def _under_way(self, server: ServerId, host: str, row: Placed | None, where: Standing) -> ServerTurn | None:
+        if where.claimed_on is not None:
+            name = self._name_of(where.claimed_on)
+            if name is None or where.operation_seq is None:
+                return None
+            if name != host:  # its earlier attempts are over, whatever is left of them in somebody's buffers
+                return ServerTurn(server, FencingToken(where.operation_seq, where.attempt - 1, UNDO), here=False)
+        if self._counts(row, where, host):
+            return _here(row, where)
+        if where.claimed_on is not None or where.operation_seq is None:
+            return None
+        return ServerTurn(server, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
+
+    def _name_of(self, host: HostId) -> str | None:
+        world = self._engine.world()
+        slot = world.slots.get(host)
+        return None if slot is None else world.names[slot]
+
+
+def _is_being_moved(row: Placed | None, where: Standing | None, host: str) -> bool:
+    """Its record says that it is on this host still, and an operation is about to say otherwise."""
+    return _is_on(row, host) and not _is_gone(row, where) and where is not None and where.operation_seq is not None
+
+
+def _elsewhere(where: Standing | None) -> ServerTurn | None:
+    """What is older than the operation is over; a guest that the operation itself has switched off stays so until it is done."""
+    if where is None or where.operation_seq is None:
+        return None
+    return ServerTurn(where.id, FencingToken(where.operation_seq - 1, LAST_ATTEMPT, UNDO), here=False)
+
+
+def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], Leaving]:
+    return cell_servers.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
+
+
+def _is_gone(row: Placed | None, where: Standing | None) -> bool:
+    return (where is not None and where.deleted) or (row is not None and row.deleted)
+
+
+def _is_on(row: Placed | None, host: str) -> bool:
+    return row is not None and not row.deleted and row.host == host
+
+
+def _here(row: Placed | None, where: Standing | None) -> ServerTurn:
+    assert row is not None
+    return ServerTurn(row.id, None, here=True, running=_runs(row), over=_over(where))
+
+
+def _runs(row: Placed) -> bool:
+    """A sealed row's state is what it was: its server may run elsewhere by now."""
+    return not row.hidden and row.vm_state in RUNNING_STATES
+
+
+def _over(where: Standing | None) -> int | None:
+    """The last of the server's operations that holds it no more."""
+    if where is None or where.operation is None:
+        return None if where is None else where.op_seq
+    return None if where.operation_seq is None else where.operation_seq - 1

@@ -1,0 +1,195 @@
+"""Attachments of volumes that name a server which does not have them: a call that arrived after it was taken back, or a delete
+that found the volume service out.
+
+An attachment is stray when no operation holds its server and the server's record does not list it.  That is one witness (RULES
+§22); the other is one of these:
+
+* the record says that the server was deleted;
+* the attachment is a reservation, which no host ever had;
+* it is half made, and the record lists no other attachment of that volume: no guest was given it, and taking its export back
+  takes nobody else's;
+* it is exported to a host that is not the server's.
+
+What is left is exported where the server is: it stays, and the operator is told.  Attachments of servers that are none of ours
+are never touched, nor those of a server whose record its cell has lost.
+
+Volumes that a request made whose process died before it accepted the boot are deleted, by the intent that it left.
+
+Two more traces of the late are mended: an attachment that the record lists and that is said to be half made again is completed, and
+a volume that is said to be going from a server that nobody detaches it from is in use again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from functools import partial
+
+import msgspec
+
+from moorage.clients.volume import VolumeClient
+from moorage.conductor.bulk_precheck import glance
+from moorage.model.errors import Problem
+from moorage.model.ids import ServerId
+from moorage.model.server import Server
+from moorage.model.volume import ATTACHED, RESERVED, Attachment, Volume
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.volumes import delete_or_leave, volumes_of
+from moorage.operations.volumes.detach_volume import DETACHING
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import servers as region_servers
+from moorage.store.region import volume_intents
+
+NAME = "stray_attachments"
+AT_ONCE = 8
+INTENT_OLD_US = 600 * 1_000_000
+"""A request that makes volumes is over by then."""
+
+logger = logging.getLogger(__name__)
+
+
+class StrayAttachmentsDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    """Attachments."""
+    dropped: tuple[str, ...] = ()
+    amiss: tuple[str, ...] = ()
+    """Attachments that are exported where their servers are, and that no record lists: the operator's to judge."""
+    mended: int = 0
+    """Attachments that were completed, and volumes that were said to be going."""
+    waiting: tuple[str, ...] = ()
+    """Servers whose cell, or the volume service, did not answer."""
+
+
+class Mended(msgspec.Struct, frozen=True):
+    dropped: tuple[str, ...] = ()
+    amiss: tuple[str, ...] = ()
+    mended: int = 0
+    waits: bool = False
+
+
+class StrayAttachments:
+    def __init__(self, context: SagaContext) -> None:
+        self._context = context
+
+    @property
+    def _client(self) -> VolumeClient:
+        return volumes_of(self._context)
+
+    async def run(self) -> StrayAttachmentsDone:
+        """One round. The attachments are read first: who holds a server by then has not finished with them."""
+        seen: dict[str, list[Attachment]] = {}
+        count = 0
+        async for each in self._client.all_attachments():
+            count += 1
+            if each.server:
+                seen.setdefault(each.server, []).append(each)
+        going = await self._going()
+
+        def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
+            listed = cell_servers.listed_attachments(tx, servers)
+            return {
+                server for server, those in listed.items() if _fine(seen.get(server, ()), those) and server not in going
+            }
+
+        await self.unfinished()
+        found = await glance(self._context, sorted(seen.keys() | going.keys()), cleared)
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def mend(server: ServerId) -> Mended:
+            async with slots:
+                try:
+                    return await self.mend(server, seen.get(server, ()), going.get(server, ()))
+                except Problem as problem:  # its cell is out, say: no reason to leave the others
+                    logger.info("attachments of server %s wait: %s", server, problem)
+                    return Mended(waits=True)
+
+        done = await asyncio.gather(*map(mend, found.suspects))
+        waiting = [server for server, each in zip(found.suspects, done, strict=True) if each.waits]
+        return StrayAttachmentsDone(
+            count,
+            tuple(one for each in done for one in each.dropped),
+            tuple(one for each in done for one in each.amiss),
+            sum(each.mended for each in done),
+            (*found.waiting, *waiting),
+        )
+
+    async def unfinished(self) -> None:
+        """Volumes that were made for a boot that was never accepted: the intent says so, and their metadata name the server."""
+        before = time.time_ns() // 1000 - INTENT_OLD_US
+        for server in await self._context.region.read(lambda tx: volume_intents.old(tx, before)):
+            if await self._context.region.read(partial(region_servers.find, server=server)) is None:
+                for volume in await self._client.created_for(server):
+                    logger.warning("volume %s was made for server %s, which was never accepted", volume.id, server)
+                    await delete_or_leave(self._context, volume.id)
+            await self._context.region.write(partial(volume_intents.done, servers=[server]))
+
+    async def _going(self) -> dict[str, list[str]]:
+        """Server → its volumes that are said to be going."""
+        return going(await self._client.with_status(DETACHING))
+
+    async def mend(self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]) -> Mended:
+        """Of these, which were seen with the server's id; `going`: volumes of it that are said to be going."""
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
+        if where is None or where.operation is not None:
+            return Mended()
+        found = await records.find(self._context, id)
+        if found.missing_in is not None:
+            return Mended()
+        server = None if found.server is None or found.server.deleted else found.server
+        listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}
+        if await self._moved(id, where.op_seq):
+            return Mended()
+        dropped, amiss, mended = [], [], 0
+        for each in attachments:
+            if each.id in listed:
+                if each.status not in {ATTACHED, RESERVED}:
+                    await self._client.complete(each.id)
+                    mended += 1
+            elif await self._is_stray(each, server, listed.values()):
+                await self._client.drop_attachment(each.id)
+                dropped.append(each.id)
+                await self._goes_with(found.server, each.volume)
+            else:
+                logger.error("attachment %s is exported where server %s is, whose record does not list it", each.id, id)
+                amiss.append(each.id)
+        for volume in going:
+            if volume in listed.values():
+                await self._client.roll_detaching(volume)
+                mended += 1
+        return Mended(tuple(dropped), tuple(amiss), mended)
+
+    async def _is_stray(self, each: Attachment, server: Server | None, listed: Collection[str | None]) -> bool:
+        """The second witness."""
+        if server is None or server.host is None or each.status == RESERVED:
+            return True
+        if each.status != ATTACHED:
+            return each.volume not in listed
+        host = (await self._client.show(each.volume)).hosts.get(each.id)
+        return host is not None and host != server.host
+
+    async def _goes_with(self, record: Server | None, volume: str) -> None:
+        """A volume that was to go with its server, which its delete could not finish."""
+        went = () if record is None or not record.deleted else record.volumes
+        if any(each.volume == volume and each.delete_on_termination for each in went):
+            await delete_or_leave(self._context, volume)
+
+    async def _moved(self, server: ServerId, seq: int) -> bool:
+        """Whether an operation came, or came and went, while the record was read."""
+        now = await self._context.region.read(lambda tx: region_servers.find(tx, server))
+        return now is None or now.operation is not None or now.op_seq != seq
+
+
+def going(volumes: Collection[Volume]) -> dict[str, list[str]]:
+    """Server → its volumes among these, which are said to be going; of one with several servers nobody knows from which."""
+    found: dict[str, list[str]] = {}
+    for volume in volumes:
+        servers = {server for _, server in volume.attachments}
+        if len(servers) == 1:
+            found.setdefault(servers.pop(), []).append(volume.id)
+    return found
+
+
+def _fine(attachments: Sequence[Attachment], listed: Collection[str]) -> bool:
+    return all(each.id in listed and each.status in {ATTACHED, RESERVED} for each in attachments)

@@ -1,0 +1,124 @@
+"""Images that were made of servers and that nobody is at work on, or needs, any more.
+
+Three kinds are looked for, by our own key (`MADE_FOR`): images without data, or with half of it, whose server no operation holds;
+whole images of shelved disks that no record names; and those through which a disk went to another cell, whose move is over.  A snapshot
+that is whole is its owner's, whatever becomes of the server.
+
+Snapshots of volumes that were made for such an image go before it does.
+
+The data may be all that is left of a disk, so there are two witnesses (RULES §22): the region and the record of the server on one side,
+and the image itself on the other, which was the same in every look for `GRACE_S`.  An image of a server that the region does not
+know is somebody else's (two regions may share an image service), and so is one of a server whose cell has lost its record.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from moorage.conductor.bulk_precheck import glance
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.ids import ServerId
+from moorage.model.image import Image
+from moorage.operations.context import SagaContext
+from moorage.operations.images import snapshot_volumes
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.snapshot_image import MADE_FOR, OF_SERVER, ONLY_FOR_US, PURPOSES
+from moorage.store.region import servers as region_servers
+
+NAME = "stray_images"
+GRACE_S = 600.0
+IMAGES_MAX = 100_000
+WHOLE = "active"
+
+logger = logging.getLogger(__name__)
+
+
+class StrayImagesDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    deleted: tuple[str, ...] = ()
+    suspected: int = 0
+    """Images that may be stray; they are deleted when they were so for long enough."""
+    waiting: int = 0
+    """Of servers whose cell did not answer."""
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What a look found, and nothing was done about."""
+
+    count: int
+    strays: tuple[tuple[ServerId, Image], ...]
+    waiting: tuple[ServerId, ...]
+
+
+class StrayImages:
+    def __init__(self, context: SagaContext, clock: Clock | None = None, grace_s: float = GRACE_S) -> None:
+        self._context, self._clock, self._grace_s = context, clock or SystemClock(), grace_s
+        self._since: dict[tuple[str, str], float] = {}
+        """(image, as it was then) → when it was first seen so, and stray."""
+
+    async def run(self) -> StrayImagesDone:
+        """One round."""
+        found = await self.look()
+        ripe = self._ripe([image for _, image in found.strays])
+        gone = [image.id for image in ripe if await self.delete(image)]
+        return StrayImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
+
+    async def look(self) -> Looked:
+        """The images are read first: who holds a server by then has not finished with them."""
+        found = await self._ours()
+        by_server: dict[str, list[Image]] = {}
+        for image in found:
+            by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
+        seen = await glance(self._context, by_server, lambda tx, servers: ())
+        strays: list[tuple[ServerId, Image]] = []
+        waiting = list(seen.waiting)
+        for server in seen.suspects:
+            try:
+                strays += [(server, image) for image in await self._strays(server, by_server[server])]
+            except Unavailable as out:  # its cell: no reason to leave the others
+                logger.info("images of server %s wait: %s", server, out)
+                waiting.append(server)
+        return Looked(len(found), tuple(strays), tuple(waiting))
+
+    async def _ours(self) -> list[Image]:
+        half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]
+        found: list[Image] = []
+        whole = [{MADE_FOR: purpose, "status": WHOLE} for purpose in ONLY_FOR_US]
+        for filters in (*half, *whole):
+            found += await self._context.images.every(filters, at_most=IMAGES_MAX)
+        return found
+
+    async def _strays(self, server: ServerId, images: Iterable[Image]) -> list[Image]:
+        where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
+        if where is None or where.operation is not None:
+            return []
+        found = await records.find(self._context, server)
+        if found.missing_in is not None or (found.server is None and not where.deleted):
+            return []
+        record = found.server
+        needed = None if record is None or record.deleted or record.shelved is None else record.shelved.image
+        now = await self._context.region.read(lambda tx: region_servers.find(tx, server))
+        if now is None or now.operation is not None or now.op_seq != where.op_seq:
+            return []
+        return [image for image in images if image.id != needed]
+
+    def _ripe(self, strays: Iterable[Image]) -> list[Image]:
+        """Those that were stray, and the same, in every look for long enough."""
+        now = self._clock.monotonic()
+        self._since = {key: self._since.get(key, now) for key in ((image.id, image.updated_at) for image in strays)}
+        return [image for image in strays if now - self._since[image.id, image.updated_at] >= self._grace_s]
+
+    async def delete(self, image: Image) -> bool:
+        """With its snapshots, and not before them; False: it waits for those."""
+        try:
+            if self._context.volumes is not None and not await snapshot_volumes.dropped(self._context, image.id):
+                return False
+        except Problem as out:  # the volume service: by the image its snapshots are found in a later round
+            logger.info("image %s waits for its snapshots to be deleted: %s", image.id, out)
+            return False
+        went = await self._context.images.delete(image.id)
+        if went:
+            logger.warning("image %s of server %s was nobody's, and is deleted", image.id, image.properties[OF_SERVER])
+        return went

@@ -1,0 +1,106 @@
+"""Servers that wait in VERIFY_RESIZE for longer than `resize_confirm_window` are confirmed, each by an operation of its own."""
+
+import logging
+from functools import partial
+
+import msgspec
+
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Conflict, NotFound, Unavailable, UnknownOutcome
+from moorage.model.ids import CellId
+from moorage.model.server import Server, VmState
+from moorage.operations.context import SagaContext
+from moorage.operations.resize import confirm_resize
+from moorage.operations.steps import moving
+from moorage.store.cell import servers as cell_servers
+
+NAME = "unconfirmed"
+PAGE_ROWS = 500
+BEGUN_MAX = 1_000
+"""Operations that one round begins; the next begins more."""
+US = 1_000_000
+
+logger = logging.getLogger(__name__)
+
+
+class UnconfirmedDone(msgspec.Struct, frozen=True):
+    looked_at: int = 0
+    begun: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    """Cells that did not answer, and servers that could not begin now."""
+
+
+class ConfirmResizes:
+    def __init__(self, context: SagaContext, clock: Clock | None = None) -> None:
+        self._context, self._clock = context, clock or SystemClock()
+
+    async def run(self) -> UnconfirmedDone:
+        """One round; nothing where resizes wait for ever."""
+        window_s = self._context.settings.resize_confirm_window_s
+        if window_s <= 0:
+            return UnconfirmedDone()
+        before_us = int((self._clock.now() - window_s) * US)
+        looked_at, begun, waiting, mute = 0, list[str](), list[str](), set[str]()
+        for cell in self._context.cells.ids:
+            try:
+                servers = await self._resized(cell)
+            except Unavailable as out:
+                logger.info("resized servers of cell %s wait: %s", cell, out)
+                waiting.append(cell)
+                continue
+            looked_at += len(servers)
+            for server in servers:
+                if server.moved is None or server.moved.at > before_us or len(begun) >= BEGUN_MAX:
+                    continue
+                (begun if await self._begin(server, mute) else waiting).append(server.id)
+        return UnconfirmedDone(looked_at, tuple(begun), tuple(waiting))
+
+    async def _resized(self, cell: CellId) -> list[Server]:
+        found: list[Server] = []
+        after = ""
+        while True:
+            page = await self._context.cells[cell].read(
+                partial(cell_servers.in_state, state=VmState.RESIZED, after=after, limit=PAGE_ROWS)
+            )
+            found += page
+            if len(page) < PAGE_ROWS:
+                return found
+            after = page[-1].id
+
+    async def _begin(self, server: Server, mute: set[str]) -> bool:
+        """False: something else is being done to it, one of its hosts is silent, or the new one has lost the guest: the next round looks again.
+
+        Nobody has asked for it, so what the old host keeps stays for as long as it is not certain that the new one has the guest.
+        `mute`: hosts that did not answer in this round; they are asked for no other server before the next one.
+        """
+        if str(server.host) in mute or not await self._has_guest(server, mute):
+            logger.warning(
+                "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
+            )
+            return False
+        try:
+            await confirm_resize.begin(
+                self._context, server, server.user, server.project, check=still_waiting, request_id=""
+            )
+        except (Conflict, NotFound, Unavailable) as problem:
+            logger.info("the resize of server %s is not confirmed now: %s", server.id, problem)
+            return False
+        return True
+
+    async def _has_guest(self, server: Server, mute: set[str]) -> bool:
+        """Whether its new host says that it has it."""
+        if self._context.hosts.is_silent(str(server.host)):
+            return False
+        try:
+            return not await moving.is_lost(self._context, server, sure=True)
+        except Unavailable as out:
+            logger.info("host %s does not say whether it has server %s: %s", server.host, server.id, out)
+            if isinstance(out, UnknownOutcome):
+                mute.add(str(server.host))
+            return False
+
+
+def still_waiting(server: Server) -> None:
+    """Raises Conflict."""
+    if server.vm_state is not VmState.RESIZED or server.task_state is not None or server.moved is None:
+        raise Conflict(f"instance {server.id} waits for no confirmation any more")

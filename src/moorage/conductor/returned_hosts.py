@@ -1,0 +1,58 @@
+"""A host that was taken for dead is back: what was evacuated from it, and is not there any more, is over (RULES §11, S1.19).
+
+Its whole report is the word: a guest that it does not name is gone.  What the move held there is given back, and the move's record says
+`completed`.  Nothing is done at the network service: the ports are where the server is.
+
+A server that was evacuated into another cell has a sealed row here still, and its migration is in both: that of the cell that shows the
+server is ended first, so that this is done again while that cell is out.  Its record here is removed afterwards, by the round of those.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+
+from moorage.model.ids import CellId, ServerId
+from moorage.model.migration import Migration
+from moorage.model.verdict import Row
+from moorage.operations.evacuate.finished_evacuations import complete, completed_where_shown, left_at
+from moorage.placement.engine import Engine
+from moorage.sql import Database, Tx
+from moorage.store.cell import servers
+
+logger = logging.getLogger(__name__)
+
+
+async def settle(
+    host: str,
+    guests: Collection[ServerId],
+    now_us: int,
+    database: Database,
+    region: Database,
+    engine: Engine,
+    cells: Mapping[CellId, Database],
+) -> bool:
+    """Whether guests that were evacuated are there still, or what was evacuated waits for another cell.  `guests`: all that the host has.
+
+    The claim goes first: while the record does not say that it is over, this is done again.
+    """
+    left, elsewhere = await left_at(host, database, region, cells)
+    back = await database.read(lambda tx: _back(tx, host, left)) - elsewhere if left else frozenset[ServerId]()
+    over = [each for each in left if each.server not in guests or each.server in back]
+    if over:
+        rows = await region.write(lambda tx: _release(tx, over, engine))
+        engine.settle(rows)
+        over = await completed_where_shown(over, now_us, database, region, cells)
+        await database.write(lambda tx: complete(tx, over, now_us))
+        logger.info(
+            "host %s is back without what was evacuated from it: %s", host, ", ".join(each.server for each in over)
+        )
+    return len(over) < len(left)
+
+
+def _back(tx: Tx, host: str, left: Sequence[Migration]) -> frozenset[ServerId]:
+    """Those of them that have come back to it since."""
+    rows = servers.where_placed(tx, host, [each.server for each in left])
+    return frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
+
+
+def _release(tx: Tx, over: Sequence[Migration], engine: Engine) -> list[Row]:
+    return [row for each in over for row in engine.release(tx, each.uuid)]

@@ -1,0 +1,367 @@
+"""Config → rooms: what a process that serves the API or tells operations is made of."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from moorage.bus.agent_rpc import AgentClient
+from moorage.bus.memory import MemoryBus
+from moorage.bus.nats import connect
+from moorage.bus.security import Security, wants_tls
+from moorage.bus.transport import Bus
+from moorage.conductor.bulkheads import Places
+from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.dispatcher import BusDispatcher
+from moorage.conductor.external_events import Events
+from moorage.conductor.reconcilers.segments import Segments
+from moorage.conductor.worker import Conductor
+from moorage.drivers.redfish_fence import RedfishFence
+from moorage.drivers.simulated_fence import SimulatedFence
+from moorage.main.cell_intake import CellIntake
+from moorage.main.config import Config
+from moorage.main.databases import Databases, open_databases, open_for_lease
+from moorage.main.flat_networks import open_flat
+from moorage.main.notifications import Told, open_notifications
+from moorage.main.region_key import open_seals
+from moorage.main.service_clients import Clients, make_clients
+from moorage.main.store_watch import StoreWatch
+from moorage.main.vendor_data import static_vendor_data
+from moorage.model.clock import Clock, SystemClock
+from moorage.model.errors import Invalid
+from moorage.model.fence_proof import FencePlugin
+from moorage.model.ids import CellId, ConductorId
+from moorage.model.service_health import CircuitSeen
+from moorage.operations.cell_databases import Cells, circuits_of
+from moorage.operations.context import SagaContext, Settings
+from moorage.operations.encryption import Encryption
+from moorage.operations.gate_watch import GateWatch
+from moorage.operations.gates import ConductorCredentials, Credentials
+from moorage.operations.process_heartbeat import Presence
+from moorage.placement.engine import CATCH_UP_EVERY_S, Engine
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Meter
+from moorage.store.region import aggregates
+
+HOSTS_HEARD_WITHIN_S = 3.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RegionProcess:
+    """Everything one process holds, started and stopped in order."""
+
+    config: Config
+    databases: Databases
+    bus: Bus
+    clients: Clients
+    engine: Engine
+    dispatcher: BusDispatcher
+    context: SagaContext
+    seals: Encryption
+    clock: Clock
+    meter: Meter
+    gates: GateWatch
+    stores: StoreWatch
+    intake: CellIntake
+    told: Told | None = None
+    """Where notifications go; None: nobody wants to be told."""
+    segments: Segments | None = None
+    """None: somebody else draws them, or there are none."""
+    lease_on: Database | None = None
+    """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
+    conductor: Conductor | None = None
+    cells: list[CellConductor] = field(default_factory=list)
+    events: Events | None = None
+    presence: Presence | None = None
+
+    async def appear(self, role: str) -> None:
+        """This process serves now: it is said to be there, with its release."""
+        self.presence = Presence(self.databases.region, self.clock, str(self.context.hosts.me), role)
+        await self.presence.start()
+
+    def leads(self) -> bool:
+        """Whether this process runs the rounds that one conductor is enough for."""
+        return self.conductor is not None and self.conductor.leads
+
+    async def stop(self) -> None:
+        """In the opposite order of starting; what is being told is left where it is."""
+        if self.presence is not None:
+            await self.presence.stop()
+        if self.events is not None:
+            await self.events.stop()
+        if self.conductor is not None:
+            await self.conductor.stop()
+        await self.intake.stop()
+        for cell in self.cells:
+            await cell.stop()
+        if self.told is not None:
+            await self.told.close()
+        await self.gates.stop()
+        await self.context.hosts.stop()
+        await self.engine.close()
+        await self.clients.close()
+        await self.bus.close()
+        await self.stores.stop()
+        if self.lease_on is not None and self.lease_on is not self.databases.region:
+            await self.lease_on.close()
+        await self.databases.close()
+
+
+async def open_bus(config: Config) -> Bus:
+    """`memory:` or `nats://host:port[,…]`. Raises Invalid for credentials and certificates that cannot be meant."""
+    said = config.bus
+    if said.url in {"", "memory:"}:
+        return MemoryBus()
+
+    def file(name: str) -> Path | None:
+        return config.data / name if name else None
+
+    security = Security(
+        nkey=file(said.nkey),
+        credentials=file(said.credentials),
+        tls=said.tls or wants_tls(said.url),
+        ca=file(said.ca),
+        cert=file(said.cert),
+        key=file(said.key),
+    )
+    return await connect(said.url.split(","), security=security)
+
+
+def callers_part(config: Config) -> dict[str, Any]:
+    """Whom a `HostCaller` of this process hears: where it has credentials of its own, the hosts of its cells and nobody else."""
+    cells = tuple(CellId(each.name) for each in config.cells) if config.bus.has_credentials else ()
+    return {"cells": cells, "earlier": config.bus.earlier}
+
+
+async def open_region(
+    config: Config,
+    *,
+    embedded: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    meter: Meter | None = None,
+    bus: Bus | None = None,
+    databases: Databases | None = None,
+    picture_every_s: float = CATCH_UP_EVERY_S,
+) -> RegionProcess:
+    """Databases, bus, clients and the picture; nobody tells anything yet.  What is given is not opened here."""
+    clock, meter = clock or SystemClock(), meter or Meter()
+    databases = databases or await open_databases(config, meter)
+    stores = StoreWatch(databases.region, databases.cells, clock)
+    await stores.start()
+    intake = CellIntake(databases, stores, clock)
+    seals = await open_seals(config, databases.region)
+    bus = bus or await open_bus(config)
+    clients = make_clients(config, embedded)
+    engine = Engine(
+        databases.region,
+        partial(rank, profile=Profile().weighing(config.scheduler.multipliers)),
+        aggregates=aggregates.for_placement,
+        every_s=picture_every_s,
+    )
+    await engine.start()
+    me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
+    hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, **callers_part(config))
+    await hosts.start()
+    dispatcher = BusDispatcher(databases.region, bus)
+    flat = config.network.backend == "flat"
+    if flat:
+        clients = replace(clients, network=open_flat(config, databases.region, engine))
+    segments = None if flat or config.network.reports else Segments(clients.network, engine)
+    told = open_notifications(config, bus)
+    context = SagaContext(
+        region=databases.region,
+        cells=Cells(databases.cells),
+        placement=engine,
+        network=clients.network,
+        images=clients.images,
+        volumes=clients.volumes,
+        hosts=hosts,
+        dispatcher=dispatcher,
+        draw_segments=None if segments is None else segments.drawn,
+        redraw_segments=None if segments is None else segments.redraw,
+        settings=Settings(
+            max_attempts=config.compute.max_attempts,
+            auto_refusal=config.compute.auto_refusal,
+            host_deadline_s=config.compute.host_deadline_s,
+            host_silence_s=config.compute.host_silence_s,
+            reclaim_instance_interval_s=config.compute.reclaim_instance_interval,
+            rescue_image=config.compute.rescue_image,
+            default_availability_zone=config.compute.default_availability_zone,
+            vif_plugging_timeout_s=config.compute.vif_plugging_timeout,
+            vif_plugging_is_fatal=config.compute.vif_plugging_is_fatal,
+            image_deadline_s=config.compute.image_deadline_s,
+            allow_resize_to_same_host=config.compute.allow_resize_to_same_host,
+            allow_move_across_segments=config.compute.allow_move_across_segments,
+            resize_confirm_window_s=config.compute.resize_confirm_window,
+            shelved_offload_time_s=config.compute.shelved_offload_time,
+            non_inheritable_image_properties=config.compute.non_inheritable_image_properties,
+            cross_az_attach=config.volume.cross_az_attach,
+            volume_zones={CellId(each.name): each.volume_zones for each in config.cells if each.volume_zones},
+            cell_links=frozenset(frozenset(map(CellId, pair)) for pair in config.compute.cell_links),
+            volume_wait_s=config.volume.wait_s,
+            level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
+            max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
+            live_migration_timeout_s=config.compute.live_migration_timeout_s,
+            live_migration_permit_post_copy=config.compute.live_migration_permit_post_copy,
+            quota={name: getattr(config.quota, name) for name in config.quota.__struct_fields__},
+            force_config_drive=config.metadata.force_config_drive,
+            dhcp_domain=config.metadata.dhcp_domain,
+            static_vendor_data=static_vendor_data(config),
+        ),
+        vendor_data=clients.vendor_data,
+        seals=seals,
+        fence=_fence(config),
+        notification_writer=None if told is None else told.notification_writer,
+    )
+    pin = config.upgrade_levels.compute
+
+    def circuits() -> tuple[CircuitSeen, ...]:
+        return (*clients.open_circuits(), *circuits_of(databases.cells))
+
+    gates = GateWatch(context, clock, pin=None if pin == "auto" else pin, circuits=circuits)
+    await gates.start()
+    if not flat:  # without ports there is nothing an old host could do differently
+        context = replace(context, gates=gates.gates)
+    intake.start()
+    return RegionProcess(
+        config,
+        databases,
+        bus,
+        clients,
+        engine,
+        dispatcher,
+        context,
+        seals,
+        clock,
+        meter,
+        gates,
+        stores,
+        intake,
+        told,
+        segments,
+    )
+
+
+def _fence(config: Config) -> FencePlugin | None:
+    """Raises Invalid when its library is not installed."""
+    match config.compute.fence_plugin:
+        case "simulated":
+            return SimulatedFence(config.data / "hosts")
+        case "redfish":
+            machines = {each.host: each for each in config.fence.machines}
+            said = config.fence
+            return RedfishFence(
+                machines, power_off=said.power_off, timeout_s=said.timeout_s, off_within_s=said.off_within_s
+            )
+        case "":
+            return None
+
+
+async def start_telling(
+    region: RegionProcess, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Make this process a conductor, for the region and for every cell it is configured with.
+
+    Operations begin when hosts have been heard, so that what is adopted finds hosts to be placed on: after `hosts`, which
+    starts those of this process; without it, when all that are known were heard, or a moment later.
+    Raises Invalid when it has no working credentials for the network service and this deployment requires them (S0.10).
+    """
+    region.stores.keeps_marks = True
+    config = region.config
+    me = region.context.hosts.me
+    check_credentials(await region.gates.try_mine(me), config)
+    await region.intake.serve(partial(conduct, region, alone=alone))
+    await (hosts or partial(hosts_heard, region))()
+    region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
+    await region.stores.also(region.lease_on)
+    region.conductor = Conductor(
+        region.context.hosts.me,
+        region.context,
+        region.bus,
+        region.clock,
+        alone=alone,
+        lease_s=config.compute.lease_s,
+        beat_s=config.compute.lease_beat_s,
+        places=Places(
+            boots=config.compute.boots_at_once,
+            deletes=config.compute.deletes_at_once,
+            live_migrations=config.compute.live_migrations_at_once,
+            actions=config.compute.actions_at_once,
+            project_part=config.compute.project_part_max,
+            cell_part=config.compute.cell_part_max,
+        ),
+        renamed=region.gates.become,
+        lease_on=region.lease_on,
+    )
+    await region.conductor.start()
+    await region.gates.become(me)
+    region.dispatcher.local = region.conductor
+    region.events = Events(region.context, region.bus, region.clock)
+    await region.events.start()
+
+
+async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
+    """Make this process a conductor of the cell. Raises Unavailable when its database is out; then nothing was begun."""
+    conductor = CellConductor(
+        cell,
+        region.databases.cells[cell],
+        region.databases.region,
+        region.engine,
+        region.bus,
+        region.clock,
+        zone=region.config.compute.default_availability_zone,
+        silent_s=region.config.compute.host_silence_s,
+        alone=alone and isinstance(region.bus, MemoryBus),
+        cells=region.databases.cells,
+        earlier=region.config.bus.earlier,
+        approves_itself=region.config.approves_hosts_itself,
+    )
+    try:
+        await conductor.start()
+    except BaseException:
+        await conductor.stop()
+        raise
+    region.cells.append(conductor)
+
+
+def cells_out(region: RegionProcess) -> list[str]:
+    """A line for each cell whose database is out, with its cause: for people who just started a process."""
+    said: list[str] = []
+    for cell in region.context.cells.out():
+        why = "; ".join(each.why for each in circuits_of({cell: region.databases.cells[cell]}))
+        said.append(f"cell {cell} is out, and its hosts take nothing until it answers: {why}")
+    return said
+
+
+async def hosts_heard(region: RegionProcess, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:
+    """Wait until every host that the cells know was heard, but not for long: some may be gone for ever."""
+    try:
+        async with asyncio.timeout(patience_s):
+            while any(cell.unheard() for cell in region.cells):
+                await region.clock.sleep(0.02)
+    except TimeoutError:
+        names = sorted(name for cell in region.cells for name in cell.unheard())
+        logger.warning(
+            "%d hosts are not heard yet; those that were up when somebody last listened count as up for %.0f s more: %s",
+            len(names),
+            region.config.compute.host_silence_s,
+            ", ".join(names[:10]),
+        )
+
+
+def check_credentials(mine: ConductorCredentials, config: Config) -> None:
+    """Raises Invalid when a conductor must not start with these credentials (S0.10)."""
+    if mine.state is Credentials.REFUSED and config.upgrade.conductor_credentials == "required":
+        raise Invalid(
+            f"this conductor's credentials for the network service do not work ({mine.why}), and this release requires them: "
+            f'set [service_user] user, password and project (now "{config.service_user.user}" in '
+            f'"{config.service_user.project}"), or [upgrade] conductor_credentials = "wanted" while hosts of level 1 and 2 '
+            "still see to ports"
+        )

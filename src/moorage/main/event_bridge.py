@@ -1,0 +1,53 @@
+"""What the embedded network service says has happened to ports, put where a real one's events go: into the inbox.
+
+Where the service runs in a role of its own it tells the Compute API, as a real one does.
+"""
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from moorage.clients.http import ServiceClient
+from moorage.main.composition import RegionProcess
+from moorage.model.errors import NotFound, Unavailable
+from moorage.model.ids import ServerId
+from moorage.operations.records import inbox
+from moorage.operations.server_service import SagaServerService
+from moorage.store.region.inbox import ExternalEvent
+
+
+class EventDoor:
+    """Given to the embedded service before the region is open; events that come earlier are said again by their sender."""
+
+    def __init__(self) -> None:
+        self.region: RegionProcess | None = None
+
+    async def __call__(self, events: list[dict[str, Any]]) -> None:
+        """Keep what is said of our servers, then hint (RULES §20). Raises Unavailable while the region is not open."""
+        if self.region is None:
+            raise Unavailable("compute does not hear yet")
+        now = time.time_ns() // 1000
+        told = [
+            ExternalEvent(
+                ServerId(each["server_uuid"]), each["name"], each.get("tag") or "", each.get("status", "completed"), now
+            )
+            for each in events
+            if each.get("server_uuid")
+        ]
+        kept = await inbox.take(self.region.databases.region, told)
+        doors = SagaServerService(self.region.context, self.region.bus)
+        for event, was in zip(told, kept, strict=True):
+            if was:
+                await doors.event_arrived(event.server, event.name, event.tag or None)
+
+
+class EventsOverHttp:
+    """`POST /os-server-external-events`, with credentials of its own; raises what the call raises, and is then called again."""
+
+    def __init__(self, compute: ServiceClient) -> None:
+        self._compute = compute
+
+    async def __call__(self, events: list[dict[str, Any]]) -> None:
+        """Servers that nobody knows (any more) are no failure."""
+        with suppress(NotFound):
+            await self._compute.call("POST", "/os-server-external-events", body={"events": events})

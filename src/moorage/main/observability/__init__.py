@@ -1,0 +1,102 @@
+"""Watching a process: metrics, health and traces, each where it is configured.  Nothing of it is imported or made where it is not.
+
+observed = await observe(config, "api")              # first: /healthz answers from now on
+await doors["compute"].open(observed.app("compute", make_frontdesk(region)))
+observed.sees(of_region(region))                     # when all is there: /readyz may say 200
+…
+await observed.close()                               # last
+"""
+
+import platform
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from moorage.main.config import Config, Listen
+from moorage.main.http_servers import HttpServer
+from moorage.main.observability.requests import Requests
+from moorage.main.observability.sources import Sources, of_region
+from moorage.model.errors import Invalid
+from moorage.model.tracing import watch
+
+__all__ = ["Observed", "Sources", "observe", "of_region"]
+
+
+class Watching(Protocol):
+    """What is told what there is, and stopped."""
+
+    def sees(self, sources: Sources) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Sending(Protocol):
+    """What sends spans somewhere."""
+
+    async def flush(self) -> None: ...
+
+
+class Observed:
+    """What watches one process; mostly nothing."""
+
+    tracing: Sending | None = None
+
+    def __init__(self, *, wraps: bool = False, trust_callers: bool = False) -> None:
+        self._wraps = wraps
+        self._trust_callers = trust_callers
+        self._metrics: Watching | None = None
+        self._endings: list[Callable[[], Awaitable[None]]] = []
+
+    def app(self, service: str, app: Any) -> Any:
+        """The application, with its requests seen where somebody watches."""
+        return Requests(service, app, trust_callers=self._trust_callers) if self._wraps else app
+
+    def sees(self, sources: Sources) -> None:
+        """All that there is to see; the process serves from now on."""
+        if self._metrics is not None:
+            self._metrics.sees(sources)
+
+    async def close(self) -> None:
+        for end in reversed(self._endings):
+            await end()
+
+    async def begin(self, config: Config, role: str) -> None:
+        """Raises Invalid for a port that is taken, and for tracing without its libraries."""
+        if config.metrics.port:
+            from moorage.main.observability.metrics import Metrics
+
+            door = HttpServer("metrics", Listen(config.metrics.host, config.metrics.port), config)
+            metrics = Metrics(role, door, kept_s=config.metrics.kept_s)
+            await metrics.open()
+            self._metrics = metrics
+            self._endings.append(metrics.close)
+        if config.tracing.endpoint:
+            try:
+                from moorage.main.observability.tracing import Tracing
+            except ImportError as missing:
+                raise Invalid(
+                    f"[tracing] endpoint wants OpenTelemetry, which is not installed: pip install 'moorage[tracing]' ({missing.name})"
+                ) from missing
+            name = config.agent.host if role == "agent" else f"{platform.node()}-{uuid.uuid4().hex[:8]}"
+            tracing = Tracing(config.tracing.endpoint, role=role, name=name, sample=config.tracing.sample)
+            leave = watch(tracing)
+            self.tracing = tracing
+
+            async def end() -> None:
+                leave()
+                await tracing.close()
+
+            self._endings.append(end)
+
+
+async def observe(config: Config, role: str) -> Observed:
+    """As `[metrics]` and `[tracing]` say."""
+    observed = Observed(
+        wraps=bool(config.metrics.port or config.tracing.endpoint), trust_callers=config.tracing.trust_callers
+    )
+    try:
+        await observed.begin(config, role)
+    except BaseException:
+        await observed.close()
+        raise
+    return observed

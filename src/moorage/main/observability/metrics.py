@@ -1,0 +1,64 @@
+"""The metrics of one process, and its listener."""
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
+
+from moorage.main.http_servers import HttpServer
+from moorage.main.observability.database_reads import Looks
+from moorage.main.observability.listener import Listener
+from moorage.main.observability.process_metrics import State, unanswered
+from moorage.main.observability.sources import Sources
+from moorage.main.observability.timings import Timings
+from moorage.model.tracing import watch
+
+PICTURE_OLD_S = 30.0
+"""A process whose picture is older than this proposes what was."""
+
+
+class Metrics:
+    """See `observe`."""
+
+    def __init__(self, role: str, door: HttpServer, *, kept_s: float) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._door = door
+        self._serves = False
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+        self.looks = Looks(kept_s)
+        self._state = State(role, self.looks, lambda: not self.troubles())
+        self.registry.register(self._state)
+        self._leave = watch(Timings(self.registry))
+
+    async def open(self) -> None:
+        await self._door.open(Listener(self.registry, self.looks.look, self.troubles))
+
+    def sees(self, sources: Sources) -> None:
+        self._state.sources = sources
+        self.looks.at(sources.databases, conducts=sources.conductor is not None, outboxes=sources.outboxes)
+        self._serves = True
+
+    def troubles(self) -> list[str]:
+        """Why others should not rely on this process, a line each; none: they may."""
+        if not self._serves:
+            return ["it is starting"]
+        sources = self._state.sources
+        said = [
+            f"the {name} database does not answer"
+            for name in unanswered(self.looks.of)
+            if name in {"region", "placement"}
+        ]
+        if sources.bus is not None and not sources.bus.healthy:
+            said.append("the message bus is out")
+        if sources.conductor is not None and not sources.conductor.alive:
+            said.append("the conductor's lease does not hold")
+        if sources.engine is not None and sources.engine.age_s > PICTURE_OLD_S:
+            said.append(f"the picture of all providers is {sources.engine.age_s:.0f} s old")
+        agents = sources.agents()
+        if agents and not any(agent.home.is_set() for agent in agents):
+            said.append("no agent of this process is home")
+        return said
+
+    async def close(self) -> None:
+        self._leave()
+        await self._door.close()
+        await self.looks.close()

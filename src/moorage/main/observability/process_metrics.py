@@ -1,0 +1,201 @@
+"""How a process is, as metrics: read from what its rooms keep anyway, at the moment of a scrape."""
+
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from moorage import __version__
+from moorage.conductor.bulkheads import KINDS
+from moorage.main.observability.database_reads import Look, Looks
+from moorage.main.observability.metric_families import FAMILIES
+from moorage.main.observability.sources import Sources
+from moorage.operations.cell_databases import CellDatabase
+from moorage.sql import Database, Load
+from moorage.sql.postgresql import PostgresqlDatabase
+from moorage.sql.sqlite import SqliteDatabase
+from moorage.store.region.counts import OPEN_STATES, Backlog
+
+Value: TypeAlias = tuple[Sequence[str], float]
+US = 1_000_000
+
+
+def shown(name: str, *values: Value) -> Metric:
+    """One family of `FAMILIES` with these samples; a name that is not there is a mistake of ours."""
+    family = FAMILIES[name]
+    kind = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
+    made = kind(name, family.says, labels=family.labels)
+    for labels, value in values:
+        made.add_metric(list(labels), float(value))
+    return made
+
+
+def one(name: str, value: float) -> Metric:
+    """Of a family without labels."""
+    return shown(name, ((), value))
+
+
+@dataclass(eq=False)
+class State(Collector):
+    """Of one process; `sources` may be said later than it is made."""
+
+    role: str
+    looks: Looks
+    ready: Callable[[], bool]
+    sources: Sources = field(default_factory=Sources)
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        version = (__version__, self.role, platform.python_version())
+        yield shown("moorage_build_info", (version, 1))
+        yield one("moorage_ready", self.ready())
+        yield from self._doors()
+        yield from self._databases()
+        yield from self._waiting()
+        yield from self._conductor()
+        yield from self._hosts()
+        yield from self._agents()
+        yield from self._bus()
+        yield from self._neighbours()
+        if (engine := self.sources.engine) is not None:
+            yield one("moorage_picture_age_seconds", engine.age_s)
+            yield one("moorage_picture_hosts", len(engine.picture.slots_by_name))
+        if (proxy := self.sources.proxy) is not None:
+            yield one("moorage_consoles_open", proxy.consoles)
+
+    def _doors(self) -> Iterator[Metric]:
+        keepers = {name: door.doorkeeper for name, door in self.sources.doors.items()}
+        if keepers:
+            yield shown("moorage_connections", *(((name,), keeper.inside) for name, keeper in keepers.items()))
+            refused = {
+                (name, str(status)): n for name, keeper in keepers.items() for status, n in keeper.refused.items()
+            }
+            yield shown("moorage_refused_total", *refused.items())
+
+    def _databases(self) -> Iterator[Metric]:
+        databases = self.sources.databases
+        loads = {name: load for name, each in databases.items() if (load := load_of(each)) is not None}
+        yield shown("moorage_database_answers", *(((name,), look.answers) for name, look in self.looks.of.items()))
+        yield shown("moorage_database_connections", *(((name,), load.size) for name, load in loads.items()))
+        yield shown("moorage_database_connections_in_use", *(((name,), load.in_use) for name, load in loads.items()))
+        yield shown("moorage_database_waiting", *(((name,), load.waiting) for name, load in loads.items()))
+        for name, counts in (("statements", "statements"), ("commits", "commits")):
+            yield shown(
+                f"moorage_database_{name}_total",
+                *(((shown_as,), _sum(getattr(each.meter, counts), each.name)) for shown_as, each in databases.items()),
+            )
+
+    def _waiting(self) -> Iterator[Metric]:
+        """What the looks at the databases saw."""
+        seen, now_us = self.looks.shown(), time.time_ns() // 1000
+        if (region := seen.get("region")) is not None and region.inbox is not None:
+            known = {(each.saga, each.state): each for each in region.operations}
+            keys = [(saga, state) for saga in sorted({saga for saga, _ in known}) for state in OPEN_STATES]
+            yield shown("moorage_operations", *((key, known[key].count if key in known else 0) for key in keys))
+            yield shown(
+                "moorage_operations_oldest_seconds",
+                *((key, max(0.0, (now_us - each.oldest_at) / US)) for key, each in known.items()),
+            )
+            yield one("moorage_inbox_events", region.inbox.count)
+            yield one("moorage_inbox_oldest_seconds", _age_s(region.inbox, now_us))
+        outboxes = {name: each.outbox for name, each in seen.items() if each.outbox is not None}
+        if outboxes:
+            yield shown("moorage_outbox_rows", *(((name,), each.count) for name, each in outboxes.items()))
+            yield shown(
+                "moorage_outbox_oldest_seconds", *(((name,), _age_s(each, now_us)) for name, each in outboxes.items())
+            )
+
+    def _conductor(self) -> Iterator[Metric]:
+        conductor, rounds = self.sources.conductor, self.sources.rounds
+        if conductor is not None:
+            standing = {kind: conductor.bulkheads.standing(kind) for kind in KINDS}
+            for place, name in enumerate(("places", "taken", "line")):
+                yield shown(f"moorage_conductor_{name}", *(((kind,), each[place]) for kind, each in standing.items()))
+            yield one("moorage_conductors_living", len(conductor.peers.living))
+            yield one("moorage_conductor_leads", conductor.leads)
+            yield one("moorage_lease_held", conductor.alive)
+            yield one("moorage_lease_left_seconds", max(0.0, conductor.lease.left_s()))
+            yield one("moorage_leases_lost_total", conductor.lease.lost)
+        if rounds is not None:
+            last = {name: runs[-1] for name, runs in rounds.runs.items() if runs}
+            now = time.time()
+            yield shown(
+                "moorage_round_age_seconds", *(((name,), max(0.0, now - run.began_at)) for name, run in last.items())
+            )
+            yield shown("moorage_round_failed", *(((name,), run.problem is not None) for name, run in last.items()))
+
+    def _hosts(self) -> Iterator[Metric]:
+        if (hosts := self.sources.hosts) is not None:
+            yield one("moorage_commands_in_flight", hosts.under_way)
+            yield one("moorage_bus_forged_total", hosts.forged + sum(cell.forged for cell in self.sources.cells))
+        beats = {str(cell.cell): cell.beats() for cell in self.sources.cells}
+        if beats:
+            yield shown(
+                "moorage_hosts",
+                *(
+                    ((cell, state), getattr(each, state))
+                    for cell, each in beats.items()
+                    for state in ("up", "silent", "down")
+                ),
+            )
+            yield shown("moorage_beat_oldest_seconds", *(((cell,), each.oldest_s) for cell, each in beats.items()))
+
+    def _agents(self) -> Iterator[Metric]:
+        agents = self.sources.agents()
+        if not agents:
+            return
+        home = sum(agent.home.is_set() for agent in agents)
+        yield shown("moorage_agents", (("home",), home), (("away",), len(agents) - home))
+        yield one("moorage_agent_jobs_waiting", sum(agent.jobs[0] for agent in agents))
+        yield one("moorage_agent_lanes", sum(agent.jobs[1] for agent in agents))
+
+    def _bus(self) -> Iterator[Metric]:
+        if (bus := self.sources.bus) is None:
+            return
+        yield one("moorage_bus_healthy", bus.healthy)
+        yield one("moorage_bus_outages_total", bus.outages)
+        yield one("moorage_bus_published_total", bus.published.total())
+        yield one("moorage_bus_lost_total", bus.lost)
+
+    def _neighbours(self) -> Iterator[Metric]:
+        lost: dict[str, int] = {}
+        circuits: dict[str, int] = {}
+        refused: dict[str, int] = {}
+        for each in self.sources.neighbours:
+            lost[each.name] = lost.get(each.name, 0) + each.lost
+        for breaker in dict.fromkeys(each.breaker for each in self.sources.neighbours):
+            circuits[breaker.name] = circuits.get(breaker.name, 0) + breaker.circuits_open
+            refused[breaker.name] = refused.get(breaker.name, 0) + breaker.refused
+        for database in self.sources.databases.values():
+            if isinstance(database, CellDatabase):
+                circuits[f"database of {database.name}"] = len(database.circuits)
+        if lost:
+            yield shown("moorage_calls_lost_total", *(((name,), count) for name, count in lost.items()))
+            yield shown("moorage_breaker_refused_total", *(((name,), count) for name, count in refused.items()))
+        if circuits:
+            yield shown("moorage_breaker_open", *(((name,), count) for name, count in circuits.items()))
+
+
+def load_of(database: Database) -> Load | None:
+    """None: it is absent here."""
+    inner = database.inner if isinstance(database, CellDatabase) else database
+    return inner.load if isinstance(inner, SqliteDatabase | PostgresqlDatabase) else None
+
+
+def _sum(counts: dict[tuple[str, str], int], database: str) -> int:
+    """Of all that was counted for one database; what counts it may do so meanwhile, in another thread."""
+    return sum(count for (name, _), count in list(counts.items()) if name == database)
+
+
+def _age_s(backlog: Backlog, now_us: int) -> float:
+    return 0.0 if backlog.oldest_at is None else max(0.0, (now_us - backlog.oldest_at) / US)
+
+
+def unanswered(looks: dict[str, Look]) -> list[str]:
+    """Databases that did not answer the last look in time."""
+    return [name for name, look in looks.items() if not look.answers]

@@ -1,0 +1,74 @@
+"""Each request as a span, around any of our ASGI applications; and what of a caller's `traceparent` is believed."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, TypeAlias
+
+from moorage.model.ids import new_uuid
+from moorage.model.tracing import Kind, Span, answering, span
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OTHER, NO_ROUTE = "other", "none"
+TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+"""Version 00 of W3C Trace Context; others are not understood, as it wants."""
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+
+
+def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """A caller's, if it has one and it is well formed; empty otherwise."""
+    told = [value for name, value in headers if name.lower() == b"traceparent"]
+    found = TRACEPARENT.fullmatch(told[0]) if len(told) == 1 else None
+    if found is None or not found[1].strip(b"0") or not found[2].strip(b"0"):
+        return ""
+    return told[0].decode("ascii")
+
+
+class Requests:
+    """An application, and around it what counts and traces its requests. Other kinds of connections pass through."""
+
+    def __init__(self, service: str, app: Any, *, trust_callers: bool) -> None:
+        """`trust_callers`: a request is part of the trace that its caller names."""
+        self._service = service
+        self._app = app
+        self._trust = trust_callers
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        parent = traceparent_of(scope["headers"]) if self._trust else ""
+        method = scope["method"] if scope["method"] in METHODS else OTHER
+        asked = span(
+            Kind.REQUEST,
+            self._service,
+            parent=parent,
+            seed=f"req-{new_uuid()}",
+            service=self._service,
+            method=method,
+            route="",
+        )
+        with asked, answering(asked):
+            try:
+                await self._app(scope, receive, _heard(send, asked))
+            except Exception:
+                asked.came_to(asked.outcome or "500")  # which the server says then
+                raise
+            finally:
+                route = asked.facts.get("route") or getattr(scope.get("route"), "path", NO_ROUTE)
+                asked.say(route=route)
+                asked.called(f"{method} {route}")
+                if not asked.outcome:
+                    asked.came_to("none")  # nothing was answered: whoever asked is gone
+
+
+def _heard(send: Send, asked: Span) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            asked.came_to(str(message["status"]))
+        await send(message)
+
+    return sending

@@ -1,0 +1,89 @@
+"""Spans as counters and histograms: requests, operations, steps, calls to neighbours, commands to hosts."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from moorage.main.observability.metric_families import FAMILIES
+from moorage.model.tracing import Kind, Span
+
+SERIES_MAX = 4_000
+"""Sets of labels of one family in one process; what would be more is counted under `other`."""
+OTHER = "other"
+
+Labels: TypeAlias = tuple[str, ...]
+Count: TypeAlias = Callable[[], None]
+Measure: TypeAlias = Callable[[float], None]
+
+
+class Timings:
+    """A `model.spans.Watcher`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._in_flight: Gauge = self._made(Gauge, "moorage_requests_in_flight")
+        self._counters = {
+            Kind.REQUEST: self._made(Counter, "moorage_requests_total"),
+            Kind.OPERATION: self._made(Counter, "moorage_operations_told_total"),
+            Kind.CALL: self._made(Counter, "moorage_calls_total"),
+            Kind.COMMAND: self._made(Counter, "moorage_commands_total"),
+            Kind.OBEY: self._made(Counter, "moorage_agent_verbs_total"),
+        }
+        self._histograms = {
+            Kind.REQUEST: self._made(Histogram, "moorage_request_seconds"),
+            Kind.OPERATION: self._made(Histogram, "moorage_operation_seconds"),
+            Kind.STEP: self._made(Histogram, "moorage_step_seconds"),
+            Kind.CALL: self._made(Histogram, "moorage_call_seconds"),
+            Kind.COMMAND: self._made(Histogram, "moorage_command_seconds"),
+            Kind.DRIVE: self._made(Histogram, "moorage_agent_verb_seconds"),
+        }
+        self._counts: dict[Kind, dict[Labels, Count]] = {}
+        self._measures: dict[Kind, dict[Labels, Measure]] = {}
+
+    def _made(self, kind: type[Any], name: str) -> Any:
+        family = FAMILIES[name]
+        more: dict[str, Any] = {"buckets": family.bounds_s} if kind is Histogram else {}
+        return kind(name, family.says, family.labels, registry=self._registry, **more)
+
+    def begun(self, span: Span) -> None:
+        if span.kind is Kind.REQUEST:
+            self._in_flight.labels(span.facts["service"]).inc()
+
+    def ended(self, span: Span, state: Any, failure: BaseException | None) -> None:
+        if span.kind is Kind.REQUEST:
+            self._in_flight.labels(span.facts["service"]).dec()
+        what = _what(span)
+        if (counter := self._counters.get(span.kind)) is not None:
+            counts = self._counts.setdefault(span.kind, {})
+            (counts.get((*what, span.outcome)) or _kept(counts, counter, (*what, span.outcome), "inc"))()
+        if (histogram := self._histograms.get(span.kind)) is not None:
+            measures = self._measures.setdefault(span.kind, {})
+            (measures.get(what) or _kept(measures, histogram, what, "observe"))(span.took_s)
+
+    def traceparent(self) -> str:
+        return ""
+
+
+def _what(span: Span) -> Labels:
+    """The labels of its kind, without its outcome, which comes last where it is one of them."""
+    facts = span.facts
+    match span.kind:
+        case Kind.REQUEST:
+            return facts["service"], facts["method"], facts["route"]
+        case Kind.STEP:
+            return span.name, facts["phase"]
+        case Kind.CALL:
+            return facts["neighbour"], facts["call"]
+        case _:
+            return (span.name,)
+
+
+def _kept(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> Any:
+    """To look a child up takes longer than to count: it is kept."""
+    if len(known) >= SERIES_MAX:
+        labels = (OTHER,) * len(labels)
+        if (other := known.get(labels)) is not None:
+            return other
+    found = known[labels] = getattr(family.labels(*labels), act)
+    return found

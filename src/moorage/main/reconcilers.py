@@ -1,0 +1,100 @@
+"""Which reconcilers run, and how often; all but one of them in the one process that leads."""
+
+from functools import partial
+
+from moorage.conductor.audit.audit_loop import Audits
+from moorage.conductor.audit.auditor import Auditor
+from moorage.conductor.audit.guest_reports import Heard
+from moorage.conductor.cell_drains import CellDrains
+from moorage.conductor.drains import Drains
+from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
+from moorage.conductor.reconcilers.devices import Devices
+from moorage.conductor.reconcilers.hidden_records import HiddenRecords
+from moorage.conductor.reconcilers.host_aggregates import HostAggregates
+from moorage.conductor.reconcilers.offload_shelved import OffloadShelved
+from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.port_drift import PortDrift
+from moorage.conductor.reconcilers.purge import Tidy
+from moorage.conductor.reconcilers.quota_usage import QuotaUsage
+from moorage.conductor.reconcilers.reclaim_deleted import Reclaim
+from moorage.conductor.reconcilers.record_copies import RecordCopies
+from moorage.conductor.reconcilers.unconfirmed_resizes import ConfirmResizes
+from moorage.conductor.reconcilers.usage_audit import UsageAudit
+from moorage.main.composition import RegionProcess
+
+AGGREGATES_EVERY_S = 2.0
+SEGMENTS_EVERY_S = 30.0
+DEVICES_EVERY_S = 10.0
+NOTIFICATIONS_EVERY_S = 0.5
+AUDIT_EVERY_S = 60.0
+ASKED_EVERY_S = 1.0
+"""What people asked for that nobody is told of: drains and audits."""
+STRAYS_EVERY_S = 60.0
+DRIFT_EVERY_S = 120.0
+QUOTA_EVERY_S = 300.0
+IMAGES_EVERY_S = 300.0
+TOKENS_EVERY_S = 60.0
+RECLAIM_EVERY_S, RECLAIM_SOONEST_S = 60.0, 0.5
+SHELVED_EVERY_S = 60.0
+HIDDEN_EVERY_S = 60.0
+CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
+TIDY_EVERY_S = 600.0
+
+
+def add_rounds(rounds: Rounds, region: RegionProcess, asked_every_s: float | None = None) -> None:
+    """Every reconciler of this release, on its timer."""
+    asked_every_s = ASKED_EVERY_S if asked_every_s is None else asked_every_s
+    if region.segments is not None:
+        came = partial(region.segments.somebody_came, region.clock)
+        rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run, sooner=came)
+    if not region.config.network.reports:
+        devices = Devices(region.context.network, region.engine, region.clock)
+        rounds.add("devices", DEVICES_EVERY_S, devices.run, sooner=devices.somebody_came)
+    rounds.add("host_aggregates", AGGREGATES_EVERY_S, HostAggregates(region.engine).run, everywhere=True)
+    rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.context).run)
+    if region.context.volumes is not None:
+        rounds.add("stray_attachments", STRAYS_EVERY_S, StrayAttachments(region.context).run)
+    rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.context).run)
+    if region.config.compute.shelved_offload_time >= 0:
+        rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.context, region.clock).run)
+    window_s = region.config.compute.resize_confirm_window
+    if window_s > 0:
+        every_s = min(CONFIRM_EVERY_S, max(CONFIRM_SOONEST_S, window_s / 4))
+        rounds.add("unconfirmed", every_s, ConfirmResizes(region.context, region.clock).run)
+    if len(region.context.cells.ids) > 1:
+        rounds.add("hidden_records", HIDDEN_EVERY_S, HiddenRecords(region.context, region.clock).run)
+    if (copies_s := region.config.region.record_copies_s) > 0:
+        rounds.add("record_copies", copies_s, RecordCopies(region.context, region.clock).run)
+    rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.context, region.clock).run)
+    if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
+        rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.context).run)
+    rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.context).run)
+    if region.told is not None:
+        cells = tuple(region.databases.cells.values())
+        relay = region.told.relay(region.databases.region, cells, region.clock)
+        rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
+        told = region.config.notifications
+        if told.usage_audit:
+            audit = UsageAudit(region.databases.cells, told.usage_audit_period, region.clock)
+            rounds.add("usage_audit", AUDIT_EVERY_S, audit.run)
+    rounds.add("console_tokens", TOKENS_EVERY_S, ConsoleTokens(region.databases.region, region.clock).run)
+    reclaim_s = region.config.compute.reclaim_instance_interval
+    if reclaim_s > 0:
+        every_s = min(RECLAIM_EVERY_S, max(RECLAIM_SOONEST_S, reclaim_s / 4))
+        rounds.add("reclaim", every_s, Reclaim(region.context, region.clock).run)
+    rounds.add("drains", asked_every_s, Drains(region.context, region.clock).run)
+    rounds.add("cell_drains", asked_every_s, CellDrains(region.context, region.clock).run)
+    rounds.add("audits", asked_every_s, audits_of(region).run)
+    rounds.add("tidy", TIDY_EVERY_S, Tidy(region.context, region.clock).run)
+
+
+def audits_of(region: RegionProcess) -> Audits:
+    """What compares everything with everything."""
+    config = region.config
+    heard = Heard(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
+    auditor = Auditor(region.context, heard, region.clock, ports=config.network.backend != "flat")
+    return Audits(region.context, auditor, region.clock, every_s=config.audit.every_s, repairs=config.audit.repair)

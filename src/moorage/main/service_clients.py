@@ -1,0 +1,166 @@
+"""Clients to the neighbours: over sockets to real services, over ASGI to embedded ones; the same client either way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moorage.clients.circuit_breaker import Breaker
+from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport
+from moorage.clients.identity import IdentityClient
+from moorage.clients.image import ImageClient
+from moorage.clients.image_data import ImageData
+from moorage.clients.network import NetworkClient
+from moorage.clients.vendor_data import VendorData
+from moorage.clients.volume import VolumeClient
+from moorage.main.config import Config, Volume
+from moorage.main.config import ServiceSettings as Named
+from moorage.main.secret_settings import secret
+from moorage.main.vendor_data import vendor_services
+from moorage.model.service_health import CircuitSeen
+
+OWN_APIS_S = 15.0
+"""A call to our own APIs; somebody's request to the network service waits for it."""
+
+
+@dataclass(frozen=True)
+class Clients:
+    identity: IdentityClient
+    images: ImageClient
+    network: NetworkClient
+    image_data: ImageData
+    """Of the hosts of this process, if it has any."""
+    neighbours: tuple[ServiceClient, ...] = field(default=())
+    vendor_data: VendorData | None = None
+    """None: nobody but our own file has anything to say to guests."""
+    volumes: VolumeClient | None = None
+    """None beside real neighbours of which none has volumes."""
+
+    def open_circuits(self) -> tuple[CircuitSeen, ...]:
+        """What this process does not call for now."""
+        breakers = dict.fromkeys(each.breaker for each in self.neighbours)
+        return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
+
+    async def close(self) -> None:
+        if self.vendor_data is not None:
+            await self.vendor_data.close()
+        for neighbour in self.neighbours:
+            await neighbour.close()
+
+
+@dataclass(frozen=True)
+class OwnApis:
+    """Our own APIs as a neighbour calls them: the embedded network service where it runs in a role of its own."""
+
+    compute: ServiceClient
+    placement: ServiceClient
+    identity: ServiceClient
+
+    async def close(self) -> None:
+        for neighbour in (self.compute, self.placement, self.identity):
+            await neighbour.close()
+
+
+def make_own_apis(config: Config) -> OwnApis:
+    """Over sockets, with the service user's credentials."""
+    identity = ServiceClient(
+        "identity", config.identity.url or f"{config.api.identity.url}/v3", ca_file=config.ca_of(config.identity)
+    )
+    ca_file = config.ca_of()
+    user = config.service_user
+    tokens = ServiceTokens(
+        identity, user=user.user, password=service_password(config), project=user.project, domain=user.domain
+    )
+    compute = ServiceClient(
+        "compute", f"{config.api.compute.url}/v2.1", tokens=tokens, call_deadline_s=OWN_APIS_S, ca_file=ca_file
+    )
+    placement = ServiceClient(
+        "placement", f"{config.api.placement.url}/placement", tokens=tokens, call_deadline_s=OWN_APIS_S, ca_file=ca_file
+    )
+    return OwnApis(compute, placement, identity)
+
+
+def service_password(config: Config) -> str:
+    """The configured one, or for the embedded identity one made once and kept."""
+    return config.service_user.password or secret(config.data, "service-password")
+
+
+@dataclass(frozen=True)
+class HostsImages:
+    """The way of a host to the data of images, as `[image_user]`."""
+
+    data: ImageData
+    neighbours: tuple[ServiceClient, ...]
+
+    async def close(self) -> None:
+        for neighbour in self.neighbours:
+            await neighbour.close()
+
+
+def make_hosts_images(config: Config) -> HostsImages:
+    """Over sockets; nothing else of the neighbours can be reached with it."""
+    asking = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
+    user = config.image_user
+    tokens = ServiceTokens(asking, user=user.user, password=user.password, project=user.project, domain=user.domain)
+    named = config.image
+    image = ServiceClient(
+        "image",
+        named.url or config.api.image.url,
+        tokens=tokens,
+        call_deadline_s=named.timeout_s,
+        breaker=Breaker("image", failures_max=named.breaker_failures, rest_s=named.breaker_rest_s),
+    )
+    return HostsImages(ImageData(image, config.data / "image-data"), (asking, image))
+
+
+def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
+    """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
+    apps = embedded or {}
+
+    breakers: dict[str, Breaker] = {}
+
+    def neighbour(name: str, named: Named, fallback: str, tokens: ServiceTokens | None) -> ServiceClient:
+        inside = None if named.url or name not in apps else embedded_transport(apps[name])
+        breaker = breakers.setdefault(
+            name, Breaker(name, failures_max=named.breaker_failures, rest_s=named.breaker_rest_s)
+        )
+        return ServiceClient(
+            name,
+            named.url or fallback,
+            tokens=tokens,
+            transport=inside,
+            call_deadline_s=named.timeout_s,
+            breaker=breaker,
+            ca_file=config.ca_of(named),
+        )
+
+    identity_url = config.identity.url or f"{config.api.identity.url}/v3"
+    asking = neighbour("identity", config.identity, identity_url, None)
+    user = config.service_user
+    tokens = ServiceTokens(
+        asking, user=user.user, password=service_password(config), project=user.project, domain=user.domain
+    )
+    identity = neighbour("identity", config.identity, identity_url, tokens)
+    image = neighbour("image", config.image, config.api.image.url, tokens)
+    network = neighbour("network", config.network, config.api.network.url, tokens)
+    of_hosts = neighbour("image", config.image, config.api.image.url, tokens)
+    asked = [asking, identity, image, network, of_hosts]
+    volumes: VolumeClient | None = None
+    if config.volume.url or not config.identity.url:
+        asked.append(neighbour("volume", _without_version(config.volume), config.api.volume.url, tokens))
+        volumes = VolumeClient(asked[-1])
+    return Clients(
+        IdentityClient(identity),
+        ImageClient(image),
+        NetworkClient(network),
+        ImageData(of_hosts, config.data / "image-data"),
+        tuple(asked),
+        vendor_services(config, tokens),
+        volumes,
+    )
+
+
+def _without_version(named: Volume) -> Volume:
+    """The address as the client wants it, though it be given as catalogs give it."""
+    return msgspec.structs.replace(named, url=named.url.rstrip("/").removesuffix("/v3"))

@@ -1,0 +1,176 @@
+"""Do the databases of a region belong together, and is none of them older than the others know it to be (RULES §22).
+
+The region and each cell keep who they are, who the others are, and a mark that grows while processes run.  At start a stranger,
+an empty or an older database is refused before anything is read from it; what a deliberate restore brought back is adopted by
+`moorage db adopt`.  While a process runs, `StoreWatch` looks again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy.engine import Connection
+
+from moorage.main.schemas import CELL, PLACEMENT, REGION
+from moorage.model.errors import Invalid
+from moorage.model.ids import CellId, ServerId
+from moorage.sql import Database
+from moorage.sql.migrate import bring_forward, has_table
+from moorage.store.cell import identity as cell_identities
+from moorage.store.cell.identity import CellIdentity
+from moorage.store.region import identity as region_identities
+from moorage.store.region.identity import KnownCell, RegionIdentity
+from moorage.store.region.placement.restamp import restamp
+
+LOOKS = 3
+"""Databases are read one after the other while other processes go on: only what is found so often is believed."""
+ADOPT = "if it was restored on purpose, stop every process and run `moorage db adopt`"
+
+
+@dataclass(frozen=True)
+class RegionSeen:
+    made: bool
+    """There are tables of ours."""
+    identity: RegionIdentity | None = None
+    cells: Mapping[CellId, KnownCell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CellSeen:
+    made: bool
+    identity: CellIdentity | None = None
+    lacks_all: bool = False
+    """It has none of the servers that the region has in it (looked at only where there is no identity)."""
+
+
+def refusal(region: RegionSeen, cells: Mapping[CellId, CellSeen]) -> str | None:
+    """Why these databases cannot be used together, and what to do; None: they can."""
+    for cell, seen in cells.items():
+        said = _refused(cell, seen, region)
+        if said is not None:
+            return said
+    return None
+
+
+def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
+    its, mine = seen.identity, region.identity
+    known = region.cells.get(cell)
+    if its is None:
+        if known is not None or seen.lacks_all:
+            what = (
+                "has no identity, and is older than the region"
+                if seen.made
+                else "is empty, and the region knows the cell"
+            )
+            return (
+                f"the database of {cell} {what}: look at its URL, or restore it from a backup and run `moorage db adopt` "
+                f"(`--empty {cell}` if it is lost for ever)"
+            )
+        return None
+    if mine is None or its.region != mine.uuid:
+        whose = "empty" if not region.made else "without identity" if mine is None else f"region {mine.uuid}"
+        return (
+            f"the database of {cell} belongs to region {its.region}, and the region database is {whose}: look at the URLs of "
+            "both, or restore the region's from a backup and run `moorage db adopt`"
+        )
+    if its.cell != cell:
+        return f"the database configured for {cell} is that of {its.cell}: look at the URLs of [[cells]]"
+    if known is not None and known.uuid != its.uuid:
+        return f"the database of {cell} is another one ({its.uuid}) than the region knows ({known.uuid}): look at its URL; {ADOPT}"
+    if its.epoch != mine.epoch:
+        older = f"the database of {cell}" if its.epoch < mine.epoch else "the region database"
+        return (
+            f"{older} is from before the last restore (epochs {its.epoch} and {mine.epoch}): look at its URL; {ADOPT}"
+        )
+    if known is not None and its.mark < known.mark:
+        return f"the database of {cell} is older than the region remembers it ({its.mark} < {known.mark}): {ADOPT}"
+    if mine.mark < its.region_mark:
+        return f"the region database is older than {cell} remembers it ({mine.mark} < {its.region_mark}): {ADOPT}"
+    return None
+
+
+def _there(connection: Connection) -> tuple[bool, bool]:
+    """Whether there are tables of ours, and among them the one of the identity."""
+    return has_table(connection, "servers"), has_table(connection, "store_identity")
+
+
+async def _region_seen(database: Database) -> RegionSeen:
+    made, named = await database.alter(_there)
+    if not named:
+        return RegionSeen(made)
+    identity, cells = await database.read(lambda tx: (region_identities.get(tx), region_identities.cells(tx)))
+    return RegionSeen(made, identity, cells)
+
+
+async def _cell_seen(database: Database) -> CellSeen:
+    made, named = await database.alter(_there)
+    if not named:
+        return CellSeen(made)
+    return CellSeen(made, await database.read(cell_identities.get))
+
+
+async def look(region: Database, cells: Mapping[CellId, Database]) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
+    """What each says of itself and of the others; nothing is written."""
+    seen = {cell: await _cell_seen(database) for cell, database in cells.items()}
+    mine = await _region_seen(region)
+    if mine.made:
+        for cell, its in seen.items():
+            if its.identity is None:
+                seen[cell] = CellSeen(its.made, lacks_all=await _lacks_all(region, cells[cell], cell, its.made))
+    return mine, seen
+
+
+async def _lacks_all(region: Database, database: Database, cell: CellId, made: bool) -> bool:
+    placed: Sequence[ServerId] = await region.read(lambda tx: region_identities.placed_in(tx, cell))
+    if not placed:
+        return False
+    return not made or not await database.read(lambda tx: cell_identities.recorded(tx, placed))
+
+
+async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
+    """Raises Invalid when they do not belong together, with the sentence that says what to do."""
+    said: str | None = None
+    for _ in range(LOOKS):
+        said = refusal(*await look(region, cells))
+        if said is None:
+            return
+    raise Invalid(said or "")
+
+
+async def bring_together(region: Database, cells: Mapping[CellId, Database]) -> None:
+    """Check, bring tables forward, and give an identity to those that are new. Raises Invalid as `check` does."""
+    await check(region, cells)
+    await bring_forward(region, REGION)
+    await bring_forward(region, PLACEMENT)
+    for database in cells.values():
+        await bring_forward(database, CELL)
+    await identify(region, cells)
+    await check(region, cells)
+    await region.write(restamp)
+
+
+async def bring_in(region: Database, cell: CellId, database: Database) -> None:
+    """`bring_together` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
+    alone = {cell: database}
+    await check(region, alone)
+    await bring_forward(database, CELL)
+    await identify(region, alone)
+    await check(region, alone)
+
+
+async def identify(region: Database, cells: Mapping[CellId, Database]) -> None:
+    """The cell's own first: a region that knows a cell which does not know itself would be a refusal."""
+    found = await region.read(region_identities.get)
+    mine = await region.write(region_identities.make) if found is None else found
+    known = await region.read(region_identities.cells)
+    fresh: dict[CellId, KnownCell] = {}
+    for cell, database in cells.items():
+        its = await database.read(cell_identities.get)
+        if its is None:
+            its = await database.write(
+                partial(cell_identities.make, cell=cell, region=mine.uuid, epoch=mine.epoch, region_mark=mine.mark)
+            )
+        if cell not in known:
+            fresh[cell] = KnownCell(its.uuid, its.mark)
+    if fresh:
+        await region.write(lambda tx: region_identities.remember(tx, fresh))

@@ -1,0 +1,440 @@
+"""The block devices of a boot, decided before it is accepted: what each is made from, what it boots from, and Nova's refusals.
+
+The user's token says what may be seen and pays with the user's quota: volumes that are to be made are asked for with it, here, for
+nobody stores it.  Before the first is, an intent is written (`volume_intents`); the commit that accepts the boot removes it.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from moorage.model.boot_request import BootRequest
+from moorage.model.errors import Forbidden, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
+from moorage.model.flavor import Flavor
+from moorage.model.ids import ServerId, new_uuid
+from moorage.model.image import Image
+from moorage.model.principal import Principal
+from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import KEY, NewVolume, Snapshot, Volume
+from moorage.operations.boot.boot_input import Boot
+from moorage.operations.context import SagaContext
+from moorage.operations.image_checks import BYTES_PER_GIB, check_image, check_properties
+from moorage.operations.image_mappings import merged
+from moorage.operations.steps.volumes import device_name, volumes_of
+from moorage.store.region import volume_intents
+
+LOCAL_MAX = 3
+"""Devices on the host's own disk (Nova's `max_local_block_devices`)."""
+DEVICES_MAX = 64
+CREATE_AT_ONCE = 8
+BUSES = frozenset({"fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"})
+WRONG = "Block Device Mapping is Invalid"
+NO_ORDER = f"{WRONG}: Boot sequence for the instance and image/block device mapping combination is not valid."
+
+
+class BootDevices(msgspec.Struct, frozen=True):
+    """What was understood."""
+
+    devices: tuple[BlockDevice, ...] = ()
+    image: Image | None = None
+    """From which the server is booted; None for one that boots from a volume."""
+    properties: dict[str, str] = {}
+    """Of the image, or of the image that was written on the root volume."""
+    local_root: bool = True
+    zone: str | None = None
+    """Where the volumes are, if servers must be there too."""
+
+
+async def understood(
+    context: SagaContext, principal: Principal, token: str, request: BootRequest, flavor: Flavor, *, may_zero_disk: bool
+) -> BootDevices:
+    """Look at everything the request names. Raises Invalid, Forbidden, and Unavailable."""
+    if request.trusted_certs and not request.image_ref:
+        raise Invalid("Image certificate validation is not supported for servers that boot from a volume.")
+    image = None if not request.image_ref else await _image(context, token, request.image_ref)
+    if image is not None:
+        check_properties(image)
+        merged_devices = merged(image, request.block_devices, request.no_devices)
+        request = msgspec.structs.replace(request, block_devices=merged_devices)
+    if not request.block_devices:
+        if image is None:
+            raise Invalid("Invalid imageRef provided: a server without a volume is booted from an image.")
+        check_image(image, flavor, may_zero_disk=may_zero_disk)
+        return BootDevices((), image, image.properties)
+    check_form(request, flavor)
+    project = principal.project or ""
+    devices: list[BlockDevice] = []
+    root, volumes = BootDevices(), list[Volume]()
+    types = await _types(context, project, token, request.block_devices)
+    for each in request.block_devices:
+        device, volume, snapshot = each, None, None
+        if each.volume_type is not None:
+            device = msgspec.structs.replace(device, volume_type=types[each.volume_type])
+        if each.source == "volume":
+            device, volume = await _volume(context, project, token, device, request)
+            volumes.append(volume)
+        elif each.source == "snapshot":
+            device, snapshot = await _snapshot(context, project, token, device)
+        written = None
+        if each.source == "image" and each.destination == "volume":
+            written = image if each.uuid == request.image_ref else await _image_of_device(context, token, device)
+        if each.boot_index == 0:
+            if snapshot is not None and image is None and each.destination == "volume":
+                properties = await _written_on(context, project, token, snapshot, flavor)
+                root = BootDevices((), None, properties, local_root=False)
+            else:
+                root = _root(device, image, written, volume, flavor, may_zero_disk)
+        devices.append(device)
+    zone = _zone(context, request, volumes)
+    return msgspec.structs.replace(root, devices=tuple(devices), zone=zone)
+
+
+async def _image(context: SagaContext, token: str, reference: str) -> Image:
+    try:
+        return await context.images.show(reference, token)
+    except NotFound as missing:
+        raise Invalid(f"Image {reference} could not be found.") from missing
+
+
+async def _image_of_device(context: SagaContext, token: str, device: BlockDevice) -> Image:
+    try:
+        return await context.images.show(device.uuid or "", token)
+    except NotFound as missing:
+        raise Invalid(f"{WRONG}: failed to get image {device.uuid}.") from missing
+
+
+def check_form(request: BootRequest, flavor: Flavor) -> None:
+    """What can be refused without asking anybody. Raises Invalid, and Forbidden for too many."""
+    devices = request.block_devices
+    if len(devices) > DEVICES_MAX:
+        raise Forbidden(
+            f"The maximum allowed number of disk devices ({DEVICES_MAX}) to attach to a single instance has been exceeded."
+        )
+    for each in devices:
+        _check_one(request, each)
+    if request.max_count > 1 and any(each.source == "volume" for each in devices):
+        raise Invalid("Cannot attach one or more volumes to multiple instances")
+    order = sorted(each.boot_index for each in devices if each.boot_index is not None and each.boot_index >= 0)
+    if order != list(range(len(order))) or not order:
+        raise Invalid(NO_ORDER)
+    for named, what in (
+        ([each.uuid for each in devices if each.source == "volume"], "a volume is named"),
+        ([_bare(each.device) for each in devices if each.device], "a device name is given"),
+    ):
+        if len(set(named)) < len(named):
+            raise Invalid(f"{WRONG}: {what} twice.")
+    _check_local(devices, flavor)
+
+
+def _check_one(request: BootRequest, each: BlockDevice) -> None:
+    to_volume = each.destination == "volume"
+    mapped = each.source == "image" and not to_volume
+    refusals = (
+        (
+            mapped and not (request.image_ref and each.boot_index == 0),
+            f"{WRONG}: Mapping image to local is not supported.",
+        ),
+        (
+            mapped and each.uuid != request.image_ref,
+            f"{WRONG}: The disk on the host is made from imageRef, {request.image_ref}, and this device names another image.",
+        ),
+        (
+            not to_volume and (each.disk_bus or each.device_type not in (None, "disk")),
+            f"{WRONG}: The bus and the type of a disk on the host are its image's properties; a device cannot name others.",
+        ),
+        (
+            not to_volume and each.source == "blank" and each.guest_format not in (None, "swap"),
+            f"{WRONG}: A disk on the host is given empty, and not formatted as {each.guest_format}.",
+        ),
+        (
+            each.volume_type and not to_volume,
+            f"{WRONG}: Specifying a volume_type with destination_type=local is not supported.",
+        ),
+        (
+            each.volume_type and each.source == "volume",
+            f"{WRONG}: Specifying volume type to existing volume is not supported.",
+        ),
+        (
+            to_volume and request.image_ref and _bare(each.device) == "vda" and each.boot_index != 0,
+            "The volume cannot be assigned the same device name as the root device vda",
+        ),
+        (
+            each.disk_bus and each.disk_bus not in BUSES,
+            f"{WRONG}: The provided disk bus {each.disk_bus} is not valid.",
+        ),
+        (
+            to_volume and each.source == "image" and not each.size_gib,
+            "Images with destination_type 'volume' need to have a non-zero size specified",
+        ),
+        (
+            to_volume and each.source == "blank" and not each.size_gib,
+            "Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size",
+        ),
+    )
+    for refused, said in refusals:
+        if refused:
+            raise Invalid(said)
+
+
+def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
+    blank = [each for each in devices if each.source == "blank" and each.destination == "local"]
+    swap = [each for each in blank if each.guest_format == "swap"]
+    empty = [each for each in blank if each.guest_format != "swap"]
+    if sum(each.size_gib or flavor.ephemeral_gib for each in empty) > flavor.ephemeral_gib:
+        raise Invalid(
+            "Ephemeral disks requested are larger than the instance type allows. If no size is given in one block device "
+            "mapping, flavor ephemeral size will be used."
+        )
+    if len(swap) > 1:
+        raise Invalid(f"{WRONG}: More than one swap drive requested.")
+    if swap and (swap[0].size_gib or 0) > flavor.swap_mib:
+        raise Invalid("Swap drive requested is larger than instance type allows.")
+    if sum(each.destination == "local" for each in devices) > LOCAL_MAX:
+        raise Invalid(f"{WRONG}: You specified more local devices than the limit allows")
+    if len(empty) > 1:
+        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
+
+
+def _bare(device: str | None) -> str:
+    return (device or "").removeprefix("/dev/")
+
+
+async def _types(context: SagaContext, project: str, token: str, devices: Sequence[BlockDevice]) -> dict[str, str]:
+    wanted = {each.volume_type for each in devices if each.volume_type is not None}
+    if not wanted:
+        return {}
+    known = await volumes_of(context).types(project, token)
+    for each in sorted(wanted - known.keys()):
+        raise Invalid(f"Volume type {each} could not be found.")
+    return known
+
+
+async def _volume(
+    context: SagaContext, project: str, token: str, device: BlockDevice, request: BootRequest
+) -> tuple[BlockDevice, Volume]:
+    try:
+        volume = await volumes_of(context).show(device.uuid or "", project, token)
+    except NotFound as missing:
+        raise Invalid(f"{WRONG}: failed to get volume {device.uuid}.") from missing
+    if volume.multiattach and not request.multiattach_allowed:
+        raise Invalid("Multiattach volumes are only supported starting with compute API version 2.60.")
+    if not volume.may_be_attached:
+        raise Invalid(
+            f"Invalid volume: Volume {volume.id} status must be available or downloading to reserve, but the current status "
+            f"is {volume.status}."
+        )
+    found = msgspec.structs.replace(
+        device,
+        volume=volume.id,
+        size_gib=volume.size_gib,
+        volume_type=volume.volume_type,
+        multiattach=volume.multiattach,
+    )
+    return found, volume
+
+
+async def _snapshot(
+    context: SagaContext, project: str, token: str, device: BlockDevice
+) -> tuple[BlockDevice, Snapshot]:
+    try:
+        found = await volumes_of(context).snapshot(device.uuid or "", project, token)
+    except NotFound as missing:
+        raise Invalid(f"{WRONG}: failed to get snapshot {device.uuid}.") from missing
+    return msgspec.structs.replace(device, size_gib=device.size_gib or found.size_gib), found
+
+
+async def _written_on(
+    context: SagaContext, project: str, token: str, snapshot: Snapshot, flavor: Flavor
+) -> dict[str, str]:
+    """The properties of the image that was written on the volume of a snapshot."""
+    try:
+        volume = await volumes_of(context).show(snapshot.volume, project, token)
+    except NotFound as missing:
+        raise Invalid(f"{WRONG}: failed to get snapshot {snapshot.id}.") from missing
+    _check_ram(volume.image_metadata, flavor)
+    return _properties(volume.image_metadata)
+
+
+def _root(
+    device: BlockDevice,
+    image: Image | None,
+    written: Image | None,
+    volume: Volume | None,
+    flavor: Flavor,
+    may_zero_disk: bool,
+) -> BootDevices:
+    """What the server boots from, and whether the flavor is enough for it."""
+    if device.destination == "local":
+        if image is None:
+            raise Invalid(NO_ORDER)
+        check_image(image, flavor, may_zero_disk=may_zero_disk)
+        return BootDevices((), image, image.properties)
+    if written is not None:
+        _check_written(written, device, flavor)
+        return BootDevices((), image, written.properties, local_root=False)
+    if image is not None:
+        # The server is described by the image it names, and boots from the volume: whether that is bootable is not asked.
+        _check_named(image, device, flavor)
+        return BootDevices((), image, image.properties, local_root=False)
+    if volume is not None:
+        if not volume.bootable:
+            raise Invalid(f"Block Device {volume.id} is not bootable.")
+        _check_ram(volume.image_metadata, flavor)
+        return BootDevices((), image, _properties(volume.image_metadata), local_root=False)
+    return BootDevices((), image, {}, local_root=False)
+
+
+def _check_named(image: Image, device: BlockDevice, flavor: Flavor) -> None:
+    """A volume that is there already was made large enough by whoever made it, as in Nova."""
+    if device.source == "volume":
+        device = msgspec.structs.replace(device, size_gib=max(device.size_gib or 0, image.min_disk_gib))
+    _check_written(image, device, flavor)
+
+
+def _check_written(image: Image, device: BlockDevice, flavor: Flavor) -> None:
+    if image.status != "active":
+        raise Invalid(f"Image {image.id} is not active.")
+    if image.min_ram_mib > flavor.ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+    if image.min_disk_gib > (device.size_gib or 0):
+        raise Invalid(
+            "Volume is smaller than the minimum size specified in image metadata. Volume size is "
+            f"{(device.size_gib or 0) * BYTES_PER_GIB} bytes, minimum size is {image.min_disk_gib * BYTES_PER_GIB} bytes."
+        )
+
+
+def _check_ram(metadata: dict[str, str], flavor: Flavor) -> None:
+    asked = metadata.get("min_ram", "0")
+    if asked.isdecimal() and int(asked) > flavor.ram_mib:
+        raise Invalid("Flavor's memory is too small for requested image.")
+
+
+PLAIN = frozenset(
+    {"image_id", "image_name", "checksum", "container_format", "disk_format", "min_disk", "min_ram", "size"}
+)
+"""What the volume service keeps of an image beside its properties."""
+
+
+def _properties(metadata: dict[str, str]) -> dict[str, str]:
+    return {key: value for key, value in metadata.items() if key not in PLAIN}
+
+
+def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume]) -> str | None:
+    """Where servers and volumes must be in one zone: the one of the volumes. Raises Invalid when they are not."""
+    if context.settings.cross_az_attach or not volumes:
+        return None
+    zones = sorted({each.availability_zone or "" for each in volumes})
+    mismatch = "The availability zone between the server and its attached volumes do not match: "
+    if len(zones) > 1:
+        raise Invalid(f"{mismatch}Volumes are in different availability zones: {','.join(zones)}.")
+    asked = (request.availability_zone or "").partition(":")[0]
+    if asked and asked != zones[0]:
+        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {asked}. "
+                       f"Volumes are in: {zones[0]}.")  # fmt: skip
+    return None if zones[0] == context.settings.default_availability_zone else zones[0]
+
+
+# ------------------------------------------------------------------------------------------------- for each server
+
+
+def given(boot: Boot, found: BootDevices) -> Boot:
+    """The boot with the devices as this server's own: each with an id and a name."""
+    if not found.devices:
+        return boot
+    root = next(each for each in found.devices if each.boot_index == 0)
+    root_name = _named(root.device) or boot.server.root_device
+    taken = {root_name, *(_named(each.device) for each in found.devices)}
+    prefix = root_name.rstrip("0123456789")[:-1]
+    free = (name for name in (device_name(place, prefix) for place in range(1, 2 * DEVICES_MAX)) if name not in taken)
+    devices = tuple(
+        msgspec.structs.replace(
+            each,
+            bdm=new_uuid(),
+            device=root_name if each is root else _named(each.device) or next(free),
+            created=each.destination == "volume" and each.source != "volume",
+        )
+        for each in found.devices
+    )
+    server = msgspec.structs.replace(
+        boot.server,
+        block_devices=devices,
+        root_device=root_name,
+        image_properties=found.properties,
+        availability_zone=boot.server.availability_zone or found.zone,
+    )
+    return msgspec.structs.replace(boot, server=server)
+
+
+def _named(device: str | None) -> str:
+    return "" if not device else f"/dev/{_bare(device)}"
+
+
+async def with_volumes(context: SagaContext, principal: Principal, token: str, boots: Sequence[Boot]) -> list[Boot]:
+    """Ask for the volumes that are to be made, with the user's token. Raises OverQuota, Invalid, Unavailable: then none is left."""
+    servers = [boot.server for boot in boots if any(each.created for each in boot.server.block_devices)]
+    if not servers:
+        return list(boots)
+    now = time.time_ns() // 1000
+    await context.region.write(lambda tx: volume_intents.begin(tx, [each.id for each in servers], now))
+    slots = asyncio.Semaphore(CREATE_AT_ONCE)
+    wanted = [(server, each) for server in servers for each in server.block_devices if each.created]
+
+    async def make(server: Server, device: BlockDevice) -> str:
+        async with slots:
+            made = await volumes_of(context).create(_new(context, server, device), principal.project or "", token)
+            return made.id
+
+    done = await asyncio.gather(*(make(*each) for each in wanted), return_exceptions=True)
+    failed = [each for each in done if isinstance(each, BaseException)]
+    if failed:
+        lost = any(isinstance(each, UnknownOutcome) for each in failed)
+        await forget(
+            context, [each.id for each in servers], [each for each in done if isinstance(each, str)], keep=lost
+        )
+        first = failed[0]
+        if isinstance(first, UnknownOutcome):
+            raise Unavailable(first.public, private=first.private) from first
+        raise first
+    ids = {device.bdm: str(id) for (_, device), id in zip(wanted, done, strict=True)}
+    return [_with_ids(boot, ids) for boot in boots]
+
+
+def _with_ids(boot: Boot, ids: dict[str, str]) -> Boot:
+    devices = tuple(
+        msgspec.structs.replace(each, volume=ids.get(each.bdm, each.volume)) for each in boot.server.block_devices
+    )
+    return msgspec.structs.replace(boot, server=msgspec.structs.replace(boot.server, block_devices=devices))
+
+
+def _new(context: SagaContext, server: Server, device: BlockDevice) -> NewVolume:
+    return NewVolume(
+        size_gib=device.size_gib or 0,
+        name=f"{server.id}-blank-vol" if device.source == "blank" else "",
+        image=device.uuid if device.source == "image" else None,
+        snapshot=device.uuid if device.source == "snapshot" else None,
+        volume_type=device.volume_type,
+        availability_zone=None if context.settings.cross_az_attach else server.availability_zone,
+        metadata={KEY: server.id},
+    )
+
+
+async def forget(
+    context: SagaContext, servers: Sequence[ServerId], volumes: Sequence[str], *, keep: bool = False
+) -> None:
+    """Volumes of servers that were not accepted after all; what cannot be deleted now a reconciler finds by the intent."""
+    for each in volumes:
+        try:
+            await volumes_of(context).delete(each)
+        except Problem:
+            keep = True
+    if not keep:
+        await context.region.write(lambda tx: volume_intents.done(tx, servers))
+
+
+async def forget_boots(context: SagaContext, boots: Sequence[Boot]) -> None:
+    """The same, of boots that were not accepted."""
+    if boots:
+        made = [each.volume for boot in boots for each in boot.server.block_devices if each.created and each.volume]
+        await forget(context, [boot.server.id for boot in boots], made)

@@ -1,0 +1,118 @@
+"""What a boot is asked, what its first steps answer, and what the scheduler is asked for it: all of it is kept in journals.
+
+Fields are only ever added, with defaults (RULES §19).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from moorage.model.guest import InjectedFile
+from moorage.model.ids import CellId, HostId
+from moorage.model.network import NetworkFacts, NicAsk, Port
+from moorage.model.resources import Needs
+from moorage.model.server import Server
+from moorage.model.verdict import DecisionRecord
+from moorage.model.world import Ask, GroupAsk
+from moorage.operations.boot import legacy_ports
+from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.steps import groups
+from moorage.operations.steps.ports import segments_for
+
+
+class NoRoom(msgspec.Struct, frozen=True):
+    """There was no room for all the servers of a request, so none of them gets a host."""
+
+    fault: str
+    ledger: DecisionRecord
+
+
+class Boot(msgspec.Struct, frozen=True):
+    """Everything a boot needs to know; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int = 1
+    request_id: str = ""
+    global_request_id: str = ""
+    """What neighbours are told; the caller's own, if they sent one."""
+    nics: tuple[NicAsk, ...] = ()
+    networks: dict[str, NetworkFacts] = {}
+    security_groups: tuple[str, ...] = ()
+    auto: bool = False
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    forced_host: str | None = None
+    forced_node: str | None = None
+    same_host: tuple[HostId, ...] | None = None
+    different_host: tuple[HostId, ...] = ()
+    min_level: int = 3
+    gates: Gates = OPEN
+    """Who sees to the ports, decided when it was asked (RULES §13)."""
+    no_room: NoRoom | None = None
+    sealed_password: str = ""
+    """The administrator's password of the guest, for its config drive; empty: it has none, or nobody is to be told."""
+    files: tuple[InjectedFile, ...] = ()
+    """Put into the guest when it is made (below 2.57)."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The host that was chosen, what is held there, and the account of those that were not."""
+
+    host: HostId
+    name: str
+    node: str
+    cell: CellId
+    availability_zone: str
+    level: int = PORTS_ARRIVE_BOUND
+    """Of the host's agent, when it was chosen."""
+    subnets: dict[int, str] = {}
+    """NIC index → the subnet its address is to come from, on routed networks."""
+    ledger: DecisionRecord = DecisionRecord(0, 0, {})
+    lost: tuple[str, ...] = ()
+    """Claims that somebody else won first, in words."""
+    order: Server | None = None
+    """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
+    profiles: dict[int, dict[str, Any]] = {}
+    """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
+    given: tuple[groups.Given, ...] = ()
+    attempt: int = 0
+    """In which it was made; 0: by a boot, or by a release that does not say."""
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The ports of a boot, and facts of networks that did not exist when it was asked (`auto`)."""
+
+    ports: tuple[Port, ...] = ()
+    networks: dict[str, NetworkFacts] = {}
+
+
+def ask_of(
+    boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
+) -> Ask:
+    """What the scheduler is asked: needs of flavor and image, for each NIC its segments, and what single providers must give."""
+    wanted = groups.wanted(ports, networks, boot.needs)
+    return Ask(
+        resources=boot.needs.resources,
+        required=boot.needs.required,
+        forbidden=boot.needs.forbidden,
+        nics=tuple(segments_for(port, networks.get(port.network)) for port in ports),
+        availability_zone=boot.server.availability_zone,
+        host=boot.forced_host,
+        node=boot.forced_node,
+        not_on=not_on,
+        same_host=boot.same_host,
+        different_host=boot.different_host,
+        group=boot.group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        group_policy=wanted.group_policy,
+        project=boot.server.project,
+        extra_specs=dict(boot.server.flavor.extra_specs),
+        image_properties=dict(boot.server.image_properties),
+        min_level=boot.min_level,
+        cells=legacy_ports.cells_with(networks.values()),
+        max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
+        seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )

@@ -1,0 +1,56 @@
+"""The ports of a boot as they will be, before they are made: with what their networks will guarantee them."""
+
+import asyncio
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.clients.http import Json
+from moorage.model.network import CheckedNics, FixedIp, NetworkFacts, Port
+from moorage.operations.boot.boot_input import Boot
+from moorage.operations.boot.legacy_ports import ports_to_be
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import groups
+
+
+async def rules_of(context: SagaContext, asked: CheckedNics | Boot) -> dict[str, tuple[Json, ...]]:
+    """Network → the rules of its policy, for networks on which ports of ours are to be made."""
+    policies = {nic.network: asked.networks[nic.network].qos_policy for nic in asked.nics if nic.ours and nic.network}
+    wanted = {network: policy for network, policy in policies.items() if policy is not None}
+    found = await asyncio.gather(*(context.network.rules_of(policy) for policy in wanted.values()))
+    return dict(zip(wanted, found, strict=True))
+
+
+def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> bool:
+    """Whether a port that is to be made will be guaranteed something by its network."""
+    ports = ports_to_be([nic for nic in checked.nics if nic.ours and nic.network in rules])
+    return any(groups.expected(port, checked.networks[port.network], rules[port.network]) for port in ports)
+
+
+def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
+    """The ports of a boot as they will be, with what they will ask."""
+    return tuple(
+        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asked))
+        if port.ours and (asked := rules.get(port.network))
+        else port
+        for port in ports_to_be(boot.nics)
+    )
+
+
+async def ports_foreseen(context: SagaContext, boot: Boot) -> tuple[Port, ...]:
+    """The ports of a boot as they will be, with what their networks will guarantee; a fixed address that was asked for counts."""
+    ports = ports_expected(boot, await rules_of(context, boot))
+    asked = {nic.index: nic.address for nic in boot.nics if nic.address is not None}
+    return tuple(
+        msgspec.structs.replace(port, fixed_ips=_in_subnet(boot.networks.get(port.network), asked[port.index]))
+        if port.index in asked and not port.fixed_ips
+        else port
+        for port in ports
+    )
+
+
+def _in_subnet(network: NetworkFacts | None, address: str) -> tuple[FixedIp, ...]:
+    found = ipaddress.ip_address(address)
+    subnets = () if network is None else network.subnets
+    return tuple(FixedIp(each.id, address) for each in subnets if found in ipaddress.ip_network(each.cidr))

@@ -1,0 +1,130 @@
+"""Deletes that are asked for: which version of the story it is, and its place behind whoever holds the server."""
+
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Unavailable
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted, Operation
+from moorage.model.principal import Principal
+from moorage.model.server import Server, TaskState
+from moorage.operations.accept import accepted, dispatch, newest_known, persist
+from moorage.operations.context import SagaContext
+from moorage.operations.delete.delete import (
+    DELETE,
+    DELETE_BEFORE_SHOWN,
+    DELETE_IN_ALL_CELLS,
+    DELETE_WITH_MOVES,
+    DELETE_WITH_VOLUMES,
+    VERSIONS,
+    Delete,
+    DeleteSaga,
+)
+from moorage.operations.steps import moving
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+ACROSS_CELLS = frozenset(
+    {"resize/2", "live_migrate/2", "confirm_resize/2", "revert_resize/2", "unshelve/3", "evacuate/3", "move_record/1"}
+)
+"""Of a server that one of these holds there may be a record in another cell."""
+MOVES = ACROSS_CELLS | {"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"}
+WITHOUT_VOLUMES = frozenset(
+    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
+)
+"""Of a server that one of these holds nothing is attached meanwhile."""
+NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
+
+
+async def begin(
+    context: SagaContext, principal: Principal, server: Server, *, force: bool = False, request_id: str = ""
+) -> None:
+    """Accept a delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+
+    A repeated delete adds nothing.
+    """
+    (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
+    seen, server = await _seen(context, server)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
+        held = region_servers.queue(tx, server.id, operation, TaskState.DELETING)
+        if held is None or held.seq == 0:
+            tx.refuse((None, None, None))
+        where = region_servers.find(tx, server.id)
+        holder = None
+        if where is not None and held.holder is not None:
+            holder = region_operations.get(tx, held.holder)
+            if holder is not None and holder.name == "delete":
+                tx.refuse((None, None, None))
+            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED)
+        saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
+        asked = Delete(
+            server,
+            held.seq,
+            request_id,
+            principal.user,
+            "forceDelete" if force else "delete",
+            carried.get(),
+            principal.project or "",
+            gates,
+        )
+        new = accepted(
+            saga,
+            operation,
+            server,
+            asked,
+            owner=owner,
+            user=principal.user,
+            seq=held.seq,
+            after=held.holder,
+            request_id=request_id,
+        )
+        persist(context, tx, [new])
+        holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
+        return new, held.holder, holder_owner
+
+    new, holder, holder_owner = await context.region.write(work)
+    await dispatch(context, new, holder, holder_owner)
+
+
+async def _seen(context: SagaContext, server: Server) -> tuple[int, Server]:
+    """The server's number of operations, and its record as it was after that: what ends after it is no secret to the version.
+
+    The record as the caller read it where its cell is out.
+    """
+    where = await context.region.read(lambda tx: region_servers.find(tx, server.id))
+    if where is None or where.cell is None:
+        return (0 if where is None else where.op_seq), server
+    try:
+        found = await context.cells[where.cell].glance(lambda tx: cell_servers.get(tx, server.id))
+    except Unavailable:
+        found = None
+    return where.op_seq, found or server
+
+
+def _version(server: Server, newest: DeleteSaga, holder: Operation | None, *, overtaken: bool) -> DeleteSaga:
+    """The shortest for a server that has nothing more, for the release before knows that and may come back meanwhile.
+
+    Else the newest; while a conductor lives that does not know it, the shortest of the others that takes away all.
+    `overtaken`: the server may have more by now than was read.  Raises Unavailable while a conductor lives that does not know it.
+    """
+    if server.moved is not None or overtaken or (holder is not None and holder.saga in MOVES):
+        wanted = DELETE_WITH_MOVES
+    elif server.volumes or server.shelved is not None or (holder is not None and holder.saga not in WITHOUT_VOLUMES):
+        wanted = DELETE_WITH_VOLUMES
+    else:
+        return DELETE
+    if newest is DELETE_IN_ALL_CELLS and (moving.cell_left(server) is not None or _crosses(holder)):
+        return newest
+    if VERSIONS.index(newest) >= VERSIONS.index(DELETE_BEFORE_SHOWN):
+        return DELETE_BEFORE_SHOWN  # a record that a move left in another cell meanwhile goes with a round
+    if VERSIONS.index(newest) >= VERSIONS.index(wanted):
+        return wanted
+    if overtaken:
+        return newest  # nobody can have begun what a living conductor does not know
+    raise Unavailable(NOT_YET)
+
+
+def _crosses(holder: Operation | None) -> bool:
+    return holder is not None and holder.saga in ACROSS_CELLS

@@ -1,0 +1,370 @@
+"""Delete: forward only.  What was destroyed cannot come back, so nothing here is taken back; it is told until it is done.
+
+It works on a half-built, unplaced or ERROR server (RULES §9): its first step looks where the server is now, after whatever
+held the server has ended.
+"""
+
+import logging
+import time
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from moorage.model.action import Action, Event
+from moorage.model.errors import HostFailed, Unavailable
+from moorage.model.ids import CellId
+from moorage.model.migration import MigrationStatus
+from moorage.model.server import PowerState, Server, VmState
+from moorage.model.verdict import Row
+from moorage.operations.boot.legacy_ports import release_order
+from moorage.operations.context import SagaContext
+from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.resize import confirm_resize
+from moorage.operations.steps import moving, second_records
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import destroy_or_leave
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import release_all
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import hidden_records, quotas, server_groups
+from moorage.store.region import servers as region_servers
+
+logger = logging.getLogger(__name__)
+
+FORWARD_ONLY = "what was destroyed cannot come back: a delete only goes forward"
+PATIENCE_S = 24 * 3600.0
+"""A delete waits this long for a neighbour that is out before it is stuck."""
+
+
+class Delete(msgspec.Struct, frozen=True):
+    server: Server
+    """As it was when the delete was asked; the story looks again."""
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    action: Literal["delete", "forceDelete"] = "delete"
+    """As it was asked."""
+    global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
+    gates: Gates = OPEN
+    """Who sees to the ports, decided when it was asked (RULES §13)."""
+
+
+DeleteRun = Run[Delete, SagaContext]
+
+
+@step(no_undo="reads only", patience_s=PATIENCE_S)
+async def find_server(run: DeleteRun) -> Found:
+    """Where the server is now that nobody else holds it."""
+    return await records.find(run.context, run.asked.server.id)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
+async def destroy_guest(run: DeleteRun) -> bool:
+    """The host destroys the guest, if there is one; a silent host does so when it is back.
+
+    A host that says it failed is asked again, for as long as it takes: a delete does not turn, and people see what it waits for.
+    """
+    found = run[find_server]
+    if found.server is None or found.cell is None or found.server.host is None:
+        return True
+    release = None if run.asked.gates.bind_in_conductor else release_order(found.server.nics)
+    try:
+        return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id, release)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def release_ports(run: DeleteRun) -> None:
+    """Ours are deleted, the user's let go (S0.8); the record says which, and minted MACs say it where there is no record.
+
+    An old host did so with its guest.  It is looked after here too, unless the conductor has no way to the network service.
+    """
+    server = run[find_server].server or run.asked.server
+    if not run.asked.gates.credentials and (not server.nics or await _released_by_host(run)):
+        return
+    macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
+    await run.context.network.release_ports(server.id, macs)
+
+
+async def _released_by_host(run: DeleteRun) -> bool:
+    """Whether the ports are gone though we cannot see them: an old host answered, or no host ever had them."""
+    found = run[find_server]
+    if found.server is None or found.cell is None or found.server.host is None:
+        return True
+    slot = run.context.placement.world().slots_by_name.get(found.server.host)
+    old = slot is not None and int(run.context.placement.world().level[slot]) < PORTS_ARRIVE_BOUND
+    return old and run.get(destroy_guest) is True
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, destroy_guest), patience_s=PATIENCE_S)
+async def release_volumes(run: DeleteRun) -> bool:
+    """Volumes are let go, and those that go with the server deleted; False: the volume service is out.
+
+    Nobody waits for it here: the server goes all the same, and `finish_volumes` does it when the service is back.
+    """
+    try:
+        await release_all(run.context, run[find_server].server or run.asked.server)
+    except Unavailable as out:
+        logger.warning("%s: volumes of %s wait: %s", run.operation, run.asked.server.id, out.public)
+        return False
+    return True
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def mark_deleted(run: DeleteRun) -> None:
+    """The record says DELETED, in the cell or in the region, and the action is finished."""
+    found = run[find_server]
+    if found.server is None or found.cell is None:
+        return  # the region's own record is marked by the commit that ends the story
+    now = _now()
+    event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
+    action = Action(
+        server=found.server.id,
+        action="delete",  # a forced one too, as in Nova
+        request_id=run.asked.request_id or f"req-{run.operation}",
+        user=run.asked.user,
+        project=found.server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+        events=(event,),
+    )
+    await records.change(
+        run.context,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: deleted(server, now),
+        lambda tx: actions.write(tx, action),
+    )
+
+
+def deleted(server: Server, now: int) -> Server:
+    """The record of a server that is no more."""
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.DELETED,
+        task_state=None,
+        power_state=PowerState.NOSTATE,
+        moved=None,
+        hints={},  # nothing moves any more
+        deleted_at=server.deleted_at or now,
+        terminated_at=server.terminated_at or now,
+        updated_at=now,
+    )
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_ports, mark_deleted), region=True)
+async def release_claims(run: DeleteRun) -> None:
+    """Compute, addresses, quota and the group's place go in one commit, with the region's record."""
+    await _give_back(run)
+
+
+async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
+    found = run[find_server]
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        server = found.server or run.asked.server
+        given_back[:] = run.context.placement.release(tx, server.id)
+        if of_move and found.server is not None and found.server.moved is not None:
+            given_back.extend(run.context.placement.release(tx, found.server.moved.migration))
+        server_groups.leave(tx, [server.id])
+        region_servers.mark_deleted(tx, server.id, _now())
+        if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
+            return  # an earlier delete gave back its quota
+        quotas.release(tx, server.project, server.charged, server.user)
+        if found.cell is None:
+            region_servers.write_order(tx, deleted(server, _now()))
+
+    await run.commit(work)
+    run.context.placement.settle(given_back)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes), patience_s=PATIENCE_S)
+async def finish_volumes(run: DeleteRun) -> None:
+    """What a volume service that was out could not let go is let go when it is back, however long that takes."""
+    if run.get(release_volumes) is not True:
+        await release_all(run.context, run[find_server].server or run.asked.server)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def delete_shelved_image(run: DeleteRun) -> None:
+    """A shelved server's disk is an image of ours: it goes with the server."""
+    server = run[find_server].server or run.asked.server
+    if server.shelved is not None and server.shelved.image is not None:
+        await run.context.images.delete(server.shelved.image)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def confirm_move(run: DeleteRun) -> None:
+    """What a server that waits to be confirmed or reverted left on its old host goes first: guest and bindings."""
+    server = run[find_server].server
+    if server is None or server.moved is None or server.deleted:
+        return
+    await confirm_resize.clear(run, "confirm_move", server)
+    if run.asked.gates.credentials:
+        await confirm_resize.drop_bindings_at_both_ends(run, server)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
+async def end_move(run: DeleteRun) -> None:
+    """The move's record says that it was confirmed."""
+    found = run[find_server]
+    server = found.server
+    if server is None or server.moved is None or found.cell is None or server.deleted:
+        return
+    move = server.moved.migration
+    await run.context.cells[found.cell].write(lambda tx: moving.with_status(tx, move, MigrationStatus.CONFIRMED))
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move), region=True)
+async def release_move(run: DeleteRun) -> None:
+    """What the move held on the old host."""
+    server = run[find_server].server
+    given_back: list[Row] = []
+
+    def work(tx: Tx) -> None:
+        if server is not None and server.moved is not None:
+            given_back[:] = run.context.placement.release(tx, server.moved.migration)
+
+    await run.commit(work)
+    run.context.placement.settle(given_back)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
+async def release_all_claims(run: DeleteRun) -> None:
+    """The same, with what the move held, and before anybody can see that the server is gone: who then boots at once finds its quota
+    and its place free."""
+    await _give_back(run, of_move=True)
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, mark_deleted), patience_s=PATIENCE_S)
+async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
+    """Records of it in other cells, which are not shown: each in one try. Those that are gone; the round removes the others."""
+    server = run.asked.server.id
+    hidden = await run.context.region.read(lambda tx: hidden_records.open_of(tx, [server]))
+    cells = sorted(hidden.get(server, ()))
+    return tuple([cell for cell in cells if await second_records.removed(run, cell)])
+
+
+@step(no_undo=FORWARD_ONLY, needs=(remove_record,), region=True)
+async def forget_hidden(run: DeleteRun) -> None:
+    """Nothing is hidden any more, where those records are gone."""
+    gone = run[remove_record]
+
+    def work(tx: Tx) -> None:
+        for cell in gone:
+            hidden_records.end_row(tx, run.asked.server.id, cell, _now())
+
+    if gone:
+        await run.commit(work)
+
+
+def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+DELETE = Saga(
+    "delete/1",
+    Delete,
+    find_server,
+    destroy_guest,
+    release_ports,
+    mark_deleted,
+    release_claims,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile.
+
+Its quota and claims are back one commit after the server is seen to be gone; when the release before knows `delete/4`, that is for all.
+"""
+
+DELETE_WITH_VOLUMES = Saga(
+    "delete/2",
+    Delete,
+    find_server,
+    destroy_guest,
+    release_ports,
+    release_volumes,
+    mark_deleted,
+    release_claims,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+
+
+DELETE_WITH_MOVES = Saga(
+    "delete/3",
+    Delete,
+    find_server,
+    destroy_guest,
+    confirm_move,
+    end_move,
+    release_move,
+    release_ports,
+    release_volumes,
+    mark_deleted,
+    release_claims,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
+
+DELETE_BEFORE_SHOWN = Saga(
+    "delete/4",
+    Delete,
+    find_server,
+    destroy_guest,
+    confirm_move,
+    end_move,
+    release_ports,
+    release_volumes,
+    release_all_claims,
+    mark_deleted,
+    finish_volumes,
+    delete_shelved_image,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers that have more: quota and claims are back before the server is seen to be gone.
+
+A volume service that is out holds up neither: volumes are tried once before, and finished after the record says DELETED.
+"""
+
+
+DELETE_IN_ALL_CELLS = Saga(
+    "delete/5",
+    Delete,
+    *DELETE_BEFORE_SHOWN.steps,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+    forward_only=True,
+)
+"""For servers that have records in other cells, or may have."""
+
+
+DeleteSaga: TypeAlias = Saga[Delete, SagaContext]
+VERSIONS: tuple[DeleteSaga, ...] = (
+    DELETE,
+    DELETE_WITH_VOLUMES,
+    DELETE_WITH_MOVES,
+    DELETE_BEFORE_SHOWN,
+    DELETE_IN_ALL_CELLS,
+)
+"""From the one that takes away least to the one that takes away all."""
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

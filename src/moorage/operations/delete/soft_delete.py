@@ -1,0 +1,323 @@
+"""Soft delete and restore: a deleted server is switched off and kept for a while, and may be had back until it is reclaimed.
+
+While it is so it weighs nothing in its project's quota, as in Nova, and keeps its host, claim, ports and addresses.  A soft
+delete goes only forward, as a delete does: it was answered.  A restore that fails leaves the server deleted as it was.
+"""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.guest import PowerState as GuestState
+from moorage.model.ids import ConductorId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.quota import DEFAULT_LIMITS, Shortfall
+from moorage.model.server import PowerState, Server, TaskState, VmState
+from moorage.operations.accept import accepted, dispatch, persist
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import operations as region_operations
+from moorage.store.region import quotas
+from moorage.store.region import servers as region_servers
+
+SOFT_EVENT = "compute_soft_delete_instance"
+RESTORE_EVENT = "compute_restore_instance"
+FORWARD_ONLY = "a delete that was answered only goes forward; the server is restored by another operation"
+PATIENCE_S = 24 * 3600.0
+HOST_PATIENCE_S = 300.0
+AT_ONCE = frozenset({VmState.BUILDING, VmState.RESIZED, VmState.SHELVED, VmState.SHELVED_OFFLOADED})
+"""From these a server is deleted at once: what could be restored is not on its host."""
+
+
+class SoftDelete(msgspec.Struct, frozen=True):
+    server: Server
+    """As it was when the delete was asked; the story looks again."""
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
+
+
+class Restore(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    limits: dict[str, int] = {}
+    """Default limits of quota, when it was asked."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+SoftDeleteRun = Run[SoftDelete, SagaContext]
+RestoreRun = Run[Restore, SagaContext]
+
+
+def weight_of(server: Server) -> dict[str, int]:
+    return server.charged
+
+
+# -------------------------------------------------------------------------------------------------- soft delete
+
+
+@step(no_undo="reads only", patience_s=PATIENCE_S)
+async def find_server(run: SoftDeleteRun) -> Found:
+    """Where the server is now that nobody else holds it."""
+    return await records.find(run.context, run.asked.server.id)
+
+
+def _there(found: Found) -> bool:
+    """Whether there is anything to do: it is not deleted yet, in either way."""
+    server = found.server
+    return (
+        server is not None
+        and found.cell is not None
+        and not server.deleted
+        and server.vm_state is not VmState.SOFT_DELETED
+    )
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
+async def switch_off(run: SoftDeleteRun) -> int:
+    """Off at once, as Nova does it.  A silent host cannot be asked, and nobody waits for it; a host that fails is asked again."""
+    found = run[find_server]
+    if not _there(found) or found.server is None or found.server.host is None:
+        return PowerState.NOSTATE  # it was shelved, and left its host, between the request and now
+    try:
+        return int(
+            await run.context.hosts.power_off(
+                server_action.host_of(found), errand(run, "switch_off"), run.asked.server.id
+            )
+        )
+    except HostFailed as failed:
+        if failed.code in {HOST_SILENT, NO_GUEST}:
+            return PowerState.NOSTATE
+        why = f"the host could not switch the guest off: {failed.public}"
+        raise Unavailable(why, private=failed.private) from failed
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, switch_off), patience_s=PATIENCE_S)
+async def mark_soft_deleted(run: SoftDeleteRun) -> None:
+    """The record says SOFT_DELETED, and the action is finished."""
+    found = run[find_server]
+    if not _there(found):
+        return
+    assert found.cell is not None
+    assert found.server is not None
+    state, now = run.get(switch_off), server_action.now_us()
+    event = server_action.ended_event(SOFT_EVENT, now, found.server.host)
+    action = msgspec.structs.replace(server_action.action_of(run, "delete"), finished_at=now, events=(event,))
+    await records.change(
+        run.context,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: soft_deleted(server, server.power_state if state is None else state, now),
+        lambda tx: actions.write(tx, action),
+    )
+
+
+def may_be_restored(server: Server) -> bool:
+    """Whether what it needs is on its host.  One that was being shelved or moved when it was deleted is not:
+    it is reclaimed at once."""
+    return server.host is not None and server.shelved is None and server.moved is None
+
+
+def soft_deleted(server: Server, power: int, now: int) -> Server:
+    """The record of a server that may be restored."""
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.SOFT_DELETED,
+        task_state=None,
+        power_state=power,
+        soft_deleted_at=server.soft_deleted_at or now,
+        updated_at=now,
+        progress=0,
+    )
+
+
+@step(no_undo=FORWARD_ONLY, needs=(find_server, mark_soft_deleted), region=True)
+async def release_quota(run: SoftDeleteRun) -> None:
+    """It weighs nothing from here on; its claim stays."""
+    found = run[find_server]
+
+    def work(tx: Tx) -> None:
+        if _there(found) and found.server is not None:
+            quotas.release(tx, found.server.project, weight_of(found.server), found.server.user)
+
+    await run.commit(work)
+
+
+def _ended(tx: Tx, run: Run[SoftDelete, SagaContext] | Run[Restore, SagaContext], status: str) -> None:
+    records.let_go(tx, run)
+
+
+SOFT_DELETE = Saga(
+    "soft_delete/1",
+    SoftDelete,
+    find_server,
+    switch_off,
+    mark_soft_deleted,
+    release_quota,
+    ended=_ended,
+    forward_only=True,
+)
+
+
+# ------------------------------------------------------------------------------------------------------ restore
+
+
+@step
+async def begin_restore(run: RestoreRun) -> Found:
+    return await server_action.begun(run, "restore")
+
+
+@begin_restore.undo
+async def fail_restore(run: RestoreRun) -> None:
+    """It is deleted as it was, and may be asked for again until it is reclaimed."""
+    await server_action.failed(run, RESTORE_EVENT)
+
+
+@step(region=True, needs=(begin_restore,))
+async def charge_quota(run: RestoreRun) -> bool:
+    """It weighs again what it weighed. Raises OverQuota: somebody took the room since it was accepted."""
+    server = run.asked.server
+    limits = {**DEFAULT_LIMITS, **run.asked.limits}
+
+    def work(tx: Tx) -> bool | Shortfall:
+        short = quotas.reserve(tx, server.project, weight_of(server), limits, server.user)
+        return True if short is None else tx.refuse(short)
+
+    answer = await run.commit(work)
+    if isinstance(answer, Shortfall):
+        raise answer.problem()
+    return True
+
+
+@charge_quota.undo
+async def release_again(run: RestoreRun) -> None:
+    server = run.asked.server
+    if run.get(charge_quota):
+        await run.commit(lambda tx: quotas.release(tx, server.project, weight_of(server), server.user))
+
+
+@step(needs=(begin_restore, charge_quota), patience_s=HOST_PATIENCE_S)
+async def switch_on(run: RestoreRun) -> GuestState:
+    to = server_action.host_of(run[begin_restore])
+    return await run.context.hosts.power_on(to, errand(run, "switch_on"), run.asked.server.id)
+
+
+@switch_on.undo
+async def off_again(run: RestoreRun) -> None:
+    """A silent host's guest may be on; the record says that it is to be off, and a delete finds it."""
+    found = run.get(begin_restore)
+    if found is None:
+        return
+    try:
+        await run.context.hosts.power_off(server_action.host_of(found), errand(run, "off_again"), run.asked.server.id)
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            raise
+
+
+@step(needs=(begin_restore, switch_on), no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True)
+async def record_restored(run: RestoreRun) -> None:
+    state = int(run[switch_on])
+    await server_action.done(
+        run, run[begin_restore], RESTORE_EVENT, lambda server: restored(server, state, server_action.now_us())
+    )
+
+
+def restored(server: Server, power: int, now: int) -> Server:
+    """The record of a server that was had back."""
+    return msgspec.structs.replace(
+        server, vm_state=VmState.ACTIVE, task_state=None, power_state=power, soft_deleted_at=None, updated_at=now
+    )
+
+
+RESTORE = Saga("restore/1", Restore, begin_restore, charge_quota, switch_on, record_restored, ended=_ended)
+
+
+# ---------------------------------------------------------------------------------------------------- beginning
+
+
+def is_for_later(context: SagaContext, server: Server) -> bool:
+    """Whether a delete of this server is to be one that can be taken back: only of one that was launched, as in Nova."""
+    return (
+        context.settings.reclaim_instance_interval_s > 0
+        and server.launched_at is not None
+        and server.vm_state not in AT_ONCE
+    )
+
+
+async def begin(context: SagaContext, principal: Principal, server: Server, *, request_id: str = "") -> None:
+    """Accept a soft delete: at once if nobody holds the server, else behind the holder, who is told to stop (RULES §9).
+
+    A repeated delete adds nothing.
+    """
+    if server.vm_state is VmState.SOFT_DELETED:
+        return
+    owner = await context.dispatcher.choose(SOFT_DELETE.name)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
+        held = region_servers.queue(tx, server.id, operation, TaskState.SOFT_DELETING)
+        if held is None or held.seq == 0:
+            tx.refuse((None, None, None))
+        if held.holder is not None:
+            holder = region_operations.get(tx, held.holder)
+            if holder is not None and holder.name in {"delete", "soft_delete"}:
+                tx.refuse((None, None, None))
+            region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
+        asked = SoftDelete(server, held.seq, request_id, principal.user, carried.get(), principal.project or "")
+        new = accepted(
+            SOFT_DELETE,
+            operation,
+            server,
+            asked,
+            owner=owner,
+            user=principal.user,
+            seq=held.seq,
+            after=held.holder,
+            request_id=request_id,
+        )
+        persist(context, tx, [new])
+        holder_owner = None if held.holder is None else region_operations.owner_of(tx, held.holder)
+        return new, held.holder, holder_owner
+
+    new, holder, holder_owner = await context.region.write(work)
+    await dispatch(context, new, holder, holder_owner)
+
+
+async def begin_restoring(
+    context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept a restore. Raises OverQuota and Conflict."""
+    check(server)
+    limits = dict(context.settings.quota or {})
+    short = await context.region.read(
+        lambda tx: quotas.would_break(tx, server.project, weight_of(server), {**DEFAULT_LIMITS, **limits})
+    )
+    if short is not None:
+        raise short.problem()
+    owner = await context.dispatcher.choose(RESTORE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if not may_be_restored(now):
+            raise Conflict(f"Instance {now.id} was shelved or moved when it was deleted, and cannot be restored.")
+        asked = Restore(now, seq, limits, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(
+            RESTORE, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    await dispatch(context, await server_lock.accept(context, server.id, "restore", make, task=TaskState.RESTORING))

@@ -1,0 +1,65 @@
+"""The doors for hosts that are emptied, and for cells that are evened out."""
+
+from typing import Protocol
+
+from moorage.model.cell_drain import CellPlan
+from moorage.model.drain import SERVERS_MAX, DrainServer
+from moorage.model.errors import Conflict
+from moorage.model.host import Host
+from moorage.model.ids import CellId
+from moorage.model.principal import Principal
+from moorage.operations import rebalance
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import cell_drain_moves, drain_moves
+from moorage.operations.rebalance import BalancePlan
+from moorage.operations.steps import moving
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import drains
+
+
+class DrainDoorsProtocol(Protocol):
+    async def drain_plan(self, principal: Principal, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
+        """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
+        ...
+
+    async def cell_drain_plan(self, principal: Principal, cell: CellId, *, live: bool) -> CellPlan:
+        """Who of the cell goes where, and who stays. Raises Conflict: it has more servers than are planned for."""
+        ...
+
+    async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
+        """Which moves would even out the cells. Raises Conflict: the token is of no project."""
+        ...
+
+
+class DrainService:
+    context: SagaContext
+
+    async def cell_drain_plan(self, principal: Principal, cell: CellId, *, live: bool) -> CellPlan:
+        if principal.project is None:
+            raise Conflict("A drain is asked for with a token of a project.")
+        return await cell_drain_moves.planned(self.context, cell, principal.user, principal.project, wants_live=live)
+
+    async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
+        return await rebalance.planned(self.context, principal, moves_max)
+
+    async def drain_plan(self, principal: Principal, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
+        moving.refuse_silent(self.context, host.host)
+        servers = await self.context.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
+        if len(servers) > SERVERS_MAX:  # before the work, not after it
+            raise Conflict(
+                f"Host {host.host} has {len(servers)} servers; at most {SERVERS_MAX} are moved by one drain."
+            )
+        if principal.project is None:
+            raise Conflict("A drain is asked for with a token of a project.")
+        others = await self.context.region.read(drains.open_ones)
+        left = await drain_moves.left_before(self.context, host.cell, host.host, {each.id for each in servers})
+        rows = await drain_moves.planned(
+            self.context,
+            host.host,
+            servers,
+            principal.user,
+            principal.project,
+            [each for each in others if each.host != host.host],
+            live=live,
+        )
+        return (*rows, *left)

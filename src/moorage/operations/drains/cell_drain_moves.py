@@ -1,0 +1,152 @@
+"""How servers leave a cell that is emptied, and whether all of them have a place elsewhere (N7).
+
+Those on hosts leave with their host (`drain_moves.py`), to any cell that is open; the record of an offloaded one goes to a cell in which it
+could be unshelved.
+"""
+
+import msgspec
+
+from moorage.model.cell_drain import CellPlan, HostPlan, RecordRow
+from moorage.model.drain import DrainServer, Progress
+from moorage.model.errors import Conflict, Problem, Unavailable
+from moorage.model.ids import CellId
+from moorage.model.principal import Principal
+from moorage.model.server import Server, VmState
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import drain_moves
+from moorage.operations.dry_run import dry_run
+from moorage.operations.preview import Previewed, previewing
+from moorage.operations.registry import SAGAS
+from moorage.operations.shelve import accept_unshelve, move_record
+from moorage.operations.shelve.accept_unshelve import UnshelveWish
+from moorage.scheduler.trial import Trial
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+
+SERVERS_MAX = 5_000
+"""Of one cell for which a plan is made."""
+PAGE = 1_000
+LIVE_ACROSS = "live_migrate/2"
+NOWHERE = "no other cell is open and answers"
+
+
+def live(context: SagaContext, cell: CellId) -> bool:
+    """Whether running servers can leave that cell while they run: it is linked with another one."""
+    return LIVE_ACROSS in SAGAS and any(cell in pair for pair in context.settings.cell_links)
+
+
+async def hosts_of(context: SagaContext, cell: CellId) -> list[str]:
+    """By name. Raises Unavailable."""
+    return sorted(each.host for each in await context.cells[cell].read(cell_hosts.listed))
+
+
+async def offloaded(context: SagaContext, cell: CellId, most: int) -> list[Server]:
+    """Servers of this cell that are on no host, in the order of their ids."""
+    found: list[Server] = []
+    after = ""
+    while len(found) < most:
+        page = await context.cells[cell].read(
+            lambda tx, after=after: cell_servers.in_state(tx, VmState.SHELVED_OFFLOADED, after, PAGE)  # type: ignore[misc]
+        )
+        found += page
+        if len(page) < PAGE:
+            break
+        after = page[-1].id
+    return found[:most]
+
+
+# ------------------------------------------------------------------------------------------------------ the plan
+
+
+async def planned(context: SagaContext, cell: CellId, user: str, project: str, *, wants_live: bool) -> CellPlan:
+    """Who goes where: host by host, the largest server of each first, each placed where the ones before it leave room; no host of the cell
+    takes anybody. Raises Unavailable (the cell is out), Conflict (it has more servers than are planned for)."""
+    await context.placement.catch_up()
+    trial = Trial(context.placement.world(), context.placement.rank_on)
+    names = await hosts_of(context, cell)
+    for name in names:
+        trial.disable(name)
+    found: list[HostPlan] = []
+    count = 0
+    by_live = wants_live and live(context, cell)
+    for name in names:
+        servers = await context.cells[cell].read(lambda tx, name=name: cell_servers.on_host(tx, name))  # type: ignore[misc]
+        count += len(servers)
+        if count > SERVERS_MAX:
+            raise Conflict(f"Cell {cell} has more than {SERVERS_MAX} servers; empty some of its hosts first.")
+        order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
+        rows = [await _on_host(context, trial, each, name, user, project, by_live=by_live) for each in order]
+        left = await drain_moves.left_before(context, cell, name, {each.id for each in servers})
+        found.append(HostPlan(name, (*rows, *left)))
+    records = await offloaded(context, cell, SERVERS_MAX)
+    return CellPlan(tuple(found), tuple([await place_of(context, trial, each, user, project) for each in records]))
+
+
+async def _on_host(
+    context: SagaContext, trial: Trial, server: Server, host: str, user: str, project: str, *, by_live: bool
+) -> DrainServer:
+    if context.hosts.is_silent(host):
+        way = drain_moves.way_of(server, live=by_live)
+        return DrainServer(server.id, server.name, way, Progress.LEFT, why="nobody hears its host")
+    return await drain_moves.planned_one(context, trial, server, host, user, project, live=by_live, across=True)
+
+
+async def place_of(context: SagaContext, trial: Trial, server: Server, user: str, project: str) -> RecordRow:
+    """Where an offloaded server could be unshelved: the cell with the best room for it now, else one that it could be in at all."""
+    row = RecordRow(server.id, server.name)
+    try:
+        asks = await _asks(context, server, user, project)
+    except Unavailable:
+        raise
+    except Conflict as busy:  # something is being done to it, which will be over
+        return msgspec.structs.replace(row, why=f"busy: {busy.public}")
+    except Problem as refused:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+    verdict: Verdict | None = None
+    for ask in (*asks, *(msgspec.structs.replace(each, resources={}, groups=()) for each in asks)):
+        verdict = trial.look(_elsewhere(context, ask, server))
+        if verdict.best:
+            return msgspec.structs.replace(row, to=verdict.best[0].cell)
+    why = NOWHERE if verdict is None else verdict.fault()
+    return msgspec.structs.replace(row, progress=Progress.LEFT, why=why)
+
+
+def _elsewhere(context: SagaContext, ask: Ask, server: Server) -> Ask:
+    others = tuple(cell for cell in context.cells.ids if cell != server.cell)
+    return msgspec.structs.replace(ask, cells=others, prefer_cell=server.cell)
+
+
+async def _asks(context: SagaContext, server: Server, user: str, project: str) -> tuple[Ask, ...]:
+    """What its unshelve would ask of hosts of all cells."""
+
+    def check(now: Server) -> None:
+        if now.vm_state is not VmState.SHELVED_OFFLOADED or now.task_state is not None:
+            raise Conflict("another action on it is under way")
+
+    principal, wish = Principal(user, project=project), UnshelveWish(cross_cell=True)
+    try:
+        await accept_unshelve.begin(previewing(context), principal, server, wish, check=check)
+    except Previewed as previewed:
+        (new,) = previewed.accepted
+        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+        _, tries = await dry_run.wanted(context, drain_moves.of_all_cells(asked))
+        return () if tries is None else tries.asks
+    return ()
+
+
+# --------------------------------------------------------------------------------------------------- one by one
+
+
+async def leave(
+    context: SagaContext, row: RecordRow, server: Server, user: str, project: str, request_id: str
+) -> RecordRow:
+    """Begin the move of its record to a cell that could have it. Raises what its acceptance raises."""
+    await context.placement.catch_up()
+    trial = Trial(context.placement.world(), context.placement.rank_on)
+    found = await place_of(context, trial, server, user, project)
+    if not found.to:
+        raise Conflict(found.why)
+    await move_record.begin(context, server.id, CellId(found.to), user, project, request_id=request_id)
+    return msgspec.structs.replace(row, to=found.to)

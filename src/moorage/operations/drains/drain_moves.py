@@ -1,0 +1,221 @@
+"""How servers leave a host that is emptied, each by an operation of its own, and whether all of them have another place (N13)."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
+from moorage.model.errors import Conflict, Problem, Unavailable
+from moorage.model.ids import CellId, ServerId
+from moorage.model.principal import Principal
+from moorage.model.server import Server, VmState
+from moorage.operations.context import SagaContext
+from moorage.operations.dry_run import dry_run
+from moorage.operations.live_migrate import accept_live_migrate
+from moorage.operations.live_migrate.accept_live_migrate import LiveWish
+from moorage.operations.preview import Previewed, previewing
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import accept_resize, confirm_resize
+from moorage.operations.resize.accept_resize import ResizeWish
+from moorage.operations.shelve import shelve
+from moorage.operations.steps import other_cells
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.segment_change import Tries
+from moorage.scheduler.trial import Trial
+from moorage.store.cell import migrations
+
+_COLD = {
+    VmState.ACTIVE: Way.COLD,
+    VmState.STOPPED: Way.COLD,
+    VmState.SHELVED: Way.OFFLOAD,
+    VmState.BUILDING: Way.COLD,  # when it is built
+}
+_LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BUILDING: Way.LIVE}
+
+
+COLD_ACROSS = "resize/2"
+OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
+UNDECIDED = (
+    "what it left on the host may be all there is of it: its move waits to be reverted, or the server to be deleted"
+)
+
+
+def way_of(server: Server, *, live: bool) -> Way:
+    """Running servers are moved live, if that is wanted, stopped ones cold; what is suspended, rescued or broken is for its owner."""
+    return (_LIVE if live else _COLD).get(server.vm_state, Way.NONE)
+
+
+def why_none(server: Server) -> str:
+    if server.vm_state is VmState.RESIZED:
+        return "it waits to be confirmed or reverted by its owner"
+    return f"it is {server.vm_state.value}, and is moved when it is active or stopped"
+
+
+async def leave(
+    context: SagaContext,
+    server: Server,
+    host: str,
+    user: str,
+    project: str,
+    *,
+    live: bool,
+    across: bool = False,
+    request_id: str = "",
+) -> None:
+    """Begin its move away from that host; `across`: to a host of any cell. Raises what its acceptance raises: Conflict (also when it left the host meanwhile), Unavailable,
+    Invalid."""
+    way, principal = way_of(server, live=live), Principal(user, project=project)
+    if across and not context.preview and way is not Way.OFFLOAD:
+        await _refuse_unless_crossing(context)
+
+    def check(now: Server) -> None:
+        if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
+            raise Conflict(f"instance {now.id} is not on host {host} any more")
+        if way is Way.NONE or way_of(now, live=live) is not way or now.task_state is not None:
+            raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
+
+    if way is Way.OFFLOAD:
+        await shelve.begin_offloading(context, server.id, user, project, check=check, request_id=request_id)
+    elif way is Way.LIVE:
+        wish = LiveWish(cross_cell=across)
+        await accept_live_migrate.begin(context, principal, server, wish, check=check, request_id=request_id)
+    else:
+        cold = ResizeWish(cross_cell=across)
+        await accept_resize.begin(context, principal, server, cold, check=check, request_id=request_id)
+
+
+async def _refuse_unless_crossing(context: SagaContext) -> None:
+    """Raises Unavailable while not everybody who runs knows moves across cells: it would only be moved about in its own."""
+    if not await other_cells.all_know(context):
+        raise Unavailable("Moves across cells begin when all APIs are of this release.")
+    await context.dispatcher.choose(COLD_ACROSS)
+
+
+async def left_before(context: SagaContext, cell: CellId, host: str, known: Collection[ServerId]) -> list[DrainServer]:
+    """Servers that others moved away from the host and that wait to be confirmed or reverted: what they keep there stays with them."""
+    leaving = await context.cells[cell].read(lambda tx: migrations.leaving(tx, host))
+    found = list[DrainServer]()
+    for id in sorted(leaving.stay - set(known))[:SERVERS_MAX]:
+        server = (await records.find(context, id)).server
+        if server is not None and server.moved is not None and server.moved.host == host != server.host:
+            place, why = server.host or "", OWNERS_MOVE if server.vm_state is VmState.RESIZED else UNDECIDED
+            found.append(DrainServer(id, server.name, Way.NONE, Progress.LEFT, host=place, why=why))
+    return found
+
+
+async def begun_as(context: SagaContext, server: Server, request_id: str) -> bool:
+    """Whether the move that waits to be confirmed was begun by that request; no: it is its owner's, who may revert it."""
+    if server.moved is None or server.cell is None:
+        return False
+    move = server.moved.migration
+    found = await context.cells[server.cell].read(lambda tx: migrations.get(tx, move))
+    return found is not None and found.request_id == request_id
+
+
+async def let_go(context: SagaContext, server: Server, request_id: str = "") -> None:
+    """Confirm this move of it, as its owner would. Raises Conflict: it waits for that no more."""
+    user, project, seen = server.user, server.project, server.moved
+
+    def check(now: Server) -> None:
+        move = None if now.moved is None else now.moved.migration
+        if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
+            raise Conflict(f"instance {now.id} waits for no confirmation any more")
+
+    await confirm_resize.begin(context, server, user, project, check=check, request_id=request_id)
+
+
+# ------------------------------------------------------------------------------------------------------ the plan
+
+
+async def planned(
+    context: SagaContext,
+    host: str,
+    servers: Sequence[Server],
+    user: str,
+    project: str,
+    others: Sequence[Drain] = (),
+    *,
+    live: bool = True,
+) -> tuple[DrainServer, ...]:
+    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody.
+
+    Nor do the hosts of other drains that are under way, whose servers that wait are placed before.
+    """
+    await context.placement.catch_up()
+    trial = Trial(context.placement.world(), context.placement.rank_on)
+    for each in (host, *(other.host for other in others)):
+        trial.disable(each)
+    for other in others:
+        await _placed(context, trial, other)
+    order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
+    return tuple([await planned_one(context, trial, each, host, user, project, live=live) for each in order])
+
+
+async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
+    """Room for those of another drain that have not begun to move."""
+    for row in drain.servers:
+        if row.progress is Progress.WAITING and (found := (await records.find(context, row.server)).server) is not None:
+            by, asked = (drain.asked_by, drain.project), drain.asked
+            await planned_one(context, trial, found, drain.host, *by, live=asked.live, across=asked.across)
+
+
+async def planned_one(
+    context: SagaContext,
+    trial: Trial,
+    server: Server,
+    host: str,
+    user: str,
+    project: str,
+    *,
+    live: bool,
+    across: bool = False,
+) -> DrainServer:
+    """Where it would go from that host, taken from the trial; or why it stays."""
+    row = DrainServer(server.id, server.name, way_of(server, live=live))
+    if row.way is Way.NONE:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
+    asks: Tries | None = None
+    asked: msgspec.Struct | None = None
+    try:
+        await leave(previewing(context), server, host, user, project, live=live, across=across)
+    except Previewed as previewed:
+        (new,) = previewed.accepted
+        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+    except Conflict as busy:  # something is being done to it, which will be over
+        return msgspec.structs.replace(row, why=f"busy: {busy.public}")
+    except Problem as refused:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+    try:
+        if asked is not None:
+            _, asks = await dry_run.wanted(context, of_all_cells(asked) if across else asked)
+    except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+    if asks is None:  # it needs no other host
+        return row
+    verdict = dry_run.placed(trial, asks)
+    if not verdict.best:
+        return msgspec.structs.replace(row, progress=Progress.LEFT, why=verdict.fault())
+    return msgspec.structs.replace(row, planned=verdict.best[0].name)
+
+
+def of_all_cells(asked: msgspec.Struct) -> msgspec.Struct:
+    """The same as who may move servers to other cells asks it."""
+    if "cross_cell" not in asked.__struct_fields__:
+        return asked
+    return msgspec.structs.replace(asked, cross_cell=True)
+
+
+def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:
+    """Those who have no other place, or cannot be moved."""
+    return [each for each in rows if each.progress is Progress.LEFT]
+
+
+def retried(drain: Drain) -> Drain:
+    """As it begins: the plan's refusals are asked again, for room may have come."""
+    rows = tuple(
+        msgspec.structs.replace(each, progress=Progress.WAITING)
+        if each.progress is Progress.LEFT and each.way is not Way.NONE
+        else each
+        for each in drain.servers
+    )
+    return msgspec.structs.replace(drain, servers=rows)

@@ -1,0 +1,176 @@
+"""What would be done, told without doing it (N12): the hosts in order, why the others are refused, and the calls.
+
+The request went the way of the real one up to its first write (`previewed.py`), so what is asked of the scheduler here is what its
+first claim would ask, by the same function.  Ports that are not made yet are judged as they will be.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Problem, Unavailable
+from moorage.model.operation import Accepted
+from moorage.model.server import Server
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask, Choice
+from moorage.operations import unshelve_input
+from moorage.operations.boot.boot_input import Boot
+from moorage.operations.boot.boot_input import ask_of as ask_of_boot
+from moorage.operations.boot.expected_ports import ports_foreseen
+from moorage.operations.context import SagaContext
+from moorage.operations.dry_run.planned_calls import CALLS, Call
+from moorage.operations.evacuate.evacuate_input import Evacuate
+from moorage.operations.live_migrate import live_migrate, live_migrate_input
+from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import resize, resize_input
+from moorage.operations.resize.resize_input import Resize
+from moorage.operations.steps import moving, other_cells
+from moorage.operations.steps.guest_respawn import Cards, cards_of
+from moorage.operations.steps.other_cells import Takes
+from moorage.operations.steps.segment_change import Tries
+from moorage.operations.unshelve_input import Unshelve
+from moorage.scheduler.trial import Trial
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One host that would do."""
+
+    host: str
+    cell: str
+    segments: tuple[str, ...] = ()
+    """Whose addresses would be taken, by name."""
+    providers: dict[str, str] = {}
+    """Group → the provider that would give what it asks."""
+    weights: dict[str, float] = {}
+
+
+class Step(msgspec.Struct, frozen=True):
+    name: str
+    calls: tuple[Call, ...] = ()
+
+
+class Foreseen(msgspec.Struct, frozen=True):
+    """One server."""
+
+    operation: str
+    server: str
+    name: str
+    hosts: tuple[Candidate, ...]
+    """Best first; empty: it goes nowhere, or there is no host for it."""
+    fault: str
+    """What it would fail with; empty: it would be done."""
+    verdict: Verdict | None
+    steps: tuple[Step, ...]
+
+
+async def foreseen(context: SagaContext, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+    """Several servers of one request one after the other, each where the ones before it leave room."""
+    await context.placement.catch_up()
+    trial = Trial(context.placement.world(), context.placement.rank_on)
+    return tuple([await _foreseen(context, each, trial) for each in accepted])
+
+
+async def _foreseen(context: SagaContext, new: Accepted, trial: Trial) -> Foreseen:
+    saga = SAGAS[new.saga]
+    asked: Any = msgspec.json.decode(new.asked, type=saga.asked)
+    server: Server = asked.server
+    cards, asks = await wanted(context, asked)
+    fault, verdict = await _refusal(context, asked, cards), None
+    if isinstance(asked, Boot) and asked.no_room is not None:
+        verdict, fault = Verdict((), asked.no_room.ledger), asked.no_room.fault
+    elif asks is not None and not fault:
+        verdict = placed(trial, asks)
+        fault = "" if verdict.best else verdict.fault()
+    hosts = () if verdict is None else tuple(_candidate(trial, each, verdict) for each in verdict.best)
+    calls = CALLS.get(saga.name, {})
+    steps = tuple(Step(each.name, _calls(calls, each.name, asked, cards)) for each in saga.steps)
+    operation = saga.name.partition("/")[0]
+    return Foreseen(operation, server.id, server.name, hosts, fault, verdict, steps)
+
+
+def placed(trial: Trial, asks: Tries) -> Verdict:
+    """As a claim tries them, one after the other."""
+    refused: list[Verdict] = []
+    for ask in asks.asks:
+        refused.append(trial.place(ask))
+        if refused[-1].best:
+            return refused[-1]
+    if len(asks.asks) > 1 and not (told := trial.place(asks.widest)).best:
+        refused.append(told)
+    return refused[-1]
+
+
+async def wanted(context: SagaContext, asked: Any) -> tuple[Cards, Tries | None]:
+    """The ports that take part, and what the scheduler would be asked; None: the server stays where it is."""
+    if isinstance(asked, Boot):
+        cards = Cards(await ports_foreseen(context, asked), asked.networks)
+        return cards, _one(ask_of_boot(asked, asked.networks, cards.ports, not_on=()))
+    build = _MOVES.get(type(asked))
+    if build is None:
+        return Cards(), None
+    server: Server = asked.server
+    if server.cell is None:
+        raise Unavailable("The instance is in no cell yet; try again.")
+    cards = await cards_of(context, server)
+    asks = build(asked, server, cards, server.cell, ())
+    tries = asks if isinstance(asks, Tries) else _one(asks)
+    if asked.cross_cell:
+        reach = await other_cells.reach_of(context, server, cards, _TAKES[type(asked)])
+        tries = other_cells.of_all_cells(tries, server.cell, reach, out=context.cells.out())
+    return cards, tries
+
+
+def _one(ask: Ask) -> Tries:
+    return Tries((ask,), ask)
+
+
+_MOVES: Mapping[type[Any], Callable[..., Ask | Tries]] = {
+    Resize: resize_input.tries_of,
+    LiveMigrate: live_migrate_input.ask_of,
+    Unshelve: unshelve_input.tries_of,
+    Evacuate: resize_input.tries_of,
+}
+
+
+_TAKES: Mapping[type[Any], Takes] = {
+    Resize: other_cells.RESIZE,
+    LiveMigrate: other_cells.LIVE,
+    Unshelve: other_cells.ANEW,
+    Evacuate: other_cells.ANEW,
+}
+
+
+async def _refusal(context: SagaContext, asked: Any, cards: Cards) -> str:
+    """What a step before the claim refuses."""
+    try:
+        if isinstance(asked, Resize):
+            resize.refuse_shrinking(asked.server, asked.flavor)
+            moving.refuse_old_hosts(context, str(asked.server.host), cards.ports, "moved")
+        elif isinstance(asked, LiveMigrate):
+            await live_migrate.refuse_guarantees(context, cards, str(asked.server.host))
+        elif isinstance(asked, Evacuate):
+            moving.refuse_old_hosts(context, str(asked.server.host), cards.ports, "evacuated")
+    except Problem as refused:
+        return refused.public
+    return ""
+
+
+def _calls(
+    calls: Mapping[str, Callable[[Any, Cards], tuple[Call, ...]]], step: str, asked: Any, cards: Cards
+) -> tuple[Call, ...]:
+    made = calls.get(step)
+    return () if made is None else tuple(each for each in made(asked, cards) if each.times)
+
+
+def _candidate(trial: Trial, choice: Choice, verdict: Verdict) -> Candidate:
+    known, nested = trial.world.segments, trial.world.nested
+    names = {nested.ids[at]: nested.names[at] for at in nested.below.get(choice.host, ())} if choice.providers else {}
+    return Candidate(
+        host=choice.name,
+        cell=choice.cell,
+        segments=tuple(known[each].name for each in choice.segments if each is not None and each in known),
+        providers={group: names.get(each, choice.name) for group, each in choice.providers.items()},
+        weights=verdict.ledger.weights.get(choice.name, {}),
+    )

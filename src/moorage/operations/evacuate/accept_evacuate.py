@@ -1,0 +1,101 @@
+"""What an evacuation is asked, and how it is accepted: only with proof that the server's host is fenced (RULES §11)."""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.ids import OperationId, new_uuid
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server, TaskState
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.boot.scheduler_hints import hinted_again
+from moorage.operations.context import SagaContext
+from moorage.operations.evacuate.cross_cell_evacuate import EVACUATE_CROSS_CELL
+from moorage.operations.evacuate.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate.evacuate_input import Evacuate
+from moorage.operations.steps import fencing, other_cells, server_lock
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_group import group_of
+from moorage.operations.steps.servers import StateCheck
+from moorage.operations.unshelve_input import needs_of_server
+from moorage.store.cell import hosts as cell_hosts
+
+
+class EvacuateWish(msgspec.Struct, frozen=True):
+    """What is asked for."""
+
+    host: str | None = None
+    stopped: bool = False
+    """It stays off (2.95)."""
+    shared_storage: bool = False
+    """Its disk is said to be where other hosts have it too (until 2.13)."""
+    password: str = ""
+    cross_cell: bool = False
+    """Who asks may have servers moved to other cells."""
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    server: Server,
+    wish: EvacuateWish,
+    *,
+    check: StateCheck,
+    request_id: str = "",
+) -> None:
+    """Accept it. Raises NotFound (server or host), Invalid (the same host, the host is up), and Conflict."""
+    if wish.host is not None:
+        await _check_host(context, server, wish.host)
+    check(server)
+    refuse_without_credentials(context)
+    near, far = await hinted_again(context, server)
+    group = await group_of(context, server)
+    proof = await fencing.refuse_unfenced(context, server)
+    if wish.shared_storage and not server.volume_backed:
+        raise Invalid("Invalid state of instance files on shared storage")
+    versions = (EVACUATE_ACROSS, EVACUATE) if context.settings.allow_move_across_segments else (EVACUATE,)
+    saga, owner = await other_cells.chosen(
+        context, server, EVACUATE_CROSS_CELL, *versions, allowed=wish.cross_cell, host=wish.host
+    )
+    sealed = (
+        context.seals.seal(wish.password) if server.config_drive and context.seals is not None and wish.password else ""
+    )
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if now.host != server.host:
+            raise Conflict(f"Instance {now.id} was moved meanwhile.")
+        asked = Evacuate(
+            server=now,
+            seq=seq,
+            migration=new_uuid(),
+            fence=proof,
+            stopped=wish.stopped,
+            host=wish.host,
+            needs=needs_of_server(now),
+            group=group,
+            near=near,
+            far=far,
+            sealed_password=sealed,
+            request_id=request_id,
+            user=principal.user,
+            global_request_id=carried.get(),
+            by_project=principal.project or "",
+            across=saga is not EVACUATE and context.settings.allow_move_across_segments,
+            cross_cell=saga is EVACUATE_CROSS_CELL,
+        )
+        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+
+    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING))
+
+
+async def _check_host(context: SagaContext, server: Server, host: str) -> None:
+    """In Nova's words; a host of another cell is found, and then no valid one."""
+    for cell in context.cells.ids:
+        if await context.cells[cell].read(lambda tx: cell_hosts.named(tx, host)) is not None:
+            break
+    else:
+        raise NotFound(f"Compute host {host} not found.")
+    if host == server.host:
+        raise Invalid("The target host can't be the same one.")

@@ -1,0 +1,177 @@
+"""Evacuation of a server that may leave its cell: with the permission, to a host of any cell that can have it.
+
+    check_cells       which cells cannot have its volumes and addresses
+    the steps of `evacuate`, on a host of any other cell, and
+      open_cell       that cell takes writes, or another one is tried
+    begin_copy, seal_record, copy_record    its record, as it is to be seen, is in the cell of its host
+    show_there        it is shown there (point of no return)
+    record_left       the old record's move is `done`; where it came to a host of its own cell, the record is changed in its place instead
+    leave_addresses, release_addresses
+
+The old record stays, sealed, and the region says that it is not shown: its migration is what tells the old host, when that is back, to
+destroy its guest, and what the move holds there is given back then (conductor/returned_hosts.py).  After that the round `hidden_records`
+removes it.
+"""
+
+import logging
+
+import msgspec
+
+from moorage.model.errors import Unavailable
+from moorage.model.ids import CellId
+from moorage.model.migration import Migration, MigrationStatus
+from moorage.operations.evacuate.evacuate import (
+    OVER,
+    EvacuateRun,
+    await_vifs,
+    begin_action,
+    bind_ports,
+    check_cells,
+    claim_host,
+    connect_volumes,
+    ended_well,
+    evacuated,
+    fence_source,
+    leave_addresses,
+    let_go,
+    prove_fenced,
+    read_ports,
+    record_destination,
+    release_addresses,
+    show_evacuated,
+    start_guest,
+)
+from moorage.operations.evacuate.evacuate_input import Evacuate
+from moorage.operations.steps import moving, record_copies, second_records, server_action
+from moorage.operations.steps.second_records import SHOWN_THERE
+from moorage.saga import Saga, on_some_host, step
+from moorage.store.cell.record_transfer import RecordCopy
+
+PATIENCE_S = 24 * 3600.0
+
+logger = logging.getLogger(__name__)
+
+
+def _home(run: EvacuateRun) -> CellId:
+    """Where its record was when this began."""
+    return moving.here(run.asked.server).cell
+
+
+def _elsewhere(run: EvacuateRun) -> CellId | None:
+    """The cell that its record goes to; None: it stays."""
+    claim = run.get(claim_host)
+    return None if claim is None or claim.cell == _home(run) else claim.cell
+
+
+@step(needs=(claim_host,), no_undo=second_records.A_FENCE)
+async def open_cell(run: EvacuateRun) -> None:
+    """The host's cell takes writes: found out before anything is bound there."""
+    if (to := _elsewhere(run)) is not None:
+        await second_records.open_cell_or_elsewhere(run, to)
+
+
+@step(region=True, needs=(claim_host, start_guest))
+async def begin_copy(run: EvacuateRun) -> None:
+    """What the other cell gets is not shown."""
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
+        await second_records.open_copy(run, to)
+
+
+@begin_copy.undo
+async def end_copy(run: EvacuateRun) -> None:
+    """It has got nothing, or it is out and gets rid of it when it is back."""
+    if (to := _elsewhere(run)) is not None:
+        await second_records.drop_copy(run, to)
+
+
+@step(needs=(claim_host, begin_copy))
+async def seal_record(run: EvacuateRun) -> None:
+    """Requests wait for the other record."""
+    if _elsewhere(run) is not None:
+        await second_records.seal(run, _home(run))
+
+
+@seal_record.undo
+async def unseal_record(run: EvacuateRun) -> None:
+    """Requests write to it again."""
+    if _elsewhere(run) is not None:
+        await second_records.unseal(run, _home(run))
+
+
+@step(needs=(claim_host, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
+async def copy_record(run: EvacuateRun) -> None:
+    """On its new host, with its action and its move ended and all that there is of it."""
+    if (to := _elsewhere(run)) is None:
+        return
+    now, home, move = server_action.now_us(), _home(run), run.asked.migration
+
+    def done(each: Migration) -> Migration:
+        status = MigrationStatus.DONE
+        return msgspec.structs.replace(each, status=status, updated_at=now, source_cell=home, dest_cell=to)
+
+    def rewritten(record: RecordCopy) -> RecordCopy:
+        ended = record_copies.finished(record, server_action.request_of(run), ended_well(run, now), now)
+        moves = tuple(done(each) if each.uuid == move else each for each in ended.migrations)
+        return RecordCopy(evacuated(run, record.server, now), ended.actions, moves)
+
+    await second_records.copy(run, home, to, rewritten)
+
+
+@step(region=True, needs=(claim_host, copy_record), no_undo=SHOWN_THERE, point_of_no_return=True)
+async def show_there(run: EvacuateRun) -> None:
+    """From this commit on it is in the cell of its host."""
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
+        await second_records.show(run, _home(run), to)
+
+
+@step(needs=(claim_host, show_there), no_undo=SHOWN_THERE, patience_s=PATIENCE_S)
+async def record_left(run: EvacuateRun) -> None:
+    """The move that the old cell knows is `done`, so that what it holds is given back when the old host returns; then the start counts.
+
+    Said to another cell in one try: while its database is out nobody waits for it, and what is `migrating` there of a server that is shown
+    elsewhere is taken for done (`evacuations_over.left_at`).
+    """
+    claim = run[claim_host]
+    if _elsewhere(run) is None:
+        await show_evacuated(run)
+        return
+    try:
+        await moving.show(run, _home(run), run.asked.migration, MigrationStatus.DONE, unless=OVER)
+    except Unavailable as out:
+        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.asked.server.id, out.public)
+    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+
+
+EVACUATE_CROSS_CELL = Saga(
+    "evacuate/3",
+    Evacuate,
+    begin_action,
+    fence_source,
+    read_ports,
+    check_cells,
+    on_some_host(
+        claim_host,
+        open_cell,
+        bind_ports,
+        connect_volumes,
+        record_destination,
+        prove_fenced,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    begin_copy,
+    seal_record,
+    copy_record,
+    show_there,
+    record_left,
+    leave_addresses,
+    release_addresses,
+    ended=let_go,
+)

@@ -1,0 +1,56 @@
+"""What an evacuation is asked; kept in journals.
+
+Fields are only ever added, with defaults (RULES §19).
+"""
+
+import msgspec
+
+from moorage.model.fence_proof import FenceProof
+from moorage.model.ids import HostId
+from moorage.model.resources import Needs
+from moorage.model.server import FlavorCopy, Server, VmState
+from moorage.model.world import GroupAsk
+
+
+class Evacuate(msgspec.Struct, frozen=True):
+    """Everything is decided; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int
+    migration: str
+    """The UUID of the move."""
+    fence: FenceProof | None = None
+    """What was known when it was asked."""
+    stopped: bool = False
+    """It stays off there, whatever it was (2.95)."""
+    host: str | None = None
+    """Only there."""
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    near: tuple[HostId, ...] | None = None
+    far: tuple[HostId, ...] = ()
+    sealed_password: str = ""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    across: bool = False
+    """It may be given addresses of other segments."""
+    cross_cell: bool = False
+    """It may go to other cells."""
+
+    @property
+    def flavor(self) -> FlavorCopy:
+        return self.server.flavor
+
+    @property
+    def same_host(self) -> bool:
+        """Never where it was."""
+        return False
+
+    @property
+    def becomes(self) -> VmState:
+        """As it was; one that was in ERROR runs."""
+        was = self.server.vm_state
+        off = was is VmState.STOPPED or (self.stopped and was is not VmState.ERROR)
+        return VmState.STOPPED if off else VmState.ACTIVE

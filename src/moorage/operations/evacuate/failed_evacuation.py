@@ -1,0 +1,85 @@
+"""What an evacuation that could not be done leaves: the server on its old host, which is silent, with its ports and its record."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from moorage.clients.network.ports import BINDING_FAILED
+from moorage.model.errors import NotFound
+from moorage.model.ids import CellId
+from moorage.model.migration import MigrationStatus
+from moorage.model.network import BindRefused, FixedIp
+from moorage.model.server import Server, VmState
+from moorage.operations.boot.boot import Claim
+from moorage.operations.context import SagaContext
+from moorage.operations.evacuate.evacuate_input import Evacuate
+from moorage.operations.steps import fencing, moving, server_action
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import as_it_was
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.hosts import names_of
+from moorage.saga import Cause, Run
+from moorage.sql import Tx
+from moorage.store.cell import migrations
+
+UNTOUCHED_AT = "fence_source"
+"""The step that refuses before anything is touched."""
+
+logger = logging.getLogger(__name__)
+
+
+def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
+    """The record: as it was where proof was lacking, or an agent was too old, before anything was touched.
+
+    Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
+    """
+    now = server_action.now_us()
+    unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
+    untouched = unproved or turned.code == moving.HOST_TOO_OLD
+    state = asked.server.vm_state if untouched else VmState.ERROR
+    return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
+
+
+async def bind_back(
+    run: Run[Evacuate, SagaContext], cards: Cards, claim: Claim, keeps: Mapping[int, Sequence[FixedIp]] | None
+) -> None:
+    """On the old host; `keeps`: with the addresses they had, where they may have been given others.
+
+    What the network service cannot bind there is on no host: still the server's, with its addresses.
+    """
+    end, server = moving.here(run.asked.server), run.asked.server.id
+    await moving.not_overtaken(run, end.cell)
+    try:
+        await run.context.network.bind_ports(
+            server,
+            end.name,
+            end.availability_zone,
+            cards.ports,
+            profiles=moving.profiles_of(cards),
+            tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
+            unsure=True,
+            keeps=keeps,
+        )
+    except BindRefused as refused:
+        if refused.code != BINDING_FAILED:
+            raise
+        # The network's agent there is as dead as the host: for as long as it is, nobody binds anything there.
+        logger.warning("%s: its ports are on no host: %s", server, refused.public)
+        again = {port.id: keeps[port.index] for port in cards.ports if port.index in keeps} if keeps else None
+        await run.context.network.take_off_host(server, [port.id for port in cards.ports], keeps=again)
+
+
+async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
+    """Nothing is started elsewhere any more: an old host that comes back from now on keeps its guest, off."""
+
+    def also(tx: Tx) -> None:
+        found = migrations.get(tx, run.asked.migration)
+        if found is not None and found.status is MigrationStatus.MIGRATING:
+            moving.with_status(tx, run.asked.migration, MigrationStatus.PRE_MIGRATING)
+
+    same = lambda now: now  # noqa: E731  the fence is asked
+    try:
+        await records.change(run.context, cell, run.asked.server.id, records.fence(run), same, also)
+    except NotFound:
+        return  # with its record the move's goes

@@ -1,0 +1,173 @@
+"""Consoles of servers: a token is given for one, and looked at when somebody comes with it.
+
+A token is good while its time lasts, its server is on the host it was on, and that host says that the console is still where it
+was: a guest that was stopped, moved, rebuilt or deleted since has none there (what listens at its old port may be another's).
+With `single_use`, the first connection uses it up.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from moorage.bus.agent_rpc import NOT_SUPPORTED, AgentClient, HostAddress
+from moorage.bus.messages import GetConsole, Verb
+from moorage.model.clock import Clock
+from moorage.model.console import ConsoleSocket, ConsoleToken, ConsoleType
+from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable, UnknownOutcome
+from moorage.model.ids import CellId, ServerId
+from moorage.model.server import Server, TaskState
+from moorage.sql import Database, label
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import console_tokens
+from moorage.store.region import servers as region_servers
+
+TOKENS_OF_A_SERVER_MAX = 20
+TOKEN_CHARACTERS_MAX = 255
+HOST_PATIENCE_S = 10.0
+GOING = frozenset({TaskState.DELETING, TaskState.SOFT_DELETING})
+NOT_NOW = GOING | {TaskState.MIGRATING}
+"""No console is given out: what it would show is about to be elsewhere, or gone."""
+UNAVAILABLE = "console_unavailable"
+
+
+@dataclass(frozen=True)
+class ConsoleSettings:
+    """What an operator may turn (`main/config.py` says what each is for)."""
+
+    urls: Mapping[str, str]
+    """Console type → where people reach its proxy; a type without one is unavailable."""
+    token_life_s: float = 600.0
+    single_use: bool = True
+
+
+class Consoles:
+    """Gives tokens, and says what they are good for."""
+
+    def __init__(
+        self,
+        region: Database,
+        cells: Mapping[str, Database],
+        hosts: AgentClient,
+        clock: Clock,
+        settings: ConsoleSettings,
+    ) -> None:
+        self._region, self._cells, self._hosts, self._clock = region, cells, hosts, clock
+        self.settings = settings
+
+    async def open(self, server: Server, kind: ConsoleType) -> str:
+        """The URL, with a new token in it.
+
+        Raises Invalid for a kind that is not to be had, Conflict when the server has no console now, NotBuilt when its host knows of
+        none, Unavailable when it could not be asked.
+        """
+        base = self.settings.urls.get(kind.value)
+        if not base:
+            raise Invalid(f"Unavailable console type {kind.value}.")
+        if server.cell is None or server.host is None:
+            raise Conflict(f"Instance {server.id} is not ready")
+        if server.task_state in NOT_NOW:
+            raise Conflict(
+                f"Cannot 'get_{kind.value}_console' instance {server.id} while it is in task_state {server.task_state}"
+            )
+        socket = await self._listening(server.cell, server.host, server.id, kind)
+        token, now = secrets.token_urlsafe(32), self._now()
+        life_us = int(self.settings.token_life_s * 1_000_000)
+        kept = ConsoleToken(digest(token), server.id, kind.value, server.host, socket, now + life_us, now)
+        with label("consoles"):
+            await self._region.write(lambda tx: console_tokens.add(tx, kept, TOKENS_OF_A_SERVER_MAX))
+        return access_url(base, kind, token)
+
+    async def _listening(self, cell: CellId, host: str, server: ServerId, kind: ConsoleType) -> ConsoleSocket:
+        try:
+            return await self._ask(cell, host, server, kind.value)
+        except HostFailed as failure:
+            if failure.code == NOT_SUPPORTED:
+                raise NotBuilt("The host of this server has no consoles to give.", private=str(failure)) from failure
+            if failure.code == UNAVAILABLE:
+                raise Invalid(f"Unavailable console type {kind.value}.", private=str(failure)) from failure
+            raise Conflict(
+                f"Instance {server} has no console now: {failure.public}.", private=failure.private
+            ) from failure
+        except UnknownOutcome as lost:
+            raise Unavailable("The host of this server did not answer in time.", private=lost.private) from lost
+
+    async def _ask(self, cell: CellId, host: str, server: ServerId, kind: str) -> ConsoleSocket:
+        to = HostAddress(cell, host)
+        return await self._hosts.ask(to, server, Verb.GET_CONSOLE, GetConsole(kind), ConsoleSocket, HOST_PATIENCE_S)
+
+    # ---------------------------------------------------------------------------------------- who comes with one
+
+    async def look_up(self, token: str) -> ConsoleToken:
+        """What a token is good for now. Raises NotFound with the reason why for nothing; Unavailable when that cannot be told."""
+        if not 0 < len(token) <= TOKEN_CHARACTERS_MAX:
+            raise NotFound("there is no such token")
+        with label("consoles"):
+            found = await self._region.read(lambda tx: console_tokens.get(tx, digest(token)))
+        if found is None:
+            raise NotFound("there is no such token, or its time is long over")
+        if found.expires_at <= self._now():
+            raise NotFound("the token's time is over: ask for a new one")
+        if found.used and self.settings.single_use:
+            raise NotFound("the token was used before: ask for a new one")
+        await self._still_there(found)
+        return found
+
+    async def take(self, token: ConsoleToken) -> None:
+        """Use it up. Raises NotFound when somebody else was faster."""
+        if not self.settings.single_use:
+            return
+        with label("consoles"):
+            taken = await self._region.write(lambda tx: console_tokens.take(tx, token.hash, self._now()))
+        if not taken:
+            raise NotFound("the token was used before: ask for a new one")
+
+    def left_s(self, token: ConsoleToken) -> float:
+        """How long it is good."""
+        return max(0.0, (token.expires_at - self._now()) / 1_000_000)
+
+    async def _still_there(self, token: ConsoleToken) -> None:
+        server = ServerId(token.server)
+        with label("consoles"):
+            where = await self._region.read(lambda tx: region_servers.find(tx, server))
+        cell = None if where is None or where.cell is None else where.cell
+        database = None if cell is None else self._cells.get(cell)
+        if cell is None or database is None:
+            raise NotFound("the server is gone")
+        with label("consoles"):
+            record = await database.read(lambda tx: cell_servers.get(tx, server))
+        if record is None or record.deleted:
+            raise NotFound("the server is gone")
+        if record.host != token.host:
+            raise NotFound("the server is on another host since: ask for a new token")
+        if record.task_state in GOING:
+            raise NotFound("the server is being deleted")
+        try:
+            now = await self._ask(cell, token.host, server, token.type)
+        except HostFailed as failure:
+            if failure.code == "host_silent":
+                raise Unavailable("the host of the server does not answer", private=failure.private) from failure
+            raise NotFound(f"the server has no console now: {failure.public}", private=failure.private) from failure
+        except UnknownOutcome as lost:
+            raise Unavailable("the host of the server does not answer", private=lost.private) from lost
+        if now != token.socket:
+            raise NotFound("the server was started anew since: ask for a new token")
+
+    def _now(self) -> int:
+        return int(self._clock.now() * 1_000_000)
+
+
+def digest(token: str) -> str:
+    """What is kept of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def access_url(base: str, kind: ConsoleType, token: str) -> str:
+    """The proxy's URL with the token: in noVNC's query `path`, which its page passes on to the WebSocket; else as `token`."""
+    if kind is not ConsoleType.NOVNC:
+        return f"{base}?token={token}"
+    split = urlsplit(base)
+    query = parse_qs(split.query)
+    query["path"] = [f"{query.get('path', [''])[0]}?token={token}"]
+    return split._replace(query=urlencode(query, doseq=True)).geturl()

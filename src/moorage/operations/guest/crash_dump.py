@@ -1,0 +1,82 @@
+"""Make a guest crash, for its dump: the host sends it a non-maskable interrupt, and what it does then is its own affair."""
+
+import msgspec
+
+from moorage.bus.messages import Verb
+from moorage.clients.http import request_id as carried
+from moorage.model.guest import PowerState
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+
+ACTION = "trigger_crash_dump"
+EVENT = "compute_trigger_crash_dump"
+HOST_PATIENCE_S = 300.0
+
+
+class CrashDump(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
+
+
+CrashDumpRun = Run[CrashDump, SagaContext]
+
+
+@step
+async def begin_action(run: CrashDumpRun) -> Found:
+    return await server_action.begun(run, ACTION)
+
+
+@begin_action.undo
+async def fail_action(run: CrashDumpRun) -> None:
+    await server_action.failed(run, EVENT)
+
+
+@step(needs=(begin_action,), patience_s=HOST_PATIENCE_S, no_undo="a guest that crashed cannot be taken back")
+async def interrupt_guest(run: CrashDumpRun) -> PowerState:
+    """The host answers a repeat with what it kept, so one request makes one dump."""
+    to = server_action.host_of(run[begin_action])
+    return await run.context.hosts.tell(to, errand(run, "interrupt_guest"), run.asked.server.id, Verb.CRASH_DUMP)
+
+
+@step(needs=(begin_action, interrupt_guest), no_undo="it records what happened", point_of_no_return=True)
+async def end_action(run: CrashDumpRun) -> None:
+    """Nothing of the record changes but what the host sees of the guest's power, which it reports by itself."""
+    await server_action.done(run, run[begin_action], EVENT, lambda server: server)
+
+
+def _ended(tx: Tx, run: CrashDumpRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_action, ended=_ended)
+
+
+async def begin(
+    context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept it. Raises Conflict when something else is being done to the server, or what `check` raises."""
+    owner = await context.dispatcher.choose(CRASH_DUMP.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = CrashDump(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(
+            CRASH_DUMP, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

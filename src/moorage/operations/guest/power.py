@@ -1,0 +1,196 @@
+"""Power: stop, start, reboot, pause, unpause, suspend, resume.  One story for all; the verb is in what is asked."""
+
+import time
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.errors import Conflict, Internal, NotFound
+from moorage.model.guest import PowerState
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.accept import accepted, dispatch, persist
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+PowerVerb: TypeAlias = Literal["start", "stop", "reboot", "hard_reboot", "pause", "unpause", "suspend", "resume"]
+HOST_PATIENCE_S = 300.0
+REBOOTED_AFTER = frozenset(
+    {
+        TaskState.REBOOTING,
+        TaskState.REBOOTING_HARD,
+        TaskState.RESUMING,
+        TaskState.UNPAUSING,
+        TaskState.PAUSING,
+        TaskState.SUSPENDING,
+    }
+)
+"""A hard reboot may be asked for while one of these is under way, as in Nova: it is accepted when that is over."""
+
+
+class _Effect(msgspec.Struct, frozen=True):
+    action: str
+    task: TaskState
+    becomes: VmState
+    event: str
+
+
+EFFECTS: dict[PowerVerb, _Effect] = {
+    "start": _Effect("start", TaskState.POWERING_ON, VmState.ACTIVE, "compute_start_instance"),
+    "stop": _Effect("stop", TaskState.POWERING_OFF, VmState.STOPPED, "compute_stop_instance"),
+    "reboot": _Effect("reboot", TaskState.REBOOTING, VmState.ACTIVE, "compute_reboot_instance"),
+    "hard_reboot": _Effect("reboot", TaskState.REBOOTING_HARD, VmState.ACTIVE, "compute_reboot_instance"),
+    "pause": _Effect("pause", TaskState.PAUSING, VmState.PAUSED, "compute_pause_instance"),
+    "unpause": _Effect("unpause", TaskState.UNPAUSING, VmState.ACTIVE, "compute_unpause_instance"),
+    "suspend": _Effect("suspend", TaskState.SUSPENDING, VmState.SUSPENDED, "compute_suspend_instance"),
+    "resume": _Effect("resume", TaskState.RESUMING, VmState.ACTIVE, "compute_resume_instance"),
+}
+
+
+class Power(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    verb: PowerVerb
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    """The project whoever asked acted for."""
+
+
+PowerRun = Run[Power, SagaContext]
+
+
+@step
+async def begin_action(run: PowerRun) -> Found:
+    """The action shows from the start; where the server is now is found with it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    await run.context.cells[found.cell].write(
+        lambda tx: actions.write(tx, server_action.action_of(run, EFFECTS[run.asked.verb].action))
+    )
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: PowerRun) -> None:
+    """The action ends in Error; the guest is as its host last saw it, so nothing else is touched."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is not None:
+        now = server_action.now_us()
+        events = (failed_event(EFFECTS[run.asked.verb].event, now, None, run.turned),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(needs=(begin_action,), patience_s=HOST_PATIENCE_S, no_undo="a guest's power cannot be given back; it is observed")
+async def tell_host(run: PowerRun) -> PowerState:
+    """The host does it; a repeat is answered with the stored result (RULES §10)."""
+    server = run[begin_action].server
+    assert server is not None
+    assert server.cell is not None
+    assert server.host is not None
+    hosts, to, mine = run.context.hosts, HostAddress(server.cell, server.host), errand(run, "tell_host")
+    match run.asked.verb:
+        case "start":
+            return await hosts.power_on(to, mine, server.id)
+        case "stop":
+            return await hosts.power_off(to, mine, server.id)
+        case "reboot" | "hard_reboot":
+            return await hosts.reboot(to, mine, server.id, hard=run.asked.verb == "hard_reboot")
+        case "pause":
+            return await hosts.pause(to, mine, server.id)
+        case "unpause":
+            return await hosts.unpause(to, mine, server.id)
+        case "suspend":
+            return await hosts.suspend(to, mine, server.id)
+        case "resume":
+            return await hosts.resume(to, mine, server.id)
+        case _:
+            raise Internal(f"there is no power verb {run.asked.verb}")
+
+
+@step(needs=(begin_action, tell_host), no_undo="it records what happened", point_of_no_return=True)
+async def record_power(run: PowerRun) -> None:
+    """The state the guest is in now, and the end of the action."""
+    found = run[begin_action]
+    assert found.cell is not None
+    now, effect, state = server_action.now_us(), EFFECTS[run.asked.verb], int(run[tell_host])
+    host = None if found.server is None else found.server.host
+    events = (Event(effect.event, now, now, "Success", host),)
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(
+            server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
+        ),
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+    )
+
+
+def _ended(tx: Tx, run: PowerRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+POWER = Saga("power/1", Power, begin_action, tell_host, record_power, ended=_ended)
+
+
+async def begin(
+    context: SagaContext, principal: Principal, server: Server, verb: PowerVerb, request_id: str = ""
+) -> None:
+    """Accept a power action. Raises Conflict when something else is being done to the server.
+
+    An interface that is being attached or detached, and a boot that has shown its server ACTIVE, are waited for: people see
+    no task that would forbid the action.  So is what a hard reboot may follow, for a while.
+    """
+    owner = await context.dispatcher.choose(POWER.name)
+    operation = region_operations.new_id()
+
+    def work(tx: Tx) -> Accepted | OperationId | None:
+        held = region_servers.take(tx, server.id, operation, EFFECTS[verb].task)
+        if held is None:
+            return tx.refuse(None)
+        if held.holder is not None:
+            return tx.refuse(held.holder)
+        asked = Power(server, held.seq, verb, request_id, principal.user, carried.get(), principal.project or "")
+        new = accepted(
+            POWER, operation, server, asked, owner=owner, user=principal.user, seq=held.seq, request_id=request_id
+        )
+        persist(context, tx, [new])
+        return new
+
+    answer, deadline = await context.region.write(work), time.monotonic() + server_lock.TURN_COMES_WITHIN_S
+    while isinstance(answer, str):
+        if time.monotonic() > deadline or not await _gives_way(context, server, verb, answer):
+            word = EFFECTS[verb].action
+            raise Conflict(f"Cannot '{word}' instance {server.id} while another action is in progress.")
+        answer = await context.region.write(work)
+    if answer is None:
+        raise NotFound(f"Instance {server.id} could not be found.")
+    await dispatch(context, answer)
+
+
+async def _gives_way(context: SagaContext, server: Server, verb: PowerVerb, holder: OperationId) -> bool:
+    if verb == "hard_reboot" and not context.preview:
+        where = await context.region.read(lambda tx: region_servers.find(tx, server.id))
+        if where is not None and where.operation == holder and where.task in REBOOTED_AFTER:
+            return await server_lock.over(context, holder)
+    return await server_lock.let_go(context, server.id, holder)

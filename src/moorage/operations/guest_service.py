@@ -1,0 +1,187 @@
+"""The doors for what is done to a server after its boot: password, crash dump, diagnostics; and images kept on hosts beforehand."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
+from moorage.bus.messages import CacheImage, Done, SetAdminPassword, Verb
+from moorage.model.action import Action, Event
+from moorage.model.diagnostics import GuestDiagnostics
+from moorage.model.errors import Conflict, HostFailed, Problem
+from moorage.model.ids import ServerId
+from moorage.model.principal import Principal
+from moorage.model.server import Server
+from moorage.operations.context import SagaContext
+from moorage.operations.delete import soft_delete
+from moorage.operations.guest import crash_dump, rebuild, rescue
+from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.steps.server_action import now_us
+from moorage.operations.steps.servers import StateCheck
+from moorage.store.cell import actions
+
+PASSWORD_S = 60.0
+DIAGNOSTICS_S = 20.0
+IMAGE_S = 3600.0
+HOSTS_AT_ONCE = 4
+"""Hosts that fetch images of one request at the same time."""
+CACHINGS_MAX = 100
+"""Requests for images under way in this process; more are refused."""
+PASSWORD_EVENT = "compute_set_admin_password"
+
+_log = logging.getLogger(__name__)
+
+
+class LifeDoorsProtocol(Protocol):
+    """What the front desk asks here."""
+
+    async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None: ...
+
+    async def diagnostics(self, server: Server) -> GuestDiagnostics: ...
+
+    async def crash_dump(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
+
+    async def rebuild(
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        request: RebuildRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
+    ) -> Server:
+        """The record as it is to be."""
+        ...
+
+    async def rescue(
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        image: str | None,
+        *,
+        password: str = "",
+        may_boot_from_volume: bool = False,
+        check: StateCheck,
+        request_id: str,
+    ) -> None: ...
+
+    async def unrescue(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
+
+    async def restore(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
+
+    def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None: ...
+
+
+class GuestService:
+    """Their implementation, a half of `Doors`."""
+
+    context: SagaContext
+    _caching: set[asyncio.Task[None]]
+
+    async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None:
+        """Set it while the asker waits: nothing is accepted for later, for then the password would have to be kept.
+
+        Setting it twice is setting it once, so a call that broke off may be made again.  Raises HostFailed, Unavailable.
+        """
+        to, cell, begun = _where(server), self.context.cells[_where(server).cell], now_us()
+        shown = Action(server.id, "changePassword", request_id, principal.user, server.project, begun, begun)
+        await cell.write(lambda tx: actions.write(tx, shown))
+        event, message = Event(PASSWORD_EVENT, begun, result="Error", host=to.host), "Error"
+        try:
+            await self.context.hosts.ask(
+                to, server.id, Verb.SET_ADMIN_PASSWORD, SetAdminPassword(password), Done, PASSWORD_S
+            )
+            event, message = Event(PASSWORD_EVENT, begun, result="Success", host=to.host), ""
+        finally:
+            ended = now_us()
+            whole = (Event(event.name, begun, ended, event.result, event.host),)
+            await cell.write(lambda tx: actions.finish(tx, server.id, request_id, whole, ended, message or None))
+
+    async def diagnostics(self, server: Server) -> GuestDiagnostics:
+        """As its host says now. Raises HostFailed (`guest_not_running`, `not_supported` …)."""
+        return await self.context.hosts.ask(
+            _where(server), server.id, Verb.DIAGNOSTICS, None, GuestDiagnostics, DIAGNOSTICS_S
+        )
+
+    async def crash_dump(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
+        await crash_dump.begin(self.context, principal, server, check=check, request_id=request_id)
+
+    async def rebuild(
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        request: RebuildRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
+    ) -> Server:
+        return await rebuild.begin(self.context, principal, token, server, request, check=check, request_id=request_id)
+
+    async def rescue(
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        image: str | None,
+        *,
+        password: str = "",
+        may_boot_from_volume: bool = False,
+        check: StateCheck,
+        request_id: str,
+    ) -> None:
+        await rescue.begin(
+            self.context,
+            principal,
+            token,
+            server,
+            image,
+            password=password,
+            may_boot_from_volume=may_boot_from_volume,
+            check=check,
+            request_id=request_id,
+        )
+
+    async def unrescue(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
+        await rescue.begin_back(self.context, principal, server, check=check, request_id=request_id)
+
+    async def restore(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
+        await soft_delete.begin_restoring(self.context, principal, server, check=check, request_id=request_id)
+
+    def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
+        """Hosts fetch images in the background, a few hosts at a time; a host that cannot is logged.  Nobody waits for it,
+        and a process that ends forgets it, as in Nova.  Raises Conflict when too many requests are under way."""
+        if len(self._caching) >= CACHINGS_MAX:
+            raise Conflict("Too many requests for image caching are under way; try again later.")
+        task = asyncio.create_task(self._cache(tuple(hosts), tuple(images)), name="cache-images")
+        self._caching.add(task)
+        task.add_done_callback(self._caching.discard)
+
+    async def _cache(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
+        slots = asyncio.Semaphore(HOSTS_AT_ONCE)
+
+        async def on_one(to: HostAddress) -> None:
+            async with slots:
+                for image in images:
+                    try:
+                        await self.context.hosts.ask(
+                            to, ServerId(""), Verb.CACHE_IMAGE, CacheImage(image), Done, IMAGE_S
+                        )
+                    except Problem as problem:
+                        _log.warning("%s does not keep image %s: %s", to.host, image, problem.private or problem)
+
+        await asyncio.gather(*(on_one(each) for each in hosts))
+
+
+def _where(server: Server) -> HostAddress:
+    if server.cell is None or server.host is None:
+        raise Conflict(f"Instance {server.id} is not ready")
+    return HostAddress(server.cell, server.host)
+
+
+def cannot(failure: HostFailed) -> bool:
+    """Whether its driver, or its agent's release, has no such verb."""
+    return failure.code == NOT_SUPPORTED

@@ -1,0 +1,1 @@
+"""Images made of a server: of its disk, or of the volumes it boots from."""

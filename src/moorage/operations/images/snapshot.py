@@ -1,0 +1,251 @@
+"""Snapshot and backup: the host copies the guest's disk and sends the copy into an image that was made with the request.
+
+The image is there, queued, before anybody is answered; this story makes it whole or deletes it.  The guest stands still only
+while its disk is copied, if it can be made to; the copy is sent while it goes on.  A backup is a snapshot after which the oldest of its
+kind go, down to `rotation`.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.errors import Conflict, NotFound, Problem
+from moorage.model.ids import ImageId, OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server, TaskState
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import disk_copy, server_action, server_lock, snapshot_image
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.servers import Found
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import servers as region_servers
+
+HOST_PATIENCE_S = 300.0
+IMAGE_PATIENCE_S = 24 * 3600.0
+"""Once the image is whole, its rotation waits so long for an image service that is out before it is stuck."""
+BACKUPS_SEEN_MAX = 1000
+"""Of one server and type; more of them go with the next backup."""
+ACTIONS = {"snapshot": "createImage", "backup": "createBackup"}
+EVENTS = {"snapshot": "compute_snapshot_instance", "backup": "compute_backup_instance"}
+TASKS = {"snapshot": TaskState.IMAGE_SNAPSHOT_PENDING, "backup": TaskState.IMAGE_BACKUP}
+"""What is shown from when it was accepted."""
+TAKING = {"snapshot": TaskState.IMAGE_SNAPSHOT, "backup": TaskState.IMAGE_PENDING_UPLOAD}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    image: ImageId
+    kind: Literal["snapshot", "backup"] = "snapshot"
+    backup_type: str = ""
+    rotation: int = 0
+    """Backups of that type that are left when it is done; of a snapshot nothing."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+SnapshotRun = Run[Snapshot, SagaContext]
+
+
+@step(of_request=True)
+async def hold_image(run: SnapshotRun) -> ImageId:
+    """The image is this story's from here on: it was made, empty, before the request was accepted."""
+    return run.asked.image
+
+
+@hold_image.undo
+async def delete_image(run: SnapshotRun) -> None:
+    """Half an image is of no use to anybody. Absent is success, and so is one that its owner has protected."""
+    await run.context.images.delete(run.asked.image)
+
+
+@step(needs=(hold_image,))
+async def begin_action(run: SnapshotRun) -> Found:
+    """The action shows from the start; where the server is now is found with it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    await run.context.cells[found.cell].write(
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.asked.kind]))
+    )
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: SnapshotRun) -> None:
+    """The action ends in Error; the server is as it was."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is not None:
+        now = server_action.now_us()
+        host = None if found.server is None else found.server.host
+        events = (failed_event(EVENTS[run.asked.kind], now, host, run.turned),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(region=True, needs=(begin_action,), no_undo="what is being done goes with the operation")
+async def show_taking(run: SnapshotRun) -> None:
+    task = TAKING[run.asked.kind]
+    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+
+
+@step(needs=(begin_action, show_taking), patience_s=HOST_PATIENCE_S)
+async def take_snapshot(run: SnapshotRun) -> None:
+    """The host copies the disk, with the guest's file systems made still where that can be done."""
+    server = _server(run)
+    quiesce = snapshot_image.quiesce_of(server)
+    await disk_copy.take(run, "take_snapshot", _host_of(server), run.asked.image, quiesce)
+
+
+@take_snapshot.undo
+async def drop_snapshot(run: SnapshotRun) -> None:
+    """The copy goes."""
+    found = run.get(begin_action)
+    if found is not None and found.server is not None:
+        await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.asked.image)
+
+
+@step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
+async def show_uploading(run: SnapshotRun) -> None:
+    task = TaskState.IMAGE_UPLOADING
+    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+
+
+@step(
+    needs=(begin_action, take_snapshot, show_uploading),
+    patience_s=HOST_PATIENCE_S,
+    no_undo="the image is deleted by the first step's undo, and the host is told to stop by that of the copy",
+)
+async def upload_image(run: SnapshotRun) -> None:
+    """The host sends the copy to the image service: the data goes through no conductor."""
+    await disk_copy.send(run, "upload_image", _host_of(_server(run)), run.asked.image)
+
+
+@step(
+    needs=(begin_action, upload_image),
+    no_undo="an image that is whole is its owner's",
+    point_of_no_return=True,
+)
+async def record_snapshot(run: SnapshotRun) -> None:
+    """The action has ended; a server is no other for being copied."""
+    found, now = run[begin_action], server_action.now_us()
+    assert found.cell is not None
+    events = (Event(EVENTS[run.asked.kind], now, now, "Success", _server(run).host),)
+    await run.context.cells[found.cell].write(
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None)
+    )
+
+
+@step(needs=(record_snapshot,), no_undo="it only goes forward", patience_s=IMAGE_PATIENCE_S)
+async def rotate_backups(run: SnapshotRun) -> tuple[str, ...]:
+    """The oldest backups of this type go; one that is protected or in use stays, as in Nova. The ids of those that went."""
+    asked = run.asked
+    if asked.kind != "backup":
+        return ()
+    kind = {"image_type": "backup", "backup_type": asked.backup_type, "instance_uuid": asked.server.id}
+    found = await run.context.images.every(kind, at_most=BACKUPS_SEEN_MAX)
+    went = [each.id for each in found[asked.rotation :] if await run.context.images.delete(each.id)]
+    return tuple(went)
+
+
+def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+SNAPSHOT = Saga(
+    "snapshot/1",
+    Snapshot,
+    hold_image,
+    begin_action,
+    show_taking,
+    take_snapshot,
+    show_uploading,
+    upload_image,
+    record_snapshot,
+    rotate_backups,
+    ended=_ended,
+)
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is asked of the image to be."""
+
+    name: str
+    metadata: dict[str, str] = {}
+    backup_type: str | None = None
+    """None: a snapshot that stays."""
+    rotation: int = 0
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    token: str,
+    server: Server,
+    wish: Wish,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> ImageId:
+    """Make the image, accept the operation, and answer with the image's id. Raises what the image service refuses, and Conflict.
+
+    `check` refuses a server in a state that forbids it; asked again when its turn has come.
+    """
+    kind: Literal["snapshot", "backup"] = "snapshot" if wish.backup_type is None else "backup"
+    also = wish.metadata if wish.backup_type is None else {**wish.metadata, "backup_type": wish.backup_type}
+    owner = await context.dispatcher.choose(SNAPSHOT.name)
+    image = await snapshot_image.make(context, principal, token, server, wish.name, kind, also)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = Snapshot(
+            server=now,
+            seq=seq,
+            image=image,
+            kind=kind,
+            backup_type=wish.backup_type or "",
+            rotation=wish.rotation,
+            request_id=request_id,
+            user=principal.user,
+            global_request_id=carried.get(),
+            by_project=principal.project or "",
+        )
+        return accepted(
+            SNAPSHOT, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    try:
+        new = await server_lock.accept(context, server.id, ACTIONS[kind], make, task=TASKS[kind])
+    except Problem as refused:
+        if isinstance(refused, Conflict | NotFound):  # certain: nothing was accepted
+            await snapshot_image.drop(context, image)
+        raise
+    await dispatch(context, new)
+    return image
+
+
+def _host_of(server: Server) -> HostAddress:
+    assert server.cell is not None
+    assert server.host is not None
+    return HostAddress(server.cell, server.host)
+
+
+def _server(run: SnapshotRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server

@@ -1,0 +1,278 @@
+"""Detach an interface: the host unplugs it, the port is let go, the record forgets it, and what was claimed for it is free.
+
+Forward only once it is unplugged.  The claim goes last: while the port may still hold its address, so does the server.
+The same story is told when the network service deleted the port by itself (C13): there is no port to let go then, a host that
+cannot unplug is no reason to stop, and what the record says the port held is given back.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Action, Event
+from moorage.model.errors import HostFailed, NotFound
+from moorage.model.ids import OperationId, ProviderId, new_uuid
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.request_groups import FUNCTION_VNIC_TYPES
+from moorage.model.server import Nic, Server
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
+from moorage.operations.steps.servers import Found
+from moorage.placement.claims import amounts_of
+from moorage.saga import Cause, Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region.placement import claims
+from moorage.store.region.placement.claims import Key
+
+logger = logging.getLogger(__name__)
+
+FORWARD_ONLY = "what is unplugged is not plugged again: a detach only goes forward"
+HOST_PATIENCE_S = 120.0
+PATIENCE_S = 24 * 3600.0
+"""Once unplugged, it waits this long for a neighbour that is out before it is stuck."""
+ACTION = "detach_interface"
+EVENT = "compute_detach_interface"
+
+
+class DetachInterface(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    nic: Nic
+    gone: bool = False
+    """The network service deleted the port already: nobody asked for it, so no action shows it."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+
+
+DetachRun = Run[DetachInterface, SagaContext]
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """Where the server is, and what its card holds there."""
+
+    found: Found
+    held: tuple[tuple[ProviderId, str, int], ...] = ()
+
+
+@step
+async def begin_action(run: DetachRun) -> Begun:
+    """The action shows from the start; where the server is, and what its port holds now, is found with it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    if not run.asked.gone:
+        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    held = await _left_behind(run) if run.asked.gone else held_by(await _as_it_is(run))
+    return Begun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
+
+
+async def _left_behind(run: DetachRun) -> dict[Key, int]:
+    """What a port that is gone still holds.
+
+    Nobody can say any more what it was guaranteed last, so it is what the server holds of the same providers and its other ports
+    do not.  Where the flavor asks of single providers too, what was recorded must do.
+    """
+    server, nic = run.asked.server, run.asked.nic
+    held = held_by(nic)
+    if not nic.guarantees or any(name.startswith("resources") for name in server.flavor.extra_specs):
+        return held
+    have = await run.context.region.read(lambda tx: claims.held(tx, server.id))
+    others: dict[Key, int] = {}
+    for port in await run.context.network.ports_of(server.id):
+        for provider, resource, amount in nic_of(port, None).guarantees:
+            others[ProviderId(provider), resource] = others.get((ProviderId(provider), resource), 0) + amount
+    promised = {(ProviderId(provider), resource) for provider, resource, _ in nic.guarantees}
+    return held | {key: max(0, have.get(key, 0) - others.get(key, 0)) for key in promised}
+
+
+async def _as_it_is(run: DetachRun) -> Nic:
+    """The card with what its port is guaranteed now: the policy may have changed since it was recorded."""
+    nic = run.asked.nic
+    try:
+        port = await run.context.network.port(str(nic.port))
+    except NotFound:
+        return nic
+    return msgspec.structs.replace(nic, guarantees=nic_of(port, None).guarantees) if port.host else nic
+
+
+@begin_action.undo
+async def fail_action(run: DetachRun) -> None:
+    """The action ends in Error; the interface is as it was."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is not None and not run.asked.gone:
+        now = server_action.now_us()
+        host = None if found.server is None else found.server.host
+        events = (failed_event(EVENT, now, host, run.turned),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(needs=(begin_action,), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
+async def unplug(run: DetachRun) -> None:
+    """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
+    server = run[begin_action].found.server
+    assert server is not None
+    assert server.cell is not None
+    assert server.host is not None
+    to = HostAddress(server.cell, server.host)
+    try:
+        await run.context.hosts.detach_interface(to, errand(run, "unplug"), server.id, str(run.asked.nic.port))
+    except HostFailed as failed:
+        if failed.code != NO_GUEST and not run.asked.gone:
+            raise
+        logger.warning("%s: %s could not unplug %s: %s", run.operation, server.host, run.asked.nic.port, failed)
+
+
+@step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def let_port_go(run: DetachRun) -> None:
+    """Ours is deleted, the user's keeps its addresses (S0.8)."""
+    nic = run.asked.nic
+    if not run.asked.gone:
+        letting_go = run.context.network.drop_port(run.asked.server.id, str(nic.port), ours=nic.ours)
+        await with_our_credentials(run.context, run.asked.server.id, letting_go)
+
+
+@step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def forget_nic(run: DetachRun) -> None:
+    """The record does not show it any more, and the action has ended."""
+    found, now = run[begin_action].found, server_action.now_us()
+    assert found.cell is not None
+    host = None if found.server is None else found.server.host
+    events = (Event(EVENT, now, now, "Success", host),)
+
+    def also(tx: Tx) -> None:
+        if not run.asked.gone:
+            actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None)
+
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: without_card(server, run.asked.nic, now),
+        also,
+    )
+
+
+def without_card(server: Server, nic: Nic, now: int) -> Server:
+    """The record without a card; its index is not given again."""
+    return msgspec.structs.replace(
+        server,
+        nics=tuple(each for each in server.nics if each.port != nic.port),
+        next_nic=max(server.next_nic, nic.index + 1),
+        updated_at=now,
+    )
+
+
+@step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
+async def give_back(run: DetachRun) -> None:
+    """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
+    rows: list[Row] = []
+    nic = run.asked.nic
+    held = amounts_of(run[begin_action].held)
+    known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
+    function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
+
+    def work(tx: Tx) -> None:
+        if held or function_of:
+            rows[:] = run.context.placement.shrink(tx, run.asked.server.id, held, function_of)
+
+    await run.commit(work)
+    run.context.placement.settle(rows)
+
+
+def _ended(tx: Tx, run: DetachRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+DETACH_INTERFACE = Saga(
+    "detach_interface/1", DetachInterface, begin_action, unplug, let_port_go, forget_nic, give_back, ended=_ended
+)
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    server: Server,
+    port: str,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> None:
+    """Accept the detach of a port. Raises what `check` raises.
+
+    A port that the server does not have is found out after the answer, as Nova finds it out on the host: the action shows it.
+    """
+    refuse_without_credentials(context)
+    try:
+        await _begin(context, server, port, principal.user, check=check, gone=False, request_id=request_id)
+    except NotAttached as absent:
+        await _show_failed(context, server, principal.user, request_id, absent)
+
+
+class NotAttached(NotFound):
+    """The server has no such port."""
+
+    code = "not_attached"
+
+
+async def _show_failed(context: SagaContext, server: Server, user: str, request_id: str, absent: NotAttached) -> None:
+    found = await records.find(context, server.id)
+    if found.cell is None or found.server is None:
+        raise absent
+    now = server_action.now_us()
+    event = failed_event(EVENT, now, found.server.host, Cause.of(absent, ACTION, 0))
+    action = Action(
+        server=server.id,
+        action=ACTION,
+        request_id=request_id or f"req-{new_uuid()}",
+        user=user,
+        project=server.project,
+        started_at=now,
+        updated_at=now,
+        finished_at=now,
+        message="Error",
+        events=(event,),
+    )
+    await context.cells[found.cell].write(lambda tx: actions.write(tx, action))
+
+
+async def begin_gone(context: SagaContext, server: Server, port: str) -> None:
+    """The network service deleted a port under its server. Raises Conflict when somebody holds the server: ask again."""
+    await _begin(context, server, port, server.user, check=lambda now: None, gone=True, request_id="")
+
+
+async def _begin(
+    context: SagaContext,
+    server: Server,
+    port: str,
+    user: str,
+    *,
+    check: Callable[[Server], None],
+    gone: bool,
+    request_id: str,
+) -> None:
+    owner = await context.dispatcher.choose(DETACH_INTERFACE.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        nic = next((each for each in now.nics if each.port == port), None)
+        if nic is None:
+            raise NotAttached(f"Port {port} is not attached")
+        asked = DetachInterface(now, seq, nic, gone, request_id, user, carried.get())
+        return accepted(DETACH_INTERFACE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

@@ -1,0 +1,286 @@
+"""What the network service says of a server's ports, carried into the server's record and its claims.
+
+The network service is the truth about ports and addresses.  Somebody may change an address there, or delete a port under a
+running server; it tells us (`network-changed`, `network-vif-deleted`), and when the word is lost a reconciler compares.  Both come
+here.  A server that an operation holds is left to that operation, and looked at again afterwards.
+
+    a port is gone             the card is unplugged and forgotten, and what it held is free (C13): a detach without a port
+    a port has other addresses the record shows them, and the floating ones that stand for them
+    a port has other groups    the record names them
+    addresses of segments      the claim is made to say what the ports have, in either direction
+    guarantees                 bandwidth and packet rate too, of the providers that the bindings name
+
+That a list shows a port no more is not enough for that: who lost a role is shown empty lists.  It takes the event that names the
+port, or the service's word on that very id while it shows us that we may see it (RULES §22).
+
+An address that a port only keeps for a revert is its move's, and not the server's.
+
+What is in use is counted though it be more than there is: nobody else is to be promised it.  A guarantee cannot be mended where the
+binding names no provider for it, or one that is not below the server's host: then the claim stays as it is, and the operator is told.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import HostId, ProviderId, ServerId
+from moorage.model.network import Port
+from moorage.model.network_providers import GUARANTEED
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Nic, Server
+from moorage.model.verdict import Row
+from moorage.operations.context import SagaContext
+from moorage.operations.interfaces import detach_interface
+from moorage.operations.records.floating_ips import as_told
+from moorage.operations.steps import segment_change
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, segment_of, unnamed_guarantees
+from moorage.sql import Tx
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+from moorage.store.region.placement import claims
+from moorage.store.region.placement.claims import Key
+from moorage.store.servers import replace_server
+
+SETTLED_AFTER_S = 1.0
+"""Between a change of a claim and the change of its port's binding lie milliseconds."""
+logger = logging.getLogger(__name__)
+
+
+class Found(StrEnum):
+    NO_SERVER = "no_server"
+    BUSY = "busy"
+    """An operation holds it: look again when it has ended."""
+    TRUE = "true"
+    """Record and claim said what the network service says."""
+    MENDED = "mended"
+    AMISS = "amiss"
+    """Something differs that nobody but the operator can mend; it is in the log."""
+
+
+async def look(
+    context: SagaContext,
+    server_id: ServerId,
+    *,
+    deleted: Collection[str] = (),
+    segments: Mapping[str, str | None] | None = None,
+) -> Found:
+    """Compare one server, and mend it. Raises Unavailable when the network service is out.
+
+    `deleted`: ports that the network service named in an event of their deletion.  `segments`: of subnets, where they were
+    just listed: a card that is recorded on another one is asked of anew.
+    """
+    where = await context.region.read(lambda tx: region_servers.find(tx, server_id))
+    if where is None:
+        return Found.NO_SERVER
+    if where.operation is not None:
+        return Found.BUSY
+    found = await records.find(context, server_id)
+    server = found.server
+    if server is None or server.deleted or found.cell is None or server.host is None:
+        return Found.NO_SERVER
+    held = await context.region.read(
+        lambda tx: claims.held(tx, server_id)
+    )  # before the ports: what changes meanwhile shows
+    carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
+    seen = segment_change.shown(server, await context.network.ports_of(server_id))
+    ports = {port.id: await _but_kept(context, server, port, segments) for port in seen if port.id in carded}
+    if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
+        return await _lost(context, server, lost, deleted)
+    amiss = _amiss(context, server, ports)
+    nics = [
+        await _as_is(context, nic, ports, guaranteed=str(nic.port) not in amiss, segments=segments or {})
+        for nic in server.nics
+    ]
+    wanted = msgspec.structs.replace(
+        server,
+        nics=as_told(nics, await context.network.floating_of(tuple(ports))),
+        security_groups=await _groups(context, server, ports.values()),
+    )
+    if wanted != server:
+        shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
+        if not await context.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
+            return Found.BUSY
+    for each in amiss.values():
+        logger.error("server %s: %s", server.id, each)
+    mended = await _mend_claim(context, wanted, where.op_seq, held, ports, guarantees=not amiss)
+    if amiss:
+        return Found.AMISS
+    return Found.MENDED if mended or wanted != server else Found.TRUE
+
+
+async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], deleted: Collection[str]) -> Found:
+    """Cards whose ports the list does not show: unplugged where the port was named as deleted, and left where it was not."""
+    named = [nic for nic in lost if str(nic.port) in deleted]
+    asked = [str(nic.port) for nic in lost if nic not in named]
+    gone = await context.network.ports_gone(asked, server.project)
+    for port in (each for each in asked if each not in gone):
+        logger.error(
+            "server %s: the network service does not list its port %s, and does not say that it is gone: nothing is unplugged; "
+            "may the service user still see all ports?",
+            server.id,
+            port,
+        )
+    sure = [nic for nic in lost if nic in named or str(nic.port) in gone]
+    found = await _let_go(context, server, sure) if sure else Found.AMISS
+    return found if len(sure) == len(lost) or found is Found.BUSY else Found.AMISS
+
+
+async def _let_go(context: SagaContext, server: Server, lost: Sequence[Nic]) -> Found:
+    for nic in lost:
+        logger.warning("server %s: port %s is gone from the network service", server.id, nic.port)
+        try:
+            await detach_interface.begin_gone(context, server, str(nic.port))
+        except (Conflict, NotFound):  # held by something else now, or forgotten meanwhile: the next look decides
+            return Found.BUSY
+    return Found.MENDED
+
+
+async def _but_kept(
+    context: SagaContext, server: Server, port: Port, segments: Mapping[str, str | None] | None
+) -> Port:
+    """Without the addresses that it only keeps for a revert, where the record cannot say so.
+
+    A cell that was put back to before a move across segments knows nothing of it: the move holds the old addresses, and the server is
+    not to claim them too.  Nothing else gives a port addresses of two segments.
+    """
+    subnets = {ip.subnet for ip in port.fixed_ips if ":" not in ip.address}
+    if len(subnets) < 2:
+        return port
+    if segments is None or not subnets <= segments.keys():
+        segments = {each.id: each.segment for each in (await context.network.network(port.network)).subnets}
+    its_own = {ProviderId(segment) for subnet in subnets if (segment := segments.get(subnet)) is not None}
+    if len(its_own) < 2:
+        return port
+    known = None if server.moved is None else server.moved.migration
+    kept = await context.region.read(
+        lambda tx: region_operations.held_by_moves(tx, server.id, IPV4_ADDRESS, its_own, but=known)
+    )
+    return segment_change.but_of_segments(port, segments, kept) if its_own - kept else port
+
+
+def addresses_differ(nic: Nic, port: Port, segments: Mapping[str, str | None]) -> bool:
+    """Another address than is recorded, or one of another segment; a subnet that `segments` lacks says nothing."""
+    if {(each.subnet, each.address) for each in port.fixed_ips} != {
+        (each.subnet, each.address) for each in nic.addresses
+    }:
+        return True
+    return any(ip.subnet in segments for ip in port.fixed_ips) and segment_of(port, segments) != nic.segment
+
+
+async def _as_is(
+    context: SagaContext, nic: Nic, ports: dict[str, Port], *, guaranteed: bool, segments: Mapping[str, str | None]
+) -> Nic:
+    """The card as the network service has its port now; its tag, index and owner are ours to know.
+
+    `guaranteed`: what its binding says of guarantees can be believed; else what is recorded stays.
+    """
+    port = ports.get(str(nic.port))
+    if port is None:
+        return nic
+    known = msgspec.structs.replace(port, index=nic.index, ours=nic.ours, tag=nic.tag)
+    if addresses_differ(nic, port, segments):
+        now = nic_of(known, await context.network.network(port.network))
+        nic = msgspec.structs.replace(now, guarantees=nic.guarantees, chosen=nic.chosen)
+    return msgspec.structs.replace(nic, mac=port.mac, guarantees=guarantees_of(port) if guaranteed else nic.guarantees)
+
+
+def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
+    """Port → why its guarantees cannot be held against a claim."""
+    nested = context.placement.world().nested
+    below = {nested.ids[slot] for slot in nested.below.get(HostId(str(server.provider)), ())}
+    found: dict[str, str] = {}
+    for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
+        if unnamed := unnamed_guarantees(port):
+            found[port.id] = (
+                f"the binding of port {port.id} names no provider for what it is guaranteed in {', '.join(unnamed)}"
+            )
+        elif strange := {provider for provider, _, _ in guarantees_of(port)} - below - {str(server.provider)}:
+            names = ", ".join(sorted(strange))
+            found[port.id] = (
+                f"the binding of port {port.id} names provider {names}, which is not below host {server.host}"
+            )
+    return found
+
+
+def asks_itself(server: Server) -> bool:
+    """The flavor asks for the same classes as ports do: what is claimed for whom cannot be told apart."""
+    return any(name.partition(":")[2] in GUARANTEED for name in server.flavor.extra_specs)
+
+
+async def _groups(context: SagaContext, server: Server, ports: Iterable[Port]) -> tuple[str, ...]:
+    """The names of the groups on the ports, in the order they were known in where they are the same."""
+    ids = dict.fromkeys(group for port in ports for group in port.security_groups)
+    names = await context.network.group_names(tuple(ids))
+    if names is None or set(names) == set(server.security_groups):
+        return server.security_groups
+    return names
+
+
+def _show(tx: Tx, server: Server, was: int) -> bool:
+    return replace_server(tx, cell_servers.servers, server, was=was) is not None
+
+
+async def _mend_claim(
+    context: SagaContext,
+    server: Server,
+    seq: int,
+    held: Mapping[Key, int],
+    ports: Mapping[str, Port],
+    *,
+    guarantees: bool,
+) -> bool:
+    """Claimed is what the ports have, unless an operation began, or the claim changed, since we looked.
+
+    `held`: what was claimed before the ports were read.
+    """
+    classes = {IPV4_ADDRESS} | (GUARANTEED if guarantees and not asks_itself(server) else frozenset())
+    truth, was = _of(held_by_all(server.nics), classes), _of(held, classes)
+    differing = sorted({key[1] for key, _ in truth.items() ^ was.items()})
+    if not differing:
+        return False
+    if GUARANTEED.intersection(differing) and not await _settled(context, server, ports):
+        return False
+
+    def work(tx: Tx) -> tuple[Row, ...]:
+        where = region_servers.find_and_hold(tx, server.id)
+        if where is None or where.operation is not None or where.op_seq != seq:
+            return ()
+        if claims.owner(tx, server.id) is None or _of(claims.held(tx, server.id), classes) != was:
+            return ()
+        rows: list[Row] = []
+        for resource in differing:
+            own = {provider: amount for (provider, name), amount in truth.items() if name == resource}
+            rows += context.placement.correct(tx, server.id, resource, own)
+        return tuple(rows)
+
+    rows = await context.region.write(work)
+    context.placement.settle(rows)
+    if rows:
+        logger.warning("server %s held %s, and its ports have %s", server.id, was, truth)
+    for row in rows:
+        if row.used > row.capacity:
+            logger.error("%s of %s: %d are in use, of %d", row.resource, row.provider, row.used, row.capacity)
+    return bool(rows)
+
+
+async def _settled(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> bool:
+    """Whether the ports are guaranteed the same a while later: the network service changes a claim first, and the port then.
+
+    Who looked in between would put back what was just changed.
+    """
+    await asyncio.sleep(SETTLED_AFTER_S)
+    later = {port.id: port for port in await context.network.ports_of(server.id) if port.id in ports}
+    return {id: guarantees_of(port) for id, port in later.items()} == {
+        id: guarantees_of(port) for id, port in ports.items()
+    }
+
+
+def _of(held: Mapping[Key, int], classes: Collection[str]) -> dict[Key, int]:
+    return {key: amount for key, amount in held.items() if key[1] in classes}

@@ -1,0 +1,1 @@
+"""Live migration, within a cell and between linked cells."""

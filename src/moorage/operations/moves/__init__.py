@@ -1,0 +1,1 @@
+"""What administrators do with moves of any kind: see both ends of one, and cancel it."""

@@ -1,0 +1,167 @@
+"""What is said of moves: `resize_prep`, `resize`, `resize_finish`, `resize_confirm`, `resize_revert` and `live_migration_*`, each with
+start and end.
+
+Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
+"""
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.context import SagaContext
+from moorage.operations.live_migrate import live_migrate
+from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
+from moorage.operations.notifications.event import Event, EventSource, changed, trouble_of
+from moorage.operations.resize import confirm_resize, cross_cell_resize, resize, resize_input, revert_resize
+from moorage.operations.steps import live_migration
+from moorage.saga import Line, Run
+from moorage.saga.journal import Ended, Result, Unwinding
+
+STOP_GUEST = cross_cell_resize.stop_guest.name
+"""Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
+AT_HOSTS = frozenset({STOP_GUEST, resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _busy(server: Server, task: TaskState | None) -> Server:
+    return msgspec.structs.replace(server, task_state=task)
+
+
+# ----------------------------------------------------------------------------------------------------------- resize
+
+
+def _accepted(asked: resize_input.Resize) -> Iterator[Event]:
+    busy = _busy(asked.server, TaskState.RESIZE_PREP)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+
+
+def _heard(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+    asked, server = run.asked, run.asked.server
+    prep = _busy(server, TaskState.RESIZE_PREP)
+    match line:
+        case Result(step=resize.claim_host.name):
+            claim = resize.claim_host.decode(line.value)
+            yield Event("resize_prep.start", prep, line.attempt, claim.name, new_flavor=asked.flavor)
+            yield Event("resize_prep.end", prep, line.attempt, claim.name, new_flavor=asked.flavor)
+        case Result() if line.step == (STOP_GUEST if asked.cross_cell else resize.send_guest.name):
+            yield Event("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
+            yield Event("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
+        case Ended(status="done"):
+            claim = run[resize.claim_host]
+            now = _now()
+            done = resize.resized(run, seen or server, now)
+            finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
+            yield Event("resize_finish.start", finishing, host=claim.name)
+            yield changed(finishing, done, host=claim.name)
+            yield Event("resize_finish.end", done, host=claim.name)
+        case Unwinding(reason="failed"):
+            at_host = line.cause.step in AT_HOSTS
+            host = server.host if at_host else None
+            yield Event("resize.error", prep, host=host, trouble=trouble_of(line.cause))
+            yield changed(prep, server, host=server.host)
+        case _:
+            pass
+
+
+# ----------------------------------------------------------------------------------------------- confirm and revert
+
+
+def _confirm_accepted(asked: confirm_resize.ConfirmResize) -> Iterator[Event]:
+    moved = asked.server.moved
+    yield Event("resize_confirm.start", asked.server, host=None if moved is None else moved.host)
+
+
+def _confirm_heard(
+    run: Run[confirm_resize.ConfirmResize, SagaContext], line: Line, seen: Server | None
+) -> Iterator[Event]:
+    server = run.asked.server
+    if isinstance(line, Ended) and line.status == "done":
+        done = confirm_resize.confirmed(_now())(server)
+        host = None if server.moved is None else server.moved.host
+        yield changed(server, done, host=host)
+        yield Event("resize_confirm.end", done, host=host)
+
+
+def _revert_accepted(asked: revert_resize.RevertResize) -> Iterator[Event]:
+    busy = _busy(asked.server, TaskState.RESIZE_REVERTING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+    moved = asked.server.moved  # the host that it goes back to says so
+    yield Event("resize_revert.start", busy, host=busy.host if moved is None else moved.host)
+
+
+def _revert_heard(
+    run: Run[revert_resize.RevertResize, SagaContext], line: Line, seen: Server | None
+) -> Iterator[Event]:
+    server = run.asked.server
+    busy = _busy(server, TaskState.RESIZE_REVERTING)
+    match line:
+        case Ended(status="done") if server.moved is not None:
+            done = revert_resize.reverted(run, server, server.moved, _now())
+            yield changed(busy, done, host=done.host)
+            yield Event("resize_revert.end", done, host=done.host)
+        case Unwinding(reason="failed"):
+            yield changed(busy, msgspec.structs.replace(server, vm_state=VmState.RESIZED), host=server.host)
+        case _:
+            pass
+
+
+# --------------------------------------------------------------------------------------------------- live migration
+
+
+def _live_accepted(asked: LiveMigrate) -> Iterator[Event]:
+    busy = _busy(asked.server, TaskState.MIGRATING)
+    yield changed(asked.server, busy, host=busy.host, service="api")
+
+
+def _live_heard(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+    """The destination prepares and takes, the source sends and lets go, or both take back."""
+    server = run.asked.server
+    busy = _busy(server, TaskState.MIGRATING)
+    match line:
+        case Result(step=live_migrate.prepare_guest.name):
+            claim = run[live_migrate.claim_host]
+            yield Event("live_migration_pre.start", busy, line.attempt, claim.name)
+            yield Event("live_migration_pre.end", busy, line.attempt, claim.name)
+        case Ended(status="done"):
+            there = live_migrate.moved(run, seen or busy)
+            there = msgspec.structs.replace(there, cell=run[live_migrate.claim_host].cell)
+            done = _busy(there, None)
+            yield Event("live_migration_post.start", busy, host=server.host)
+            yield Event("live_migration_post_dest.start", busy, host=done.host)
+            yield changed(busy, done, host=done.host)
+            yield Event("live_migration_post_dest.end", done, host=done.host)
+            yield Event("live_migration_post.end", busy, host=server.host)  # the old host knows no better yet
+        case Unwinding():
+            yield from _live_turned(run, line, busy)
+        case _:
+            pass
+
+
+def _live_turned(run: Run[LiveMigrate, SagaContext], line: Unwinding, busy: Server) -> Iterator[Event]:
+    server, claim = run.asked.server, run.get(live_migrate.claim_host)
+    stopped = line.reason == "cancel" or line.cause.problem().code == live_migration.ABORTED
+    if stopped:
+        yield Event("live_migration_abort.start", busy, host=server.host)
+        yield Event("live_migration_abort.end", busy, host=server.host)
+    if claim is not None:
+        yield Event("live_migration_rollback.start", busy, host=server.host)
+        yield Event("live_migration_rollback.end", server, host=server.host)
+        yield Event("live_migration_rollback_dest.start", busy, host=claim.name)
+        yield Event("live_migration_rollback_dest.end", busy, host=claim.name)
+    yield changed(busy, server, host=server.host)
+
+
+STORIES_OF_MOVES: dict[str, EventSource] = {
+    "resize": EventSource(resize_input.Resize, _accepted, _heard),
+    "confirm_resize": EventSource(confirm_resize.ConfirmResize, _confirm_accepted, _confirm_heard),
+    "live_migrate": EventSource(LiveMigrate, _live_accepted, _live_heard),
+    "revert_resize": EventSource(revert_resize.RevertResize, _revert_accepted, _revert_heard),
+}
+
+
+__all__ = ["STORIES_OF_MOVES"]

@@ -1,0 +1,167 @@
+"""The herald: writes what a story says into the outbox, in the transaction in which it becomes true.
+
+It costs a commit that says something one statement, whatever it says, and a commit that says nothing none.  What cannot
+be put into words is logged and left out: no server fails because nobody could be told of it.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from moorage.model.ids import OperationId
+from moorage.model.notification import Notification, StateChanges, StateUpdate, without_secrets
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server
+from moorage.operations.notifications.audit_periods import AuditUnit, running
+from moorage.operations.notifications.event import Event
+from moorage.operations.notifications.event_map import STORIES
+from moorage.operations.records.servers import Telling
+from moorage.saga import Line, Run, Saga
+from moorage.sql import Tx
+from moorage.store.outbox import Outbox
+from moorage.store.region.notifications import OUTBOX
+
+logger = logging.getLogger(__name__)
+
+SEEN_MAX = 1_000
+
+ChangeEvent: TypeAlias = Literal[
+    "update", "lock", "unlock", "live_migration_force_complete.start", "live_migration_force_complete.end"
+]
+
+
+class OutboxWriter:
+    """`operations.context.Herald`, for a region whose operators want notifications."""
+
+    def __init__(self, host: str, state_changes: StateChanges = "", audit_unit: AuditUnit = "month") -> None:
+        self.host = host
+        """The machine this process runs on, as publisher ids say it."""
+        self.state_changes: StateChanges = state_changes
+        self.audit_unit: AuditUnit = audit_unit
+        self.unworded = 0
+        """How much could not be put into words since the start."""
+        self._seen: dict[OperationId, Server] = {}
+
+    def seen(self, operation: OperationId, server: Server) -> None:
+        """The record, as a step found it; kept until the story ends, or too many are."""
+        while len(self._seen) >= SEEN_MAX:
+            self._seen.pop(next(iter(self._seen)))
+        self._seen[operation] = server
+
+    def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
+        """Operations of one request, in the commit that accepts them."""
+        told: list[Notification] = []
+        for new in begun:
+            story = STORIES.get(new.saga.partition("/")[0])
+            if story is None:
+                continue
+            try:
+                asked = msgspec.json.decode(new.asked, type=story.asked)
+                told += self._stamped(new.id, new.saga, asked, story.accepted(asked))
+            except Exception:
+                self.unworded += 1
+                logger.exception("what is accepted as %s %s could not be put into words", new.saga, new.id)
+        OUTBOX.write(tx, told)
+
+    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """A commit of a story, with the lines it writes."""
+        story = STORIES.get(saga.name.partition("/")[0])
+        if story is None:
+            return
+        told: list[Notification] = []
+        seen = self._seen.get(run.operation)
+        for line in lines:
+            try:
+                told += self._stamped(run.operation, saga.name, run.asked, story.heard(run, line, seen))
+            except Exception:
+                self.unworded += 1
+                logger.exception("a line of %s %s could not be put into words", saga.name, run.operation)
+        OUTBOX.write(tx, told)
+
+    def of_change(self, principal: Principal, request_id: str, event: ChangeEvent) -> Telling:
+        """For a record that is changed without an operation: a lock, another name, metadata, tags.
+
+        As in Nova `lock` and `unlock` are always told, tags too, and the rest when operators want updates.
+        """
+
+        def telling(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
+            tags = before.tags != after.tags
+            if event == "update" and not (tags or self.state_changes):
+                return
+            now = time.time_ns() // 1000
+            outbox.write(
+                tx,
+                [
+                    Notification(
+                        id=str(uuid.uuid4()),
+                        event=event,
+                        at=now,
+                        server=without_secrets(after),
+                        service="api" if tags or event != "update" else "compute",
+                        host=self.host,
+                        request_id=request_id,
+                        user=principal.user,
+                        project=principal.project or "",
+                        update=_difference(before, after) if event == "update" else None,
+                        period=running(now, self.audit_unit) if event == "update" else None,
+                    )
+                ],
+            )
+
+        return telling
+
+    def _stamped(self, operation: OperationId, saga: str, asked: Any, said: Iterable[Event]) -> list[Notification]:
+        """Who, when, which: everything that does not depend on what happened."""
+        now = time.time_ns() // 1000
+        return [
+            Notification(
+                id=_id(operation, each),
+                event=each.event,
+                at=now,
+                server=without_secrets(each.server),
+                service=each.service if each.host is None else each.for_host,
+                host=each.host or self.host,
+                told_by=self.host if each.host is not None and each.for_host == "conductor" else "",
+                request_id=getattr(asked, "request_id", ""),
+                global_request_id=getattr(asked, "global_request_id", ""),
+                user=getattr(asked, "user", "") or each.server.user,
+                project=getattr(asked, "by_project", "") or each.server.project,
+                trouble=each.trouble and msgspec.structs.replace(each.trouble, saga=saga.partition("/")[0]),
+                update=each.update,
+                volume=each.volume,
+                new_volume=each.new_volume,
+                new_flavor=each.new_flavor,
+                period=None if each.update is None else running(now, self.audit_unit),
+                snapshot_image=each.image,
+            )
+            for each in said
+            if each.update is None or self._wanted(each)
+        ]
+
+    def _wanted(self, said: Event) -> bool:
+        """Whether operators want to hear of this change of states (Nova's `notify_on_state_change`)."""
+        was, now = said.update, said.server
+        if not self.state_changes or was is None:
+            return False
+        if was.old_state is None or was.old_state != now.vm_state.value:
+            return True
+        return self.state_changes == "vm_and_task_state" and was.old_task_state != now.task_state
+
+
+def _difference(before: Server, after: Server) -> StateUpdate:
+    return StateUpdate(
+        before.vm_state.value,
+        None if before.task_state is None else before.task_state.value,
+        before.name if before.name != after.name else None,
+    )
+
+
+def _id(operation: OperationId, said: Event) -> str:
+    """The same for the same event; an operation may change a server's states more than once in an attempt."""
+    states = f"/{said.server.vm_state}/{said.server.task_state}" if said.update is not None else ""
+    return f"{operation}/{said.attempt}/{said.event}{states}"

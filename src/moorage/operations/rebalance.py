@@ -1,0 +1,204 @@
+"""Which servers would be moved between cells so that their memory and addresses are used evenly; nothing is begun, and nothing written (N7).
+
+The plan grows move by move (`scheduler/balance.py`).  For the server whose move would help most, the request of a migration goes the way
+of a real one up to its first write, so what refuses the real one refuses it here, and the scheduler is asked what its claim would ask.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from moorage.model.errors import Conflict, Problem, Unavailable
+from moorage.model.ids import CellId, ServerId
+from moorage.model.principal import Principal
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Server, VmState
+from moorage.model.verdict import Verdict
+from moorage.model.world import World
+from moorage.operations.context import SagaContext
+from moorage.operations.drains import drain_moves
+from moorage.operations.dry_run import dry_run
+from moorage.operations.preview import Previewed, previewing
+from moorage.operations.registry import SAGAS
+from moorage.operations.resize import accept_resize
+from moorage.operations.resize.accept_resize import ResizeWish
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.ports import held_by, held_by_all, nic_of
+from moorage.scheduler.balance import Balance, Level, Move, Resident, Wish
+from moorage.scheduler.trial import Trial
+from moorage.store.cell import servers as cell_servers
+
+MOVES, MOVES_MAX = 20, 100
+ASKED_MAX = 300
+"""Servers for which a place is looked for, with questions to the network service."""
+SERVERS_MAX = 10_000
+"""Of one cell that are looked at; of a cell with more, those with the lowest ids."""
+PAGE = 1_000
+CAUSES_MAX = 50
+GIB = 1 << 30
+MOVABLE = (VmState.ACTIVE, VmState.STOPPED)
+NO_GAIN = "its addresses would make the cells less even"
+
+
+class PlannedMove(msgspec.Struct, frozen=True):
+    """One move of the plan, and what it costs."""
+
+    server: ServerId
+    name: str
+    project: str
+    from_cell: CellId
+    from_host: str
+    cell: CellId
+    host: str
+    guest_off: bool
+    """It runs, and would be off meanwhile."""
+    send_bytes: int
+    """Of its disk, at most: to the image service, and from there to its new host."""
+    unevenness: float
+    """After this move."""
+
+
+class BalancePlan(msgspec.Struct, frozen=True):
+    before: tuple[Level, ...]
+    after: tuple[Level, ...]
+    unevenness: float
+    moves: tuple[PlannedMove, ...]
+    """Best first; each fits, in whatever order they are made."""
+    stay: dict[str, int]
+    """Why servers that were looked at stay → how many."""
+    cells_out: tuple[CellId, ...] = ()
+    whole: bool = True
+    """False: there were more servers than are looked at."""
+
+
+class _Looked(NamedTuple):
+    servers: dict[ServerId, Server]
+    out: tuple[CellId, ...]
+    whole: bool
+
+
+async def planned(context: SagaContext, principal: Principal, moves_max: int = MOVES) -> BalancePlan:
+    """Raises Unavailable: the region, or the network service, is out; Conflict: the token is of no project."""
+    if principal.project is None:
+        raise Conflict("A plan of moves is asked for with a token of a project.")
+    looked = await _looked_at(context)
+    await context.placement.catch_up()
+    trial = Trial(context.placement.world(), context.placement.rank_on)
+    residents = [_resident(each) for each in looked.servers.values() if _in_service(trial.world, each)]
+    balance = Balance(trial, residents, looked.out)
+    stay = Counter[str]()
+    for _ in range(ASKED_MAX):
+        best = None if len(balance.moves) >= moves_max else await asyncio.to_thread(balance.best)
+        if best is None:
+            break
+        one, target = best
+        try:
+            wish = await _wish(context, principal, looked.servers[one.server])
+        except Problem as refused:
+            if isinstance(refused, Unavailable):
+                raise
+            balance.leave(one)
+            stay[refused.public] += 1
+            continue
+        placed = balance.place(one, target, wish)
+        if not isinstance(placed, Move):
+            stay[NO_GAIN if placed is None else _cause(placed)] += 1
+    moves = [_told(looked.servers[each.resident.server], each) for each in balance.moves]
+    causes = dict(stay.most_common(CAUSES_MAX))
+    return BalancePlan(
+        balance.before, balance.levels.told(), balance.start, tuple(moves), causes, looked.out, looked.whole
+    )
+
+
+async def _looked_at(context: SagaContext) -> _Looked:
+    """Servers that run or are off, cell by cell."""
+    found: dict[ServerId, Server] = {}
+    out: list[CellId] = []
+    whole = True
+    for cell in context.cells.ids:
+        try:
+            for state in MOVABLE:
+                some, all_of_them = await _of_cell(context, cell, state)
+                found |= {each.id: each for each in some}
+                whole &= all_of_them
+        except Unavailable:
+            out.append(cell)
+    return _Looked(found, tuple(out), whole)
+
+
+async def _of_cell(context: SagaContext, cell: CellId, state: VmState) -> tuple[list[Server], bool]:
+    found: list[Server] = []
+    after = ""
+    while len(found) < SERVERS_MAX:
+        page = await context.cells[cell].read(lambda tx, after=after: cell_servers.in_state(tx, state, after, PAGE))  # type: ignore[misc]
+        found += [each for each in page if each.host is not None and each.cell == cell]
+        if len(page) < PAGE:
+            return found, True
+        after = page[-1].id
+    return found, False
+
+
+def _in_service(world: World, server: Server) -> bool:
+    """Others leave with their host, by a drain or an evacuation."""
+    slot = world.slots_by_name.get(str(server.host))
+    return slot is not None and bool(world.enabled[slot] and world.alive[slot])
+
+
+def _resident(server: Server) -> Resident:
+    assert server.cell is not None
+    held = held_by_all(server.nics)
+    addresses = sorted((provider, n) for (provider, resource), n in held.items() if resource == IPV4_ADDRESS)
+    return Resident(server.id, server.cell, server.flavor.ram_mib, tuple(addresses), _bytes(server))
+
+
+def _bytes(server: Server) -> int:
+    return 0 if server.volume_backed else server.flavor.disk_gib * GIB
+
+
+async def _wish(context: SagaContext, principal: Principal, server: Server) -> Wish:
+    """What a migration of it would ask. Raises what its acceptance raises."""
+
+    def check(now: Server) -> None:
+        if now.host != server.host or now.vm_state is not server.vm_state or now.task_state is not None:
+            raise Conflict("another action on it is under way")
+
+    asked: Any = None
+    try:
+        await accept_resize.begin(previewing(context), principal, server, ResizeWish(cross_cell=True), check=check)
+    except Previewed as previewed:
+        (new,) = previewed.accepted
+        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+    cards, tries = await dry_run.wanted(context, drain_moves.of_all_cells(asked))
+    if tries is None:
+        raise Conflict("it cannot be migrated")
+    return Wish(tries.asks, _held(cards))
+
+
+def _held(cards: Cards) -> Sequence[tuple[Any, int] | None]:
+    """Card by card, what it has of the segment that it may leave."""
+    found = (held_by(nic_of(port, cards.networks.get(port.network))) for port in cards.ports)
+    return [next(((key[0], n) for key, n in each.items() if key[1] == IPV4_ADDRESS), None) for each in found]
+
+
+def _cause(verdict: Verdict) -> str:
+    """The one that refuses the most hosts of the cell."""
+    counts = {cause: n for cause, n in verdict.ledger.counts.items() if cause != "in another cell"}
+    return max(counts, key=lambda cause: (counts[cause], cause), default="no host of the other cell is there")
+
+
+def _told(server: Server, move: Move) -> PlannedMove:
+    return PlannedMove(
+        server=server.id,
+        name=server.name,
+        project=server.project,
+        from_cell=move.resident.cell,
+        from_host=str(server.host),
+        cell=move.choice.cell,
+        host=move.choice.name,
+        guest_off=server.vm_state is VmState.ACTIVE,
+        send_bytes=move.resident.cost,
+        unevenness=move.unevenness,
+    )

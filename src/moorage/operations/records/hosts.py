@@ -1,0 +1,98 @@
+"""What operators say of hosts: in or out of service, down, gone.
+
+A host's row is its cell's; that it takes no servers is a trait in the region's placement.  No transaction spans the two,
+so the cell is written first, and saying it again mends what an accident left half said.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from moorage.model.errors import Conflict, NotFound, Unavailable
+from moorage.model.host import Host
+from moorage.operations.evacuate.finished_evacuations import complete, completed_where_shown, left_at
+from moorage.operations.records.aggregates import take_out
+from moorage.placement import claims, inventory
+from moorage.sql import Database, Tx
+from moorage.store.cell import hosts as cell_hosts
+from moorage.store.cell import servers as cell_servers
+from moorage.store.region import aggregates
+from moorage.store.region.placement import providers
+from moorage.store.region.placement.tables import stamp
+
+
+def _gone(host: str) -> NotFound:
+    return NotFound(f"Could not find binary nova-compute on host {host}.")
+
+
+def _in_use() -> Conflict:
+    return Conflict(
+        "Unable to delete compute service that has in-progress migrations. Complete the migrations or delete the "
+        "instances first."
+    )
+
+
+async def set_disabled(
+    region: Database, cell: Database, host: Host, now: int, *, disabled: bool, reason: str | None
+) -> Host:
+    changed = await cell.write(lambda tx: cell_hosts.set_disabled(tx, host.host, disabled, reason, now))
+    if changed is None:
+        raise _gone(host.host)
+    await region.write(lambda tx: inventory.set_enabled(tx, host.id, not disabled))
+    return changed
+
+
+async def set_forced_down(
+    region: Database, cell: Database, host: Host, now: int, *, forced: bool, by: str | None = None
+) -> Host:
+    """The region is told before this answers: no claim that commits later takes the host, whoever hears of the cell or not.
+
+    Who says so is kept: for evacuations it is their word that the host is fenced (RULES §11).
+    """
+    changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now, by))
+    if changed is None:
+        raise _gone(host.host)
+    await region.write(lambda tx: providers.force_down(tx, host.id, forced, stamp(tx)))
+    return changed
+
+
+async def delete(region: Database, cells: Mapping[Any, Database], cell: Database, host: Host, now: int) -> None:
+    """A host that is no more: out of its aggregates, placement and cell.  Raises Conflict while servers are on it.
+
+    It does not come back, so what was evacuated from it is over, also where it was evacuated into another cell. Raises Unavailable when
+    that cell is out.
+    """
+    if await cell.read(lambda tx: cell_servers.on_host(tx, host.host)):
+        raise Conflict(
+            "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
+        )
+
+    left, _ = await left_at(host.host, cell, region, cells)
+    over = frozenset(each.uuid for each in left)
+
+    def held_by_others(tx: Tx) -> bool:
+        holders = providers.consumers_at(tx, providers.tree_of(tx, host.id), len(over) + 1)
+        return any(consumer not in over for consumer, _ in holders)
+
+    if await region.read(held_by_others):  # before anything is said to be over: the host may stay, and come back
+        raise _in_use()
+    if len(await completed_where_shown(left, now, cell, region, cells)) < len(left):
+        raise Unavailable(f"The cell of a server that was evacuated from {host.host} is out; try again later.")
+
+    def leave(tx: Tx) -> None:
+        for move in left:
+            claims.release(tx, move.uuid)
+        tree = providers.tree_of(tx, host.id)
+        if any(providers.in_use(tx, each) for each in tree):
+            raise _in_use()
+        for each in aggregates.every(tx):
+            if host.host in each.hosts:
+                take_out(tx, each.number, host.host, now)
+        if tree:
+            providers.delete_all(tx, tree, stamp(tx))
+
+    def forget(tx: Tx) -> None:
+        complete(tx, left, now)
+        cell_hosts.remove(tx, host.host)
+
+    await region.write(leave)
+    await cell.write(forget)

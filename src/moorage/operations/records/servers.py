@@ -1,0 +1,148 @@
+"""One-noun writes on servers: each reads the record, changes it and writes it back if nobody was faster.
+
+The record is in the server's cell, or in the region while there is only the order.  What an operation is doing to the
+server meanwhile is not touched: these writes leave the fence alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from moorage.model.action import Action
+from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
+from moorage.model.ids import ServerId
+from moorage.model.server import Server, VmState, checked_change
+from moorage.sql import Database, Tx
+from moorage.store.cell import actions, record_transfer
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
+from moorage.store.outbox import Outbox
+from moorage.store.region import servers as region_servers
+from moorage.store.region.notifications import OUTBOX as REGION_OUTBOX
+from moorage.store.servers import replace_server
+
+TRIES = 20
+BUILT_SOON_S = 0.1
+METADATA_ITEMS_MAX = 128
+
+Changed = Callable[[Server], Server]
+Telling = Callable[[Tx, Outbox, Server, Server], None]
+"""`(tx, outbox, before, after)`: writes what others are told of a change, with the change."""
+
+
+async def change(
+    region: Database,
+    cells: Mapping[str, Database],
+    server_id: str,
+    changed: Changed,
+    now: int,
+    action: Action | None = None,
+    telling: Telling | None = None,
+) -> Server:
+    """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises.
+
+    `action` is what people are shown of it; it is written with the change, where the server has a cell.  So is what
+    `telling` says of it to others.
+    """
+    for _ in range(TRIES):
+        database, table, found, being_built = await _record(region, cells, ServerId(server_id))
+        if found is None or found.deleted:
+            raise NotFound(f"Instance {server_id} could not be found.")
+        if being_built:  # its cell will have it in a moment, and what were written here would be lost
+            await asyncio.sleep(BUILT_SOON_S)
+            continue
+        wanted = checked_change(found, changed(found))
+        if wanted == found and action is None:
+            return found
+        wanted = msgspec.structs.replace(wanted, updated_at=now)
+        shown = action if table is cell_servers.servers else None
+        written = await database.write(
+            partial(_write, table=table, before=found, server=wanted, action=shown, telling=telling)
+        )
+        if written is not None:
+            return written
+        if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=found.id)):
+            await asyncio.sleep(BUILT_SOON_S)  # another cell will have it in a moment
+    raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
+
+
+def _write(
+    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, telling: Telling | None
+) -> Server | None:
+    written = replace_server(tx, table, server, was=before.generation)
+    if written is not None and action is not None:
+        actions.write(tx, action)
+    if written is not None and telling is not None:
+        telling(tx, CELL_OUTBOX if table is cell_servers.servers else REGION_OUTBOX, before, written)
+    return written
+
+
+async def _record(
+    region: Database, cells: Mapping[str, Database], server: ServerId
+) -> tuple[Database, Any, Server | None, bool]:
+    """Where the record is, the record, and whether it is on its way from the order to a cell."""
+    where = await region.read(lambda tx: region_servers.find(tx, server))
+    if where is None:
+        return region, region_servers.servers, None, False
+    if where.cell is not None and where.cell in cells:
+        there = await cells[where.cell].read(lambda tx: cell_servers.get(tx, server))
+        if there is not None:
+            return cells[where.cell], cell_servers.servers, there, False
+    being_built = where.cell is not None and where.order is not None and where.order.vm_state is VmState.BUILDING
+    return region, region_servers.servers, where.order, being_built
+
+
+def with_fields(**fields: Any) -> Changed:
+    """Other values for fields of the record."""
+    return lambda server: msgspec.structs.replace(server, **fields)
+
+
+def with_metadata(items: Mapping[str, str], *, whole: bool, most: int = METADATA_ITEMS_MAX) -> Changed:
+    """Metadata added to, or (`whole`) put in place of, what there is."""
+
+    def changed(server: Server) -> Server:
+        after = dict(items) if whole else {**server.metadata, **items}
+        check_count(after, most)
+        return msgspec.structs.replace(server, metadata=after)
+
+    return changed
+
+
+def check_count(metadata: Mapping[str, str], most: int) -> None:
+    """Raises OverQuota when there are more items than a server may have."""
+    if 0 <= most < len(metadata):
+        raise OverQuota(f"Maximum number of metadata items exceeds {most}")
+
+
+def without_metadata(key: str) -> Changed:
+    def changed(server: Server) -> Server:
+        if key not in server.metadata:
+            raise NotFound("Metadata item was not found")
+        return msgspec.structs.replace(
+            server, metadata={name: value for name, value in server.metadata.items() if name != key}
+        )
+
+    return changed
+
+
+def with_tag(tag: str, most: int) -> Changed:
+    def changed(server: Server) -> Server:
+        if tag in server.tags:
+            return server
+        if len(server.tags) >= most:
+            raise Invalid(f"The number of tags exceeded the per-server limit {most}")
+        return msgspec.structs.replace(server, tags=(*server.tags, tag))
+
+    return changed
+
+
+def without_tag(tag: str) -> Changed:
+    def changed(server: Server) -> Server:
+        if tag not in server.tags:
+            raise NotFound(f"Server {server.id} has no tag '{tag}'")
+        return msgspec.structs.replace(server, tags=tuple(each for each in server.tags if each != tag))
+
+    return changed

@@ -1,0 +1,156 @@
+"""Every secret of users that is kept, encrypted with the region's first key: after the key was changed, and once after an upgrade
+from a release that kept them in clear.
+
+It reads all records and journals in bounded batches, and exchanges those texts alone in which something is to be encrypted anew,
+beside everything that goes on.  What was ended in the middle is begun again; what is done stays done.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from moorage.operations.encryption import BEGINS, ENCRYPTED, Encryption
+from moorage.sql import Database, Tx, label
+from moorage.store import encrypted_columns
+from moorage.store.cell.servers import servers as cell_servers
+from moorage.store.encrypted_columns import Place, Text
+from moorage.store.region.operations import operation_lines, operations
+from moorage.store.region.servers import servers as region_servers
+
+BATCH_ROWS = 200
+PASSES_MAX = 5
+"""Who writes meanwhile may be found in the next one."""
+
+OF_REGION = (
+    Place(region_servers.c.doc, (region_servers.c.id,)),
+    Place(operations.c.asked, (operations.c.id,)),
+    Place(operations.c.journal, (operations.c.id,)),
+    Place(operation_lines.c.text, (operation_lines.c.operation, operation_lines.c.line)),
+)
+OF_A_CELL = (Place(cell_servers.c.doc, (cell_servers.c.id,)),)
+
+
+@dataclass
+class Found:
+    """What a walk came by."""
+
+    by_key: dict[str, int] = field(default_factory=dict)
+    """Secrets, by the name of the key they are encrypted with."""
+    clear: int = 0
+    """Texts with secrets in clear."""
+    changed: int = 0
+    """Rows that were exchanged."""
+    overtaken: int = 0
+    """Rows that somebody else wrote in that moment."""
+    lost: int = 0
+    """Secrets that none of the keys decrypts."""
+
+
+async def walk(databases: Mapping[str, Database], seals: Encryption, *, change: bool, drop_lost: bool = False) -> Found:
+    """One pass over all databases (`region`, and the cells by their names). Without `change` it counts only.
+
+    `drop_lost`: what cannot be decrypted any more is removed.
+    """
+    found = Found()
+    for name, database in databases.items():
+        for place in OF_REGION if name == "region" else OF_A_CELL:
+            await _walk(database, place, _Pen(seals, found, drop_lost), change)
+    return found
+
+
+async def reencrypt(
+    databases: Mapping[str, Database], seals: Encryption, *, drop_lost: bool = False, say: Callable[[Found], None]
+) -> Found:
+    """Pass after pass, until one finds nothing to change; the last one's findings."""
+    found = Found()
+    for _ in range(PASSES_MAX):
+        found = await walk(databases, seals, change=True, drop_lost=drop_lost)
+        say(found)
+        if not found.changed and not found.overtaken:
+            return found
+    return found
+
+
+async def _walk(database: Database, place: Place, pen: "_Pen", change: bool) -> None:
+    after: tuple[object, ...] | None = None
+    while True:
+        with label("secrets"):
+            rows = await database.read(lambda tx, at=after: encrypted_columns.page(tx, place, at, BATCH_ROWS))  # type: ignore[misc]
+        if not rows:
+            return
+        after = rows[-1].at
+        new = [(row, becomes) for row in rows if (becomes := pen.rewritten(row.text)) != row.text]
+        if change and new:
+            with label("secrets"):
+                done = await database.write(lambda tx, new=new: _exchange(tx, place, new))  # type: ignore[misc]
+            pen.found.changed += done
+            pen.found.overtaken += len(new) - done
+
+
+def _exchange(tx: Tx, place: Place, new: Sequence[tuple[Text, str]]) -> int:
+    return sum(encrypted_columns.exchange(tx, place, was, becomes) for was, becomes in new)
+
+
+@dataclass
+class _Pen:
+    seals: Encryption
+    found: Found
+    drop_lost: bool
+
+    def rewritten(self, text: str) -> str:
+        """The same JSON (several lines of it, in a journal), with its secrets as they are to be kept from now on."""
+        if BEGINS not in text and '"user_data":"' not in text and '"contents":"' not in text:
+            return text
+        return "\n".join(self._line(line) if line else line for line in text.split("\n"))
+
+    def _line(self, line: str) -> str:
+        document = msgspec.json.decode(line)
+        becomes = self._anew(document)
+        return line if becomes == document else msgspec.json.encode(becomes).decode()
+
+    def _anew(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._field(value, key, each) for key, each in value.items()}
+        return [self._anew(each) for each in value] if isinstance(value, list) else value
+
+    def _field(self, of: dict[str, Any], key: str, value: Any) -> Any:
+        """Told by what they stand in: users' own metadata, which are texts by any name, hold no such thing."""
+        match key, value:
+            case "user_data", str() if isinstance(of.get("flavor"), dict):
+                return self._users(value)
+            case "files", list():
+                return [
+                    {**each, "contents": self._users(each["contents"]) or ""} if _is_file(each) else each
+                    for each in value
+                ]
+            case "sealed_password", str() if value.startswith(BEGINS):
+                return self._encrypted(value) or ""
+            case _:
+                return self._anew(value)
+
+    def _users(self, value: str) -> str | None:
+        if not value.startswith(BEGINS):
+            self.found.clear += 1
+            return self.seals.user_data(value) if value else value
+        again = self._encrypted(value)
+        return self.seals.shown(again) if self.seals.clear_user_data else again
+
+    def _encrypted(self, value: str) -> str | None:
+        named = ENCRYPTED.fullmatch(value)
+        if named is None:
+            return value
+        key = named[1]
+        self.found.by_key[key] = self.found.by_key.get(key, 0) + 1
+        if key == self.seals.key:
+            return value
+        clear = self.seals.open(value)
+        if clear is None:
+            self.found.lost += 1
+            return None if self.drop_lost else value
+        return self.seals.seal(clear)
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("contents"), str)

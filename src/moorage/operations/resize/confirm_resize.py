@@ -1,0 +1,257 @@
+"""Confirm a resize or migration: what the server left on its old host is let go, guest, bindings and claim.
+
+From the first thing that goes it only goes forward; a host that has fallen silent destroys its guest when it returns.
+
+Of a server that came from another cell the record there goes last (`confirm_resize/2`).  A database that is out holds nobody up: the round
+`hidden_records` removes it when it is back.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.messages import OfMove, Verb
+from moorage.clients.http import request_id as carried
+from moorage.clients.network.bindings import BINDING_IS_ACTIVE
+from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
+from moorage.model.ids import OperationId
+from moorage.model.migration import MigrationStatus
+from moorage.model.operation import Accepted
+from moorage.model.server import PowerState, Server, VmState
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import moving, second_records, server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
+from moorage.operations.steps.servers import AboutServer, Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.region import quotas
+
+PATIENCE_S = 24 * 3600.0
+HOST_PATIENCE_S = 300.0
+ACTION, EVENT = "confirmResize", "compute_confirm_resize"
+LOST = "The server's new host has no guest of it: revert the move, or delete the server."
+FORWARD_ONLY = "what was left on the old host is gone: a confirmed move stays"
+
+
+class ConfirmResize(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+ConfirmRun = Run[ConfirmResize, SagaContext]
+
+
+@step(patience_s=HOST_PATIENCE_S)
+async def begin_confirm(run: ConfirmRun) -> Found:
+    """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
+    found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
+    server = found.server
+    if server is None or moving.on_one_host(server) or await _was_cleared(run, server):
+        return found
+    if await moving.is_lost(run.context, server):
+        raise HostFailed(LOST, private=str(server.host), code="guest_lost")
+    return found
+
+
+async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
+    """Whether a teller who died has let go of the old guest already: nothing is left to keep. No: nobody says so.
+
+    What a live migration left is no guest, so a host that has none may have its disk still.
+    """
+    if not run.unsure or moving.moved_of(server).live:
+        return False
+    try:
+        return not await moving.has_guest(run.context, moving.source_of(server), server.id)
+    except BusOut:
+        raise
+    except Unavailable:
+        return False
+
+
+@begin_confirm.undo
+async def fail_confirm(run: ConfirmRun) -> None:
+    """Nothing was let go: it may be confirmed or reverted still."""
+    await server_action.failed(run, EVENT)
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is not None and found.server.moved is not None:
+        await moving.show_moved(run, found, MigrationStatus.FINISHED)
+
+
+@step(needs=(begin_confirm,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
+async def clear_source(run: ConfirmRun) -> None:
+    await clear(run, "clear_source", _server(run))
+
+
+async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -> None:
+    """The guest on the host that was left is destroyed, or, where that is its own, what was kept beside it goes."""
+    source, move = moving.source_of(server), moving.moved_of(server).migration
+    try:
+        if not moving.on_one_host(server):
+            await destroy_or_leave(run, step, source.cell, source.name, server.id)
+            return
+        await run.context.hosts.tell(source.address, errand(run, step), server.id, Verb.FORGET_LEFT, OfMove(move))
+    except HostFailed as failed:
+        if failed.code not in {HOST_SILENT, NO_GUEST}:
+            why = f"the host could not let go of the guest: {failed.public}"
+            raise Unavailable(why, private=failed.private) from failed
+
+
+@step(needs=(begin_confirm, clear_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_source_bindings(run: ConfirmRun) -> None:
+    """And the addresses of the old host's segments, where the move gave others."""
+    server = _server(run)
+    await drop_bindings(run, server)
+    left = {str(each.port): [old.address for old in each.old] for each in moving.moved_of(server).readdressed}
+    if left:
+        await moving.not_overtaken(run, moving.here(server).cell)
+        await run.context.network.leave_addresses(server.id, left)
+
+
+async def drop_bindings(run: Run[AboutServer, SagaContext], server: Server) -> None:
+    """The inactive bindings on the host that was left."""
+    moved = moving.moved_of(server)
+    ports = [str(nic.port) for nic in server.nics if nic.port is not None]
+    if moved.second_bindings and ports:
+        await run.context.network.delete_binding(server.id, moved.host, ports)
+
+
+async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server: Server) -> None:
+    """For a delete: its ports may be active on either host, where a revert was lost with a database; the active one goes with its port."""
+    try:
+        await drop_bindings(run, server)
+        return
+    except Conflict as conflict:
+        if conflict.code != BINDING_IS_ACTIVE:
+            raise
+    for host in (moving.moved_of(server).host, moving.here(server).name):
+        for port in [str(nic.port) for nic in server.nics if nic.port is not None]:
+            try:
+                await run.context.network.delete_binding(server.id, host, [port])
+            except Conflict as conflict:
+                if conflict.code != BINDING_IS_ACTIVE:
+                    raise
+
+
+@step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)
+async def release_source(run: ConfirmRun) -> None:
+    """The claim that the move held, and what the larger of the two flavors weighed more."""
+    given_back: list[Row] = []
+    server = _server(run)
+    after = msgspec.structs.replace(server, moved=None)
+
+    def work(tx: Tx) -> None:
+        given_back[:] = run.context.placement.release(tx, moving.moved_of(server).migration)
+        quotas.release(tx, server.project, difference(server, after), server.user)
+
+    await run.commit(work)
+    run.context.placement.settle(given_back)
+
+
+def difference(before: Server, after: Server) -> dict[str, int]:
+    """What a server weighs less than before."""
+    return {name: amount - after.charged[name] for name, amount in before.charged.items()}
+
+
+@step(needs=(begin_confirm, release_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_confirmed(run: ConfirmRun) -> None:
+    """ACTIVE, or STOPPED where the guest is off, and the end of the action."""
+    found, now, server = run[begin_confirm], server_action.now_us(), _server(run)
+    assert found.cell is not None
+    events = (server_action.ended_event(EVENT, now, moving.moved_of(server).host),)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, moving.moved_of(server).migration, MigrationStatus.CONFIRMED)
+        server_action.finish(tx, run, events, now)
+
+    await records.change(run.context, found.cell, server.id, records.fence(run), confirmed(now), also)
+
+
+def confirmed(now: int) -> Callable[[Server], Server]:
+    """The record of a server that stays where it is."""
+
+    def change(server: Server) -> Server:
+        off = server.power_state in (PowerState.SHUTDOWN, PowerState.CRASHED)
+        state = VmState.STOPPED if off else VmState.ACTIVE
+        return msgspec.structs.replace(server, vm_state=state, task_state=None, moved=None, updated_at=now)
+
+    return change
+
+
+@step(needs=(begin_confirm, record_confirmed), no_undo=FORWARD_ONLY)
+async def remove_record(run: ConfirmRun) -> bool:
+    """Of the cell that it left, in one try; False: its database is out."""
+    return await second_records.removed(run, moving.source_of(_server(run)).cell)
+
+
+@step(region=True, needs=(begin_confirm, remove_record), no_undo=FORWARD_ONLY)
+async def forget_hidden(run: ConfirmRun) -> None:
+    """Nothing is hidden any more, where that record is gone."""
+    if run[remove_record]:
+        await second_records.forget(run, moving.source_of(_server(run)).cell)
+
+
+def _server(run: ConfirmRun) -> Server:
+    server = run[begin_confirm].server
+    assert server is not None
+    return server
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
+    records.let_go(tx, run)
+
+
+CONFIRM_RESIZE = Saga(
+    "confirm_resize/1",
+    ConfirmResize,
+    begin_confirm,
+    clear_source,
+    drop_source_bindings,
+    release_source,
+    record_confirmed,
+    ended=_ended,
+)
+
+CONFIRM_IN_OTHER_CELL = Saga(
+    "confirm_resize/2",
+    ConfirmResize,
+    begin_confirm,
+    clear_source,
+    drop_source_bindings,
+    release_source,
+    record_confirmed,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+)
+"""For servers that came from another cell."""
+
+
+async def begin(
+    context: SagaContext, server: Server, user: str, project: str, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept a confirm. Raises Conflict (also while the host that was left is silent, as in Nova, or the one that lost it) and NotFound."""
+    saga = _version(server)
+    owner = await context.dispatcher.choose(saga.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        if _version(now) is not saga:
+            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+        moving.refuse_silent(context, moving.source_of(now).name)
+        if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
+            moving.refuse_silent(context, moving.here(now).name)
+        asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
+        return accepted(saga, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
+
+
+def _version(server: Server) -> Saga[ConfirmResize, SagaContext]:
+    return CONFIRM_RESIZE if moving.cell_left(server) is None else CONFIRM_IN_OTHER_CELL

@@ -1,0 +1,128 @@
+"""What a resize or migration is asked, and what the scheduler is asked for it; kept in journals.
+
+Fields are only ever added, with defaults (RULES §19).
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import msgspec
+
+from moorage.model.ids import CellId, HostId, ImageId
+from moorage.model.migration import MigrationType
+from moorage.model.resources import Needs
+from moorage.model.server import FlavorCopy, Server
+from moorage.model.world import Ask, GroupAsk
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.steps import groups
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.segment_change import Tries, tries
+from moorage.operations.unshelve_input import segments_of
+
+
+class Resize(msgspec.Struct, frozen=True):
+    """Everything is decided; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int
+    flavor: FlavorCopy
+    """That it is to have; its own: it is only migrated."""
+    migration: str
+    """The UUID of the move."""
+    kind: MigrationType = MigrationType.RESIZE
+    host: str | None = None
+    """Only there."""
+    same_host: bool = False
+    """Its own host may be chosen again."""
+    across: bool = False
+    """It may be given addresses of other segments."""
+    disk_config: str | None = None
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    near: tuple[HostId, ...] | None = None
+    """By the hint `same_host`."""
+    far: tuple[HostId, ...] = ()
+    """By the hint `different_host`."""
+    charged: dict[str, int] = {}
+    """What it weighs in its quota more than it did, until this is over."""
+    image: ImageId | None = None
+    """Through which its disk would go to another cell; None: its root is a volume, or it stays in its cell."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    cross_cell: bool = False
+    """It may go to other cells."""
+
+
+class AskedMove(Protocol):
+    """What a move to any host of its cell is asked."""
+
+    @property
+    def flavor(self) -> FlavorCopy: ...
+    @property
+    def host(self) -> str | None: ...
+    @property
+    def same_host(self) -> bool: ...
+    @property
+    def needs(self) -> Needs: ...
+    @property
+    def group(self) -> GroupAsk | None: ...
+    @property
+    def near(self) -> tuple[HostId, ...] | None: ...
+    @property
+    def far(self) -> tuple[HostId, ...]: ...
+
+
+class MayCross(AskedMove, Protocol):
+    """One that may be given addresses of other segments."""
+
+    @property
+    def across(self) -> bool: ...
+
+
+def tries_of(
+    asked: MayCross,
+    server: Server,
+    cards: Cards,
+    cell: CellId,
+    not_on: Iterable[str],
+    *,
+    attempt: int = 1,
+    exhausted: Collection[str] = frozenset(),
+) -> Tries:
+    """On the segments of its addresses, and where that is allowed on others."""
+    ask = ask_of(asked, server, cards, cell, not_on, attempt=attempt)
+    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
+
+
+def ask_of(
+    asked: AskedMove, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
+) -> Ask:
+    """As a boot asks, of its own cell: another cell would need its record moved. In its group it is counted where it is, and where
+    an earlier attempt wanted it."""
+    group = None if asked.group is None else msgspec.structs.replace(asked.group, own=min(attempt, 2))
+    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    return Ask(
+        resources=asked.needs.resources,
+        required=asked.needs.required,
+        forbidden=asked.needs.forbidden,
+        nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
+        availability_zone=server.pinned_az,
+        host=asked.host,
+        leaves=None if asked.same_host else server.provider,
+        not_on=tuple(HostId(host) for host in not_on),
+        same_host=asked.near,
+        different_host=asked.far,
+        group=group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        group_policy=wanted.group_policy,
+        project=server.project,
+        extra_specs=dict(asked.flavor.extra_specs),
+        image_properties=dict(server.image_properties),
+        min_level=PORTS_ARRIVE_BOUND,
+        cells=(cell,),
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )

@@ -1,0 +1,393 @@
+"""Revert a resize or migration: the server is on its old host again, in its old size; what it wrote on the new one is gone.
+
+check_source, read_ports         both the old host and its network agent live
+stop_destination                 the new guest is off: until here it can be taken back
+clear_destination                the new guest goes (point of no return)
+take_claim_back                  what the move held is the server's again: there is room by construction (N16)
+return_volumes, return_ports, start_source, record_reverted, drop_destination_bindings
+
+One that came from another cell goes back with the record that it has by now, so what was attached or detached meanwhile stays so
+(`revert_resize/2`): `open_cell` asks before anything is touched whether that cell takes writes, and in place of `record_reverted` there are
+`seal_record`, `copy_record` and `show_there`.  The row of the region that hides the old cell's record is open since the move.
+"""
+
+import msgspec
+
+from moorage.bus.messages import OfMove, Verb
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, HostFailed, Unavailable
+from moorage.model.guest import PowerState
+from moorage.model.ids import CellId, OperationId
+from moorage.model.migration import MigrationStatus
+from moorage.model.network import Port
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Moved, Server, TaskState, VmState
+from moorage.model.verdict import Row
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.resize.confirm_resize import difference
+from moorage.operations.steps import (
+    moving,
+    offload,
+    record_copies,
+    second_records,
+    segment_change,
+    server_action,
+    server_lock,
+)
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.config_drives import with_drive
+from moorage.operations.steps.guest_respawn import Cards, cards_of
+from moorage.operations.steps.guests import guest_of
+from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.ports import nics_after
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell.record_transfer import RecordCopy
+from moorage.store.region import quotas
+
+PATIENCE_S = 24 * 3600.0
+HOST_PATIENCE_S = 300.0
+NETWORK_PATIENCE_S = 300.0
+ACTION, EVENTS = "revertResize", ("compute_revert_resize", "compute_finish_revert_resize")
+FORWARD_ONLY = "the new guest is gone: a revert that has begun is finished"
+CUT_OFF = "The network service's agent on the server's old host is dead: its ports could not be bound there."
+OFF = (PowerState.SHUTDOWN, PowerState.CRASHED)
+
+
+class RevertResize(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+RevertRun = Run[RevertResize, SagaContext]
+
+
+@step
+async def begin_revert(run: RevertRun) -> Found:
+    return await moving.begun_after(run, ACTION, MigrationStatus.REVERTING)
+
+
+@begin_revert.undo
+async def fail_revert(run: RevertRun) -> None:
+    """It is on its new host still, and may be confirmed or reverted."""
+    await server_action.failed(run, EVENTS[0])
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is not None and found.server.moved is not None:
+        await moving.show_moved(run, found, MigrationStatus.FINISHED)
+
+
+@step(needs=(begin_revert,), no_undo="a guest that is off stays off", patience_s=HOST_PATIENCE_S)
+async def check_source(run: RevertRun) -> None:
+    """Its old host answers and has the old guest, which is off: nothing is taken from the new one before."""
+    server = _server(run)
+    source = moving.source_of(server)
+    await moving.target_at(run, source)
+    moved, mine = moving.moved_of(server), errand(run, "check_source")
+    if moved.live:
+        await run.context.hosts.tell(source.address, mine, server.id, Verb.RETURN_GUEST, OfMove(moved.migration))
+    elif not moving.on_one_host(server):
+        await run.context.hosts.power_off(source.address, mine, server.id)
+
+
+@step(needs=(begin_revert,), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: RevertRun) -> Cards:
+    """The ports as they are bound now, and refused while they cannot be bound on the old host: the server would be off until they can."""
+    server = _server(run)
+    cards = await cards_of(run.context, server)
+    if run.past or moving.on_one_host(server):
+        return cards
+    if await run.context.network.binds_nothing(moving.moved_of(server).host, cards.ports):
+        raise HostFailed(CUT_OFF, private=moving.moved_of(server).host, code="network_agent_dead")
+    return cards
+
+
+@step(needs=(begin_revert, check_source, read_ports), patience_s=HOST_PATIENCE_S)
+async def stop_destination(run: RevertRun) -> None:
+    """The new guest is off, and a host that is silent cannot say so: then it is not reverted, for there would be two.
+
+    One that has lost its guest has none that runs: what the old host kept is all there is.
+    """
+    server = _server(run)
+    try:
+        await run.context.hosts.power_off(moving.here(server).address, errand(run, "stop_destination"), server.id)
+    except HostFailed as failed:
+        if failed.code != NO_GUEST or moving.on_one_host(server):
+            raise
+
+
+@stop_destination.undo
+async def start_destination(run: RevertRun) -> None:
+    """What ran runs again."""
+    server = run.asked.server
+    if server.power_state in OFF:
+        return
+    try:
+        await run.context.hosts.power_on(moving.here(server).address, errand(run, "start_destination"), server.id)
+    except HostFailed as failed:
+        if failed.code not in {"host_silent", "guest_not_found"}:
+            raise
+
+
+@step(needs=(begin_revert, stop_destination), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
+async def clear_destination(run: RevertRun) -> None:
+    """It is off already, so a host that falls silent now destroys it when it returns."""
+    server = _server(run)
+    move, same = moving.moved_of(server).migration, moving.on_one_host(server)
+    await moving.take_back_guest(run, "clear_destination", moving.here(server), move, same_host=same)
+
+
+@step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
+async def take_claim_back(run: RevertRun) -> None:
+    """The server's claim is the one that the move held, and its quota what the old flavor weighs."""
+    given_back: list[Row] = []
+    server = _server(run)
+    after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
+
+    def work(tx: Tx) -> None:
+        before = segment_change.held_before(server)
+        given_back[:] = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
+        quotas.release(tx, server.project, difference(server, after), server.user)
+
+    await run.commit(work)
+    run.context.placement.settle(given_back)
+
+
+@step(needs=(begin_revert, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def return_volumes(run: RevertRun) -> dict[str, str]:
+    """Mapping → attachment, exported to the old host."""
+    server = _server(run)
+    if moving.on_one_host(server):
+        return {each.bdm: each.attachment for each in server.volumes if each.attachment is not None}
+    to = moving.source_of(server).address
+    return await offload.export_volumes(run, _cell(run), server, to, again=True)
+
+
+@step(needs=(begin_revert, read_ports, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def return_ports(run: RevertRun) -> tuple[Port, ...]:
+    """The binding on the old host is the active one again; what it says of providers is right still (S1.6), and its addresses were kept."""
+    server, cards = _server(run), run[read_ports]
+    moved = moving.moved_of(server)
+    if moving.on_one_host(server) and not any(moved.profiles.values()) and not moved.readdressed:
+        return cards.ports
+    await moving.not_overtaken(run, _cell(run))
+    to, left = moving.source_of(server), moving.here(server).name
+    kept = segment_change.kept_of(server, cards)
+    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left, keeps=kept)
+
+
+@step(
+    needs=(begin_revert, read_ports, return_volumes, return_ports),
+    no_undo=FORWARD_ONLY,
+    patience_s=PATIENCE_S,
+)
+async def start_source(run: RevertRun) -> PowerState:
+    """The old guest, as it was; it is left off if it was off before the move."""
+    server, cards, ports = _server(run), run[read_ports], run[return_ports]
+    moved, source = moving.moved_of(server), moving.source_of(server)
+    old = msgspec.structs.replace(server, flavor=moved.flavor)
+    guest = guest_of(old, cards.networks, ports, source.availability_zone)
+    guest = msgspec.structs.replace(guest, power_on=moved.vm_state is VmState.ACTIVE)
+    guest = await with_drive(run.context, old, guest, cards.networks, ports)
+    guest = await with_disks(run.context, old, guest, run[return_volumes])
+    try:
+        return await run.context.hosts.start_guest(source.address, errand(run, "start_source"), guest)
+    except HostFailed as failed:
+        raise Unavailable(f"the host could not start the guest: {failed.public}", private=failed.private) from failed
+
+
+@step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_reverted(run: RevertRun) -> None:
+    """Where and as it was, and the end of the action."""
+    found, now, server = run[begin_revert], server_action.now_us(), _server(run)
+    assert found.cell is not None
+    moved = moving.moved_of(server)
+    events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
+
+    def also(tx: Tx) -> None:
+        moving.with_status(tx, moved.migration, MigrationStatus.REVERTED)
+        server_action.finish(tx, run, events, now)
+
+    changed = lambda row: reverted(run, row, moved, now)  # noqa: E731
+    await records.change(run.context, found.cell, server.id, records.fence(run), changed, also)
+    run.context.hosts.start_counts(moved.host, server.id, run.asked.seq)
+
+
+def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
+    """The record of a server that is where it was."""
+    ports, cards, state = run.get(return_ports), run.get(read_ports), run.get(start_source)
+    nics = server.nics
+    if ports is not None and cards is not None:
+        nics = nics_after(server, ports, cards.networks)
+    return msgspec.structs.replace(
+        with_attachments(server, run.get(return_volumes)),
+        flavor=moved.flavor,
+        host=moved.host,
+        node=moved.node,
+        provider=moved.provider,
+        availability_zone=moved.availability_zone,
+        disk_config=moved.disk_config,
+        nics=nics,
+        moved=None,
+        vm_state=moved.vm_state,
+        task_state=None,
+        power_state=server.power_state if state is None else int(state),
+        launched_at=now,
+        updated_at=now,
+    )
+
+
+@step(needs=(begin_revert, read_ports, record_reverted), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_destination_bindings(run: RevertRun) -> None:
+    """The inactive bindings on the host that was left."""
+    await _drop_bindings(run)
+
+
+async def _drop_bindings(run: RevertRun) -> None:
+    server = _server(run)
+    ports = [port.id for port in run[read_ports].ports]
+    if moving.moved_of(server).second_bindings and ports and not moving.on_one_host(server):
+        await run.context.network.delete_binding(server.id, moving.here(server).name, ports)
+
+
+@step(needs=(begin_revert, check_source), no_undo=second_records.A_FENCE, patience_s=HOST_PATIENCE_S)
+async def open_cell(run: RevertRun) -> None:
+    """The cell that it goes back to takes writes: else it is refused, and nothing was touched."""
+    await second_records.open_cell(run, _old_cell(run))
+
+
+@step(needs=(begin_revert, read_ports, start_source), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def seal_record(run: RevertRun) -> None:
+    """Requests wait for the record of the old cell."""
+    await second_records.seal(run, _cell(run))
+
+
+@step(needs=(begin_revert, read_ports, seal_record), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def copy_record(run: RevertRun) -> None:
+    """Where and as it was, and the end of the action, with all that was written meanwhile: in the old cell, and not shown yet."""
+    now, moved = server_action.now_us(), moving.moved_of(_server(run))
+    events = tuple(server_action.ended_event(each, now, moved.host) for each in EVENTS)
+
+    def rewritten(record: RecordCopy) -> RecordCopy:
+        there = record_copies.with_status(record, moved.migration, MigrationStatus.REVERTED, now)
+        there = record_copies.finished(there, server_action.request_of(run), events, now)
+        return msgspec.structs.replace(there, server=reverted(run, record.server, moved, now))
+
+    await second_records.copy(run, _cell(run), _old_cell(run), rewritten)
+
+
+@step(region=True, needs=(begin_revert, copy_record), no_undo=FORWARD_ONLY)
+async def show_there(run: RevertRun) -> None:
+    """From this commit on it is in the old cell."""
+    await second_records.show(run, _cell(run), _old_cell(run))
+    run.context.hosts.start_counts(moving.moved_of(_server(run)).host, run.asked.server.id, run.asked.seq)
+
+
+@step(needs=(begin_revert, read_ports, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def drop_bindings_there(run: RevertRun) -> None:
+    """As `drop_destination_bindings`."""
+    await _drop_bindings(run)
+
+
+@step(needs=(begin_revert, show_there), no_undo=FORWARD_ONLY)
+async def remove_record(run: RevertRun) -> bool:
+    """Of the cell that it had gone to, in one try; False: its database is out."""
+    return await second_records.removed(run, _cell(run))
+
+
+@step(region=True, needs=(begin_revert, remove_record), no_undo=FORWARD_ONLY)
+async def forget_hidden(run: RevertRun) -> None:
+    """Nothing is hidden any more, where that record is gone."""
+    if run[remove_record]:
+        await second_records.forget(run, _cell(run))
+
+
+def _old_cell(run: RevertRun) -> CellId:
+    return moving.source_of(_server(run)).cell
+
+
+def _server(run: RevertRun) -> Server:
+    server = run[begin_revert].server
+    assert server is not None
+    return server
+
+
+def _cell(run: RevertRun) -> CellId:
+    cell = run[begin_revert].cell
+    assert cell is not None
+    return cell
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
+    records.let_go(tx, run)
+
+
+REVERT_RESIZE = Saga(
+    "revert_resize/1",
+    RevertResize,
+    begin_revert,
+    check_source,
+    read_ports,
+    stop_destination,
+    clear_destination,
+    take_claim_back,
+    return_volumes,
+    return_ports,
+    start_source,
+    record_reverted,
+    drop_destination_bindings,
+    ended=_ended,
+)
+
+REVERT_TO_OTHER_CELL = Saga(
+    "revert_resize/2",
+    RevertResize,
+    begin_revert,
+    check_source,
+    open_cell,
+    read_ports,
+    stop_destination,
+    clear_destination,
+    take_claim_back,
+    return_volumes,
+    return_ports,
+    start_source,
+    seal_record,
+    copy_record,
+    show_there,
+    drop_bindings_there,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+)
+"""For servers that came from another cell."""
+
+
+async def begin(
+    context: SagaContext, principal: Principal, server: Server, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept a revert. Raises Conflict and NotFound."""
+    saga = _version(server)
+    owner = await context.dispatcher.choose(saga.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        moving.moved_of(now)
+        if _version(now) is not saga:
+            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+        asked = RevertResize(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+
+    new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.RESIZE_REVERTING)
+    await dispatch(context, new)
+
+
+def _version(server: Server) -> Saga[RevertResize, SagaContext]:
+    return REVERT_RESIZE if moving.cell_left(server) is None else REVERT_TO_OTHER_CELL

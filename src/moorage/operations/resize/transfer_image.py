@@ -1,0 +1,88 @@
+"""The temporary image of a move: the disk goes through it to a host of another cell, for no host speaks to one of those.
+
+    hold_image      made with our own rights, empty, under the id that was minted with the request
+    take_snapshot   the host that is left copies the disk; its guest must be off by then, and stay so
+    upload_image    and sends it, once: the next attempt uses the same image
+    delete_image    when the server is shown on its new host
+
+It belongs to the service's project, so no user's quota has it and no user's list.  It cannot leak: it says what it was made for and of which
+server, so whatever is left of it, half made or whole, is deleted by the round `stray_images` when nobody holds that server.
+
+A move that ends within its cell, or whose root is a volume, makes none.
+"""
+
+from moorage.model.guest import Quiesce
+from moorage.model.ids import ImageId
+from moorage.operations.resize.resize import HOST_PATIENCE_S, ResizeRun, claim_host
+from moorage.operations.steps import disk_copy, moving, snapshot_image
+from moorage.saga import step
+
+IMAGE_PATIENCE_S = 300.0
+
+
+@step(moves=True, needs=(claim_host,), patience_s=IMAGE_PATIENCE_S)
+async def hold_image(run: ResizeRun) -> ImageId | None:
+    """The image, without data, is there from here on; an earlier attempt may have made it, and filled it."""
+    image = _image(run)
+    if image is not None:
+        await moving.not_overtaken(run, moving.here(run.asked.server).cell)
+        await snapshot_image.make_for_move(run.context, run.asked.server, image)
+    return image
+
+
+@hold_image.undo
+async def drop_image(run: ResizeRun) -> None:
+    """In one try: nobody waits for an image service that is out, for the round deletes what is left."""
+    if run.asked.image is not None:
+        await snapshot_image.drop(run.context, run.asked.image)
+
+
+@step(moves=True, needs=(claim_host, hold_image), patience_s=HOST_PATIENCE_S)
+async def take_snapshot(run: ResizeRun) -> bool:
+    """The host that is left copies the disk; False: that is not needed, or an earlier attempt has sent it."""
+    image, here = _image(run), moving.here(run.asked.server).address
+    if image is None:
+        if run.tried and run.asked.image is not None:  # an earlier attempt may have left a copy that it did not send
+            await disk_copy.drop(run, "drop_copy", here, run.asked.image)
+        return False
+    if await snapshot_image.is_whole(run.context, image):
+        return False
+    if run.tried:  # its host has not been told of this attempt before, so it would obey who was overtaken
+        await moving.not_overtaken(run, moving.here(run.asked.server).cell)
+    with moving.nowhere_else():
+        await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
+    return True
+
+
+@take_snapshot.undo
+async def drop_snapshot(run: ResizeRun) -> None:
+    if run.asked.image is not None:
+        await disk_copy.drop(run, "drop_snapshot", moving.here(run.asked.server).address, run.asked.image)
+
+
+@step(
+    moves=True,
+    needs=(claim_host, take_snapshot),
+    patience_s=HOST_PATIENCE_S,
+    no_undo="the image is deleted by the undo of the step that made it, and the host is told to stop by that of the copy",
+)
+async def upload_image(run: ResizeRun) -> None:
+    """It sends the copy to the image service."""
+    image = _image(run)
+    if image is not None and not await snapshot_image.is_whole(run.context, image):
+        with moving.nowhere_else():
+            await disk_copy.send(run, "upload_image", moving.here(run.asked.server).address, image)
+
+
+@step(needs=(claim_host, upload_image), no_undo="the disk is on its new host")
+async def delete_image(run: ResizeRun) -> None:
+    """In one try, also of what an earlier attempt made; the round deletes what is left."""
+    image = run.asked.image
+    if image is not None and (run.tried or _image(run) is not None):
+        await snapshot_image.drop(run.context, image)
+
+
+def _image(run: ResizeRun) -> ImageId | None:
+    """None: the disk goes from host to host, or is a volume."""
+    claim = run[claim_host]
+    return None if claim.cell == moving.here(run.asked.server).cell else run.asked.image

@@ -1,0 +1,1 @@
+"""Shelve, offload and unshelve, in place, on another host and in another cell."""

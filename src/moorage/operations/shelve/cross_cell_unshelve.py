@@ -1,0 +1,162 @@
+"""Unshelve of an offloaded server that may leave its cell: with the permission, on a host of any cell that can have it.
+
+    check_cells       which cells cannot have its volumes and addresses
+    the steps of `unshelve`, on a host of any other cell, and
+      open_cell       that cell takes writes, or another one is tried
+    begin_copy, seal_record, copy_record    its record, as it is to be seen, is in the cell of its host
+    show_there        it is shown there (point of no return)
+    announce_here     where it came to a host of its own cell, the record is changed in its place instead
+    leave_addresses, release_addresses, delete_image, remove_record, forget_hidden
+
+It is on no host when it begins, so nothing is sent and no host is asked but the new one.  Until it is shown the record is in its old
+cell, which a failure leaves as it was.
+"""
+
+from moorage.model.ids import CellId
+from moorage.operations.shelve.unshelve import (
+    UnshelveRun,
+    asked_cell,
+    await_vifs,
+    begin_action,
+    bind_ports,
+    check_cells,
+    check_image,
+    claim_host,
+    connect_volumes,
+    delete_image,
+    ended_well,
+    leave_addresses,
+    let_go,
+    read_ports,
+    record_host,
+    release_addresses,
+    show_active,
+    start_guest,
+    unshelved,
+)
+from moorage.operations.steps import record_copies, second_records, server_action
+from moorage.operations.steps.second_records import SHOWN_THERE
+from moorage.operations.unshelve_input import Unshelve
+from moorage.saga import Saga, on_some_host, step
+from moorage.store.cell.record_transfer import RecordCopy
+
+IN_ITS_CELL = "the server is shown ACTIVE from here on"
+
+
+def _elsewhere(run: UnshelveRun) -> CellId | None:
+    """The cell that its record goes to; None: it stays."""
+    claim = run.get(claim_host)
+    return None if claim is None or claim.cell == asked_cell(run) else claim.cell
+
+
+@step(needs=(claim_host,), no_undo=second_records.A_FENCE)
+async def open_cell(run: UnshelveRun) -> None:
+    """The host's cell takes writes: found out before anything is bound there."""
+    if (to := _elsewhere(run)) is not None:
+        await second_records.open_cell_or_elsewhere(run, to)
+
+
+@step(region=True, needs=(claim_host, start_guest))
+async def begin_copy(run: UnshelveRun) -> None:
+    """What the other cell gets is not shown."""
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
+        await second_records.open_copy(run, to)
+
+
+@begin_copy.undo
+async def end_copy(run: UnshelveRun) -> None:
+    """It has got nothing, or it is out and gets rid of it when it is back."""
+    if (to := _elsewhere(run)) is not None:
+        await second_records.drop_copy(run, to)
+
+
+@step(needs=(claim_host, begin_copy))
+async def seal_record(run: UnshelveRun) -> None:
+    """Requests wait for the other record."""
+    if _elsewhere(run) is not None:
+        await second_records.seal(run, asked_cell(run))
+
+
+@seal_record.undo
+async def unseal_record(run: UnshelveRun) -> None:
+    """Requests write to it again."""
+    if _elsewhere(run) is not None:
+        await second_records.unseal(run, asked_cell(run))
+
+
+@step(needs=(claim_host, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
+async def copy_record(run: UnshelveRun) -> None:
+    """ACTIVE, on its host, with its action ended and all that there is of it."""
+    if (to := _elsewhere(run)) is None:
+        return
+    now = server_action.now_us()
+
+    def rewritten(record: RecordCopy) -> RecordCopy:
+        ended = record_copies.finished(record, server_action.request_of(run), ended_well(run, now), now)
+        return RecordCopy(unshelved(run, record.server, now), ended.actions, ended.migrations)
+
+    await second_records.copy(run, asked_cell(run), to, rewritten)
+
+
+@step(region=True, needs=(claim_host, copy_record), no_undo=SHOWN_THERE, point_of_no_return=True)
+async def show_there(run: UnshelveRun) -> None:
+    """From this commit on it is in the cell of its host."""
+    to = _elsewhere(run)
+    if to is None:
+        await run.commit(lambda tx: None)
+    else:
+        await second_records.show(run, asked_cell(run), to)
+
+
+@step(needs=(claim_host, show_there), no_undo=IN_ITS_CELL)
+async def announce_here(run: UnshelveRun) -> None:
+    """ACTIVE on a host of its own cell; in another one it is shown so already."""
+    if _elsewhere(run) is None:
+        await show_active(run)
+
+
+@step(needs=(claim_host, show_there), no_undo=SHOWN_THERE)
+async def remove_record(run: UnshelveRun) -> bool:
+    """The old record goes; False: its cell is out, and nobody waits for it."""
+    return _elsewhere(run) is None or await second_records.removed(run, asked_cell(run))
+
+
+@step(region=True, needs=(claim_host, remove_record), no_undo=SHOWN_THERE)
+async def forget_hidden(run: UnshelveRun) -> None:
+    """Nothing is hidden any more, where the old record is gone."""
+    if _elsewhere(run) is not None and run[remove_record]:
+        await second_records.forget(run, asked_cell(run))
+
+
+UNSHELVE_CROSS_CELL = Saga(
+    "unshelve/3",
+    Unshelve,
+    begin_action,
+    check_image,
+    read_ports,
+    check_cells,
+    on_some_host(
+        claim_host,
+        open_cell,
+        bind_ports,
+        connect_volumes,
+        record_host,
+        start_guest,
+        await_vifs,
+        host=lambda claim: claim.host,
+    ),
+    begin_copy,
+    seal_record,
+    copy_record,
+    show_there,
+    announce_here,
+    leave_addresses,
+    release_addresses,
+    delete_image,
+    remove_record,
+    forget_hidden,
+    ended=let_go,
+)

@@ -1,0 +1,144 @@
+"""The record of an offloaded server goes to another cell: what a cell that is emptied is left by.
+
+    open_cell      the other cell takes writes
+    begin_copy     the region says that what that cell has of the server is not shown
+    seal_record    requests write to the old record no more
+    copy_record    the record, its actions and its moves are in the other cell
+    show_there     the other cell's record is the server's (point of no return)
+    remove_record, forget_hidden   the old one goes
+
+The server is on no host, so nothing is touched but records: its ports, volumes and addresses are the region's.  It is unshelved in the
+cell that has its record.
+"""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, Invalid, Unavailable
+from moorage.model.ids import CellId, OperationId, ServerId
+from moorage.model.operation import Accepted
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import other_cells, second_records, server_lock
+from moorage.operations.steps import servers as records
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+
+
+class MoveRecord(msgspec.Struct, frozen=True):
+    """Everything is decided; nothing is looked up by name after this."""
+
+    server: Server
+    seq: int
+    left: CellId
+    to: CellId
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+MoveRecordRun = Run[MoveRecord, SagaContext]
+
+
+@step(no_undo=second_records.A_FENCE)
+async def open_cell(run: MoveRecordRun) -> None:
+    """The other cell takes writes: refused before anything is touched."""
+    await second_records.open_cell(run, run.asked.to)
+
+
+@step(region=True, needs=(open_cell,))
+async def begin_copy(run: MoveRecordRun) -> None:
+    """What the other cell gets is not shown."""
+    await second_records.open_copy(run, run.asked.to)
+
+
+@begin_copy.undo
+async def end_copy(run: MoveRecordRun) -> None:
+    """It has got nothing, or it is out and gets rid of it when it is back."""
+    await second_records.drop_copy(run, run.asked.to)
+
+
+@step(needs=(begin_copy,))
+async def seal_record(run: MoveRecordRun) -> None:
+    """Requests wait for the other record."""
+    await second_records.seal(run, run.asked.left)
+
+
+@seal_record.undo
+async def unseal_record(run: MoveRecordRun) -> None:
+    """Requests write to it again."""
+    await second_records.unseal(run, run.asked.left)
+
+
+@step(needs=(begin_copy, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
+async def copy_record(run: MoveRecordRun) -> None:
+    """All there is of the server, in one transaction of the other cell."""
+    await second_records.copy(run, run.asked.left, run.asked.to, second_records.as_it_is)
+
+
+@step(region=True, needs=(seal_record, copy_record), no_undo=second_records.SHOWN_THERE, point_of_no_return=True)
+async def show_there(run: MoveRecordRun) -> None:
+    """From this commit on it is in the other cell."""
+    await second_records.show(run, run.asked.left, run.asked.to)
+
+
+@step(needs=(show_there,), no_undo=second_records.SHOWN_THERE)
+async def remove_record(run: MoveRecordRun) -> bool:
+    """The old record goes; False: its cell is out, and nobody waits for it."""
+    return await second_records.removed(run, run.asked.left)
+
+
+@step(region=True, needs=(remove_record,), no_undo=second_records.SHOWN_THERE)
+async def forget_hidden(run: MoveRecordRun) -> None:
+    """Nothing is hidden any more, where the old record is gone."""
+    if run[remove_record]:
+        await second_records.forget(run, run.asked.left)
+
+
+def _ended(tx: Tx, run: MoveRecordRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+MOVE_RECORD = Saga(
+    "move_record/1",
+    MoveRecord,
+    open_cell,
+    begin_copy,
+    seal_record,
+    copy_record,
+    show_there,
+    remove_record,
+    forget_hidden,
+    ended=_ended,
+)
+
+
+# ----------------------------------------------------------------------------------------------- what is asked
+
+
+async def begin(
+    context: SagaContext, server: ServerId, to: CellId, user: str, project: str, *, request_id: str = ""
+) -> OperationId:
+    """Accept that an offloaded server's record goes to that cell; the operation that does it.
+
+    Raises Conflict (it is not offloaded, or busy), Invalid (it is there, or there is no such cell), NotFound, Unavailable.
+    """
+    if to not in context.cells.ids:
+        raise Invalid(f"There is no cell {to}.")
+    if not await other_cells.all_know(context):
+        raise Unavailable(other_cells.TOO_EARLY)
+    owner = await context.dispatcher.choose(MOVE_RECORD.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        if now.vm_state is not VmState.SHELVED_OFFLOADED or now.cell is None:
+            raise Conflict(f"Instance {now.id} is not shelved offloaded: its record alone cannot go to another cell.")
+        if now.cell == to:
+            raise Invalid(f"Instance {now.id} is in cell {to} already.")
+        asked = MoveRecord(now, seq, now.cell, to, request_id, user, carried.get(), project)
+        return accepted(MOVE_RECORD, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    new = await server_lock.accept(context, server, "move", make, task=TaskState.MIGRATING)
+    await dispatch(context, new)
+    return new.id

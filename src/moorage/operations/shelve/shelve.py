@@ -1,0 +1,375 @@
+"""Shelve: the guest is switched off and its disk becomes an image; where `shelved_offload_time` is 0 it leaves its host at once.
+
+    shelve           stop, copy, send, SHELVED, and then what shelve_offload does, if it is not to stay
+    shelve_offload   the image is looked at once more; then guest, bindings and claim go: SHELVED_OFFLOADED
+
+A server that boots from a volume has no image: it leaves its host at once, as in Nova.  Volumes of a server that leaves its host stay
+reserved for it: a fresh attachment before the exported one goes.
+
+Until the record says SHELVED all of it can be taken back; nothing of an offload is.  A guest that is paused or suspended is copied as it
+is and switched off only when the image is whole, so a shelve that fails costs no memory of a guest.
+"""
+
+import msgspec
+
+from moorage.clients.http import request_id as carried
+from moorage.model.errors import Conflict, NotFound, Problem
+from moorage.model.guest import Quiesce
+from moorage.model.ids import ImageId, OperationId, ServerId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import PowerState, Server, Shelved, TaskState, VmState
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import disk_copy, moving, offload, server_action, server_lock, snapshot_image
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.boot_volumes import with_attachments
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.volumes import all_held_only
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.region import servers as region_servers
+
+HOST_PATIENCE_S = 300.0
+PATIENCE_S = 24 * 3600.0
+"""Past the point of no return a neighbour that is out is waited for this long before the operation is stuck."""
+FORWARD_ONLY = "its disk is an image by now: an offload only goes forward"
+SHELVE, OFFLOAD = "shelve", "shelveOffload"
+SHELVE_EVENT, OFFLOAD_EVENT = "compute_shelve_instance", "compute_shelve_offload_instance"
+IMAGE_GONE = "shelved_image_gone"
+STANDS_STILL = frozenset({VmState.PAUSED, VmState.SUSPENDED})
+
+
+class Shelve(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    image: ImageId | None
+    """None: it boots from a volume."""
+    offload: bool = False
+    """Leave the host at once."""
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+ShelveRun = Run[Shelve, SagaContext]
+
+
+@step(of_request=True)
+async def hold_image(run: ShelveRun) -> ImageId | None:
+    """The image is this story's from here on: it was made, empty, before the request was accepted."""
+    return run.asked.image
+
+
+@hold_image.undo
+async def delete_image(run: ShelveRun) -> None:
+    """Absent is success."""
+    if run.asked.image is not None:
+        await run.context.images.delete(run.asked.image)
+
+
+@step(needs=(hold_image,))
+async def begin_action(run: ShelveRun) -> Found:
+    """The action shows from the start; where the server is now is found with it."""
+    return await server_action.begun(run, SHELVE)
+
+
+@begin_action.undo
+async def fail_action(run: ShelveRun) -> None:
+    """The action ends in Error; the server is as it was."""
+    await server_action.failed(run, SHELVE_EVENT)
+
+
+@step(needs=(begin_action,), patience_s=HOST_PATIENCE_S)
+async def stop_guest(run: ShelveRun) -> None:
+    """A guest that runs is switched off, so that its disk is whole; what stands still is copied as it is."""
+    server = _server(run)
+    if server.vm_state is VmState.ACTIVE:
+        await run.context.hosts.power_off(
+            server_action.host_of(run[begin_action]), errand(run, "stop_guest"), server.id
+        )
+
+
+@stop_guest.undo
+async def start_guest(run: ShelveRun) -> None:
+    """What ran runs again, and a silent host that may have switched it off is waited for."""
+    found = run.get(begin_action)
+    if found is not None and found.server is not None and found.server.vm_state is VmState.ACTIVE:
+        await moving.switch_on_again(run, errand(run, "start_guest"))
+
+
+@step(region=True, needs=(stop_guest,), no_undo="what is being done goes with the operation")
+async def show_copying(run: ShelveRun) -> None:
+    await _show(run, TaskState.SHELVING_IMAGE_PENDING_UPLOAD)
+
+
+@step(needs=(begin_action, stop_guest, show_copying), patience_s=HOST_PATIENCE_S)
+async def take_snapshot(run: ShelveRun) -> None:
+    """The host copies the disk."""
+    if run.asked.image is not None:
+        await disk_copy.take(
+            run, "take_snapshot", server_action.host_of(run[begin_action]), run.asked.image, Quiesce.NO
+        )
+
+
+@take_snapshot.undo
+async def drop_snapshot(run: ShelveRun) -> None:
+    found = run.get(begin_action)
+    if found is not None and found.server is not None and run.asked.image is not None:
+        await disk_copy.drop(run, "drop_snapshot", server_action.host_of(found), run.asked.image)
+
+
+@step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
+async def show_uploading(run: ShelveRun) -> None:
+    await _show(run, TaskState.SHELVING_IMAGE_UPLOADING)
+
+
+@step(
+    needs=(begin_action, take_snapshot, show_uploading),
+    patience_s=HOST_PATIENCE_S,
+    no_undo="the image is deleted by the first step's undo, and the host is told to stop by that of the copy",
+)
+async def upload_image(run: ShelveRun) -> None:
+    """The host sends the copy to the image service."""
+    if run.asked.image is not None:
+        await disk_copy.send(run, "upload_image", server_action.host_of(run[begin_action]), run.asked.image)
+
+
+@step(needs=(begin_action, upload_image), no_undo="its disk is an image by now", point_of_no_return=True)
+async def record_shelved(run: ShelveRun) -> None:
+    """SHELVED, from which image, and the end of the action."""
+    await server_action.done(run, run[begin_action], SHELVE_EVENT, lambda server: shelved(run.asked, server))
+
+
+def shelved(asked: Shelve, server: Server) -> Server:
+    """The record of a server whose disk is in an image, and whose guest is off, or will be in a moment."""
+    now = server_action.now_us()
+    return msgspec.structs.replace(
+        server,
+        vm_state=VmState.SHELVED,
+        task_state=TaskState.SHELVING_OFFLOADING if asked.offload else None,
+        power_state=PowerState.SHUTDOWN,
+        shelved=Shelved(now, asked.image, server.host),
+        updated_at=now,
+    )
+
+
+@step(needs=(begin_action, record_shelved), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def clear_host(run: ShelveRun) -> None:
+    """The guest goes if it is not to stay; one that stood still and stays is switched off."""
+    server = _server(run)
+    if run.asked.offload:
+        await offload.destroy(run, "clear_host", server)
+    elif server.vm_state in STANDS_STILL:
+        await run.context.hosts.power_off(
+            server_action.host_of(run[begin_action]), errand(run, "clear_host"), server.id, 0.0
+        )
+
+
+@step(needs=(begin_action, clear_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def keep_volumes(run: ShelveRun) -> dict[str, str]:
+    """Mapping → the attachment that holds its volume for the server, on no host."""
+    return await all_held_only(run.context, _server(run)) if run.asked.offload else {}
+
+
+@step(needs=(begin_action, keep_volumes), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def take_ports_off(run: ShelveRun) -> None:
+    if run.asked.offload:
+        await offload.take_ports_off(run.context, _server(run))
+
+
+@step(region=True, needs=(begin_action, take_ports_off), no_undo=FORWARD_ONLY)
+async def give_back_host(run: ShelveRun) -> None:
+    if run.asked.offload:
+        await offload.give_back_host(run)
+    else:
+        await run.commit(lambda tx: None)
+
+
+@step(needs=(begin_action, keep_volumes, give_back_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_offloaded(run: ShelveRun) -> None:
+    found = run[begin_action]
+    assert found.cell is not None
+    if run.asked.offload:
+        attachments = run[keep_volumes]
+        await records.change(
+            run.context,
+            found.cell,
+            run.asked.server.id,
+            records.fence(run),
+            lambda server: with_attachments(offload.offloaded(server), attachments),
+        )
+
+
+def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
+    records.let_go(tx, run)
+
+
+SHELVE_SAGA = Saga(
+    "shelve/1",
+    Shelve,
+    hold_image,
+    begin_action,
+    stop_guest,
+    show_copying,
+    take_snapshot,
+    show_uploading,
+    upload_image,
+    record_shelved,
+    clear_host,
+    keep_volumes,
+    take_ports_off,
+    give_back_host,
+    record_offloaded,
+    ended=_ended,
+)
+
+
+async def _show(run: ShelveRun, task: TaskState) -> None:
+    """Nothing is copied of a server without an image."""
+    if run.asked.image is None:
+        await run.commit(lambda tx: None)
+        return
+    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+
+
+def _server(run: ShelveRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+# ------------------------------------------------------------------------------------------------------- offload
+
+
+class ShelveOffload(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+
+OffloadRun = Run[ShelveOffload, SagaContext]
+
+
+@step
+async def begin_offload(run: OffloadRun) -> Found:
+    return await server_action.begun(run, OFFLOAD)
+
+
+@begin_offload.undo
+async def fail_offload(run: OffloadRun) -> None:
+    await server_action.failed(run, OFFLOAD_EVENT)
+
+
+@step(needs=(begin_offload,), no_undo="reads only")
+async def check_image(run: OffloadRun) -> None:
+    """Nothing is destroyed before the image was seen whole. Raises Conflict when it is not there any more."""
+    server = _offloading(run)
+    image = None if server.shelved is None else server.shelved.image
+    if image is not None and not await snapshot_image.is_whole(run.context, image):
+        raise Conflict(
+            f"The image {image} of the shelved instance {server.id} cannot be found: it stays on its host.",
+            code=IMAGE_GONE,
+        )
+
+
+@step(needs=(begin_offload, check_image), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, point_of_no_return=True)
+async def destroy_guest(run: OffloadRun) -> bool:
+    """False: its host is silent, and destroys it when it returns."""
+    return await offload.destroy(run, "destroy_guest", _offloading(run))
+
+
+@step(needs=(begin_offload, destroy_guest), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def reserve_volumes(run: OffloadRun) -> dict[str, str]:
+    """As `keep_volumes`."""
+    return await all_held_only(run.context, _offloading(run))
+
+
+@step(needs=(begin_offload, reserve_volumes), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def unbind_ports(run: OffloadRun) -> None:
+    await offload.take_ports_off(run.context, _offloading(run))
+
+
+@step(region=True, needs=(begin_offload, unbind_ports), no_undo=FORWARD_ONLY)
+async def release_host(run: OffloadRun) -> None:
+    await offload.give_back_host(run)
+
+
+@step(needs=(begin_offload, reserve_volumes, release_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def end_offload(run: OffloadRun) -> None:
+    held = run[reserve_volumes]
+    after = lambda server: with_attachments(offload.offloaded(server), held)  # noqa: E731
+    await server_action.done(run, run[begin_offload], OFFLOAD_EVENT, after)
+
+
+SHELVE_OFFLOAD = Saga(
+    "shelve_offload/1",
+    ShelveOffload,
+    begin_offload,
+    check_image,
+    destroy_guest,
+    reserve_volumes,
+    unbind_ports,
+    release_host,
+    end_offload,
+    ended=_ended,
+)
+
+
+def _offloading(run: OffloadRun) -> Server:
+    server = run[begin_offload].server
+    assert server is not None
+    return server
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+async def begin(
+    context: SagaContext, principal: Principal, token: str, server: Server, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept a shelve. Raises what the image service refuses the image with, and Conflict."""
+    at_once = server.volume_backed or context.settings.shelved_offload_time_s == 0
+    if at_once:
+        refuse_without_credentials(context)
+    owner = await context.dispatcher.choose(SHELVE_SAGA.name)
+    image: ImageId | None = None
+    if not server.volume_backed:
+        image = await snapshot_image.make(context, principal, token, server, f"{server.name}-shelved", "shelve", {})
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = Shelve(now, seq, image, at_once, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(
+            SHELVE_SAGA, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    try:
+        new = await server_lock.accept(context, server.id, SHELVE, make, task=TaskState.SHELVING)
+    except Problem as refused:
+        if image is not None and isinstance(refused, Conflict | NotFound):  # certain: nothing was accepted
+            await snapshot_image.drop(context, image)
+        raise
+    await dispatch(context, new)
+
+
+async def begin_offloading(
+    context: SagaContext, server: ServerId, user: str, project: str, *, check: StateCheck, request_id: str = ""
+) -> None:
+    """Accept that a SHELVED server leaves its host. Raises Conflict and NotFound."""
+    refuse_without_credentials(context)
+    owner = await context.dispatcher.choose(SHELVE_OFFLOAD.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = ShelveOffload(now, seq, request_id, user, carried.get(), project)
+        return accepted(SHELVE_OFFLOAD, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+
+    new = await server_lock.accept(context, server, OFFLOAD, make, task=TaskState.SHELVING_OFFLOADING)
+    await dispatch(context, new)

@@ -1,0 +1,355 @@
+"""A guest that changes hosts while it runs: what both hosts say of it, waiting for the switch, its volumes at both ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.messages import ForceLive, LiveTarget, OfMove, SendLive, Verb
+from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
+from moorage.model.guest import GuestSpec, MoveTarget
+from moorage.model.live_migration import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
+from moorage.model.migration import MigrationStatus, Progress
+from moorage.model.network import BindRefused, Port
+from moorage.model.server import BlockDevice, Server
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import moving
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
+from moorage.operations.steps.moving import End, MoveRun, Place
+from moorage.operations.steps.ports import VIF_PLUGGED
+from moorage.operations.steps.server_action import now_us
+from moorage.operations.steps.volumes import connector_of, volumes_of
+from moorage.store.cell import migrations
+from moorage.store.region import inbox
+from moorage.store.region import operations as region_operations
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+FORCE = "live-migration-force-complete"
+"""The name under which the wish to force one lies in the inbox; its tag is the move."""
+ABORTED, TIMED_OUT = "live_migration_aborted", "live_migration_timed_out"
+HAS_ARRIVED = "guest_has_arrived"
+LOOK_FIRST_S, LOOK_MOST_S = 0.05, 1.0
+LOOK_FOR_EVENT_S = 5.0
+SHOWN_EVERY_S = 1.0
+"""Progress is written no more often."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """From where to where, for which move."""
+
+    source: HostAddress
+    to: HostAddress
+    move: str
+    target: MoveTarget = MoveTarget()
+    attempt: int = 0
+    """In which the destination was chosen."""
+
+
+def errand_of(run: MoveRun, step: str, attempt: int) -> CommandContext:
+    """A command after the attempt in which the destination was chosen: no older than what was told to it then (RULES §10)."""
+    mine = errand(run, step)
+    return msgspec.structs.replace(mine, turn=msgspec.structs.replace(mine.turn, attempt=max(attempt, run.attempt)))
+
+
+# ---------------------------------------------------------------------------------------------------- before the move
+
+
+async def source_of(run: MoveRun, source: HostAddress) -> LiveSource:
+    """What its own host says. Raises HostFailed: it is silent, or cannot send a guest that runs."""
+    return await run.context.hosts.ask(source, run.asked.server.id, Verb.LIVE_SOURCE, None, LiveSource)
+
+
+async def target_at(run: MoveRun, to: Place, source: LiveSource, guest: GuestSpec, *, block: bool | None) -> MoveTarget:
+    """Where it takes the guest. Raises HostFailed when the guest could not go on there."""
+    address = HostAddress(to.cell, to.name)
+    asked = LiveTarget(guest, source, block)
+    return await run.context.hosts.ask(address, run.asked.server.id, Verb.LIVE_TARGET, asked, MoveTarget)
+
+
+# --------------------------------------------------------------------------------------------------------- the switch
+
+
+async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
+    """How it stands, by the word of one host; None: it is silent. Raises Unavailable: it cannot say."""
+    asking = run.context.hosts.ask(host, run.asked.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
+    return await _unless(asking, HOST_SILENT)
+
+
+async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | None:
+    """Its answer; None: it failed with one of these codes. Raises Unavailable for others, for a failure says not where the guest is."""
+    try:
+        return await asking
+    except HostFailed as failed:
+        if failed.code not in codes:
+            raise Unavailable(f"the host failed: {failed.public}", private=failed.private) from failed
+        return None
+
+
+async def sending_since(run: MoveRun, way: Way) -> int:
+    """When the guest was first told to go, by the move's record, in microseconds since 1970.  One without a record begins now."""
+    found = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
+    return found.sending_at if found is not None and found.sending_at else now_us()
+
+
+def is_overdue(since: int, timeout_s: float) -> bool:
+    """Whether it was sent for so long, whoever told it meanwhile and however often."""
+    return now_us() - since > timeout_s * 1e6
+
+
+async def begin(run: MoveRun, way: Way) -> None:
+    order = SendLive(way.target, way.move)
+    await run.context.hosts.tell(
+        way.source, errand_of(run, "send_live", way.attempt), run.asked.server.id, Verb.SEND_LIVE, order
+    )
+
+
+async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool) -> LiveNow | None:
+    """Wait until the guest has left its source: None.  What the source said last, when it will not leave.
+
+    Nothing is under way any more then, so whoever is told may take the move back.  A cancel aborts it, and `timeout_s` since it was
+    first told to go.
+    """
+    loop, since = asyncio.get_running_loop(), await sending_since(run, way)
+    look_in_s, shown_at, shown = LOOK_FIRST_S, loop.time(), Progress()
+    forced, ending = False, ""
+    while True:
+        if not ending and await is_cancelled(run):
+            ending = ABORTED
+        elif not ending and is_overdue(since, timeout_s):
+            ending = TIMED_OUT
+        if ending and (over := await _end(run, way)) is not None:
+            return msgspec.structs.replace(over, why=ending)
+        now = await now_at(run, way.source, way.move)
+        if await _switched(run, way, now):
+            return None
+        if now is not None and now.state in OVER_AT_SOURCE:
+            return now
+        if now is not None and not forced and await _is_forced(run, way.move):
+            await _force(run, way, post_copy=post_copy)
+            forced, look_in_s = True, LOOK_FIRST_S
+            continue
+        sent = None if now is None else now.progress
+        if sent is not None and sent != shown and loop.time() - shown_at >= SHOWN_EVERY_S:
+            shown_at, shown = loop.time(), sent
+            try:
+                await show(run, way, MigrationStatus.RUNNING, progress=shown)
+            except Problem as problem:  # who is overtaken hears so elsewhere; the transfer goes on
+                logger.warning("%s: the progress is not written: %s", run.operation, problem.public)
+        await asyncio.sleep(look_in_s)
+        look_in_s = min(look_in_s * 2, LOOK_MOST_S)
+
+
+async def _switched(run: MoveRun, way: Way, at_source: LiveNow | None) -> bool:
+    """A source that cannot be asked is answered for by the destination, if the guest is there."""
+    if at_source is not None:
+        return at_source.state is LiveState.SWITCHED
+    there = await now_at(run, way.to, way.move)
+    return there is not None and there.state is LiveState.ARRIVED
+
+
+async def is_lost(run: MoveRun, way: Way) -> bool:
+    """The destination, which has said that it has no such guest, knows nothing of the move either: nothing will arrive any more."""
+    there = await now_at(run, way.to, way.move)
+    return there is not None and there.state is LiveState.NONE
+
+
+async def _end(run: MoveRun, way: Way) -> LiveNow | None:
+    """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
+    mine, move = errand_of(run, asked_anew("abort_live"), way.attempt), OfMove(way.move)
+    telling = run.context.hosts.tell(way.source, mine, run.asked.server.id, Verb.ABORT_LIVE, move)
+    await _unless(telling, HOST_SILENT, NO_GUEST)
+    now = await now_at(run, way.source, way.move)
+    if now is not None:
+        return now if now.state in OVER_AT_SOURCE else None
+    if await closed(run, way, "close_live"):
+        return LiveNow(LiveState.ABORTED)
+    return None
+
+
+async def closed(run: MoveRun, way: Way, step: str) -> bool:
+    """The place at the destination is taken away, so that nothing arrives. False: the guest is there, or the host is silent."""
+    mine, move = errand_of(run, asked_anew(step), way.attempt), OfMove(way.move)
+    telling = run.context.hosts.tell(way.to, mine, run.asked.server.id, Verb.DROP_LIVE, move)
+    return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
+
+
+async def stays(run: MoveRun, way: Way) -> bool:
+    """Nothing is sent any more, and the guest is at its source. False: it has left, or nobody can say."""
+    return await _end(run, way) is not None
+
+
+async def stay(run: MoveRun, way: Way) -> None:
+    """The way back: the same. Raises Unavailable while nobody can say so."""
+    if await stays(run, way):
+        return
+    raise Unavailable("neither host says where the guest is; it is waited for")
+
+
+async def _force(run: MoveRun, way: Way, *, post_copy: bool) -> None:
+    order = ForceLive(way.move, post_copy)
+    mine = errand_of(run, asked_anew("force_live"), way.attempt)
+    telling = run.context.hosts.tell(way.source, mine, run.asked.server.id, Verb.FORCE_LIVE, order)
+    await _unless(telling, HOST_SILENT, NO_GUEST)
+
+
+async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> set[str]:
+    """Wait until the network has said of all these ports that they are plugged; those of which it has not when the time is over.
+
+    Their active bindings are elsewhere still, so only its word counts, and not how the ports are. Raises HostFailed if one failed.
+    """
+    server, waiting, loop = run.asked.server.id, set(ports), asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    with run.context.arrivals.of(server) as arrived:
+        while True:
+            arrived.clear()
+            told = await run.context.region.read(lambda tx: inbox.of_server(tx, server, VIF_PLUGGED))
+            failed = [each.tag for each in told if each.status == "failed" and each.tag in waiting]
+            if failed:
+                raise HostFailed("the network could not be plugged", private=", ".join(failed), code="vif_not_plugged")
+            waiting -= {each.tag for each in told if each.status == "completed"}
+            left_s = until - loop.time()
+            if not waiting or left_s <= 0:
+                return waiting
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_FOR_EVENT_S)):
+                    await arrived.wait()
+
+
+async def is_cancelled(run: MoveRun) -> bool:
+    """Whether somebody wants it no more."""
+    found = await run.context.region.read(lambda tx: region_operations.get(tx, run.operation))
+    return found is not None and found.cancel is not None
+
+
+async def _is_forced(run: MoveRun, move: str) -> bool:
+    told = await run.context.region.read(lambda tx: inbox.of_server(tx, run.asked.server.id, FORCE))
+    return any(each.tag == move for each in told)
+
+
+async def show(run: MoveRun, way: Way, status: MigrationStatus, **changes: Any) -> None:
+    """The move's record says how far it is, if this teller is still the one."""
+    await moving.show(run, way.source.cell, way.move, status, **changes)
+
+
+# ------------------------------------------------------------------------------------------------------------ ports
+
+
+async def bound_after(
+    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+) -> tuple[Port, ...]:
+    """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
+
+    One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
+    """
+    try:
+        return await moving.bound_at(run, cards, to, profiles, second=second, left=left)
+    except (NotFound, Stale, BindRefused) as problem:
+        logger.warning("%s: ports are bound one by one: %s", run.operation, problem.public)
+    bound: list[Port] = []
+    for port in cards.ports:
+        now = await _as_it_is(run, port)
+        if now is not None:
+            bound.append(await _bound_if_allowed(run, now, to, profiles, second=second, left=left))
+    return tuple(bound)
+
+
+async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
+    """None: it is not the server's any more. Raises Unavailable when the network service does not say so of a port it does not show."""
+    server = run.asked.server
+    try:
+        now = await run.context.network.port(port.id)
+    except NotFound as missing:
+        if await run.context.network.ports_gone([port.id], server.project):
+            return None
+        raise Unavailable(
+            "The network service does not show all ports of the server now.", private=port.id
+        ) from missing
+    if now.device_id != server.id:
+        return None
+    return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
+
+
+async def _bound_if_allowed(
+    run: MoveRun, port: Port, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
+) -> Port:
+    for twice in (True, False) if second else (False,):  # its second binding may have been deleted
+        try:
+            one = await moving.bound_at(run, Cards((port,)), to, profiles, second=twice, left=left)
+        except (NotFound, Stale, BindRefused) as problem:
+            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.name, problem.public)
+        else:
+            return one[0]
+    return port
+
+
+async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
+    """The ports have no binding on the host that the guest left; one that could not be bound elsewhere keeps it."""
+    for port in cards.ports:
+        try:
+            await run.context.network.delete_binding(run.asked.server.id, host, [port.id])
+        except Conflict as active:
+            logger.warning("%s: port %s stays bound to %s: %s", run.operation, port.id, host, active.public)
+
+
+# ---------------------------------------------------------------------------------------------------------- volumes
+
+
+async def export_beside(context: SagaContext, to: HostAddress, server: Server, device: BlockDevice) -> str:
+    """The volume is exported to that host too, while its guest has it where it is; the attachment. Again is the same."""
+    assert device.volume is not None
+    client, beside = volumes_of(context), await _beside(context, server, device)
+    for each in beside[1:]:
+        await client.drop_attachment(each)
+    if beside:
+        return beside[0]
+    connector = await connector_of(context, to, server.id, device)
+    return (await client.export_beside(device.volume, server.id, connector, to.host)).id
+
+
+async def drop_beside(context: SagaContext, server: Server, device: BlockDevice) -> None:
+    """Only its own host has the volume again."""
+    for each in await _beside(context, server, device):
+        await volumes_of(context).drop_attachment(each)
+
+
+async def _beside(context: SagaContext, server: Server, device: BlockDevice) -> list[str]:
+    """All that the volume service holds of the volume for the server beside what the record knows."""
+    there = await volumes_of(context).attachments_of(server.id, device.volume)
+    return [each.id for each in there if each.id != device.attachment]
+
+
+async def completed_beside(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
+    """Mapping → attachment: each volume is in use there. One that the volume service has no more is left out."""
+    found: dict[str, str] = {}
+    for each in server.volumes:
+        try:
+            attachment = await export_beside(context, to, server, each)
+            await volumes_of(context).complete(attachment)
+        except NotFound as gone:
+            logger.warning(
+                "volume %s of server %s is not exported to %s: %s", each.volume, server.id, to.host, gone.public
+            )
+        else:
+            found[each.bdm] = attachment
+    return found
+
+
+async def still_beside(context: SagaContext, server: Server, attachments: Mapping[str, str]) -> dict[str, str]:
+    """Those of the attachments that the volume service has."""
+    there = {each for device in server.volumes for each in await _beside(context, server, device)}
+    return {bdm: each for bdm, each in attachments.items() if each in there}
+
+
+def with_volumes(server: Server, attachments: Mapping[str, str]) -> Server:
+    """The record with those of its volumes only that have an attachment here."""
+    volumes = {each.bdm for each in server.volumes}
+    kept = tuple(each for each in server.block_devices if each.bdm not in volumes or each.bdm in attachments)
+    return msgspec.structs.replace(server, block_devices=kept)

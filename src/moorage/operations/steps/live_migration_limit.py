@@ -1,0 +1,168 @@
+"""How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and those that are go in
+the order in which they were asked for.  One that looks for its host still, or makes bindings there, stands in no line yet: who is ready
+before it goes before it.  When the source falls silent, all that wait for it end.
+
+The line is nothing but the moves' records in the cell: a place at the source is held by whose record says that it prepares or is sent.
+It could stand in the memory of an agent, where Nova has it, or of a conductor, whose bulkheads count in that one process only; both lose
+it when they are killed, and then nobody knows who is next.  A record cannot be lost, says to people what the limit is about, and is
+ended by whoever adopts the operation.  One whose operation is over all the same holds nobody up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from moorage.model.errors import HostFailed, NotFound, Unavailable
+from moorage.model.ids import CellId
+from moorage.model.migration import SENDING, Migration, MigrationStatus
+from moorage.model.operation import Operation
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import live_migration, moving
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import HOST_SILENT
+from moorage.operations.steps.live_migration import Way
+from moorage.operations.steps.moving import MoveRun
+from moorage.operations.steps.server_action import now_us
+from moorage.sql import Tx
+from moorage.sql.dialect import alone
+from moorage.store.cell import migrations
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+logger = logging.getLogger(__name__)
+
+AnswerT = TypeVar("AnswerT")
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    migration: str
+
+
+QUEUED_MAX_S = 7 * 24 * 3600.0
+"""How long a live migration waits for its turn."""
+OUTAGE_MAX_S = 300.0
+"""How long it waits for a database meanwhile, as the steps around it do: the week is for its turn."""
+LOOK_NEXT_S, LOOK_MOST_S = 0.25, 5.0
+"""How often the first one in line looks, and the last one."""
+LIVE_SAGA = "live_migrate/"
+
+
+def move_of(operation: Operation) -> str | None:
+    """The live migration that an operation is; None: it is none."""
+    if not operation.saga.startswith(LIVE_SAGA):
+        return None
+    return msgspec.json.decode(operation.asked, type=_Asked).migration
+
+
+async def freed(run: MoveRun, cell: CellId, move: str) -> None:
+    """The guest stays, so the next one may go, however long it takes to clear what was made for it elsewhere."""
+    try:
+        await records.change(
+            run.context, cell, run.asked.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
+        )
+    except NotFound:
+        return  # with the server's record the move's goes
+
+
+def _stays(tx: Tx, move: str) -> None:
+    found = migrations.get(tx, move)
+    if found is not None and found.status in SENDING:
+        migrations.put(tx, msgspec.structs.replace(found, stays=True))
+
+
+async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
+    """The move's record says these changes, and that the host prepares; until it is this one's turn, that it is queued.
+
+    Raises HostFailed: it has waited for too long, or a database is out for too long.
+    """
+    over, looks = frozenset[str](), 0
+    cell, host, most = (
+        run.context.cells[way.source.cell],
+        way.source.host,
+        run.context.settings.max_concurrent_live_migrations,
+    )
+    in_the_way = await _outlasted(lambda: _asked(run, way, over, changes))
+    if not in_the_way:
+        return
+
+    async def look() -> Sequence[Migration]:
+        nonlocal over, looks
+        if await live_migration.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
+            raise _final("The live migration was aborted.", live_migration.ABORTED)
+        if run.context.hosts.is_silent(host):
+            raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
+        over |= await _over(run.context, in_the_way[looks % len(in_the_way)])
+        looks += 1
+        line = await cell.read(lambda tx: migrations.sending_from(tx, host))
+        if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
+            raise _final("The live migration waited too long for its turn.", live_migration.TIMED_OUT)
+        return _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+
+    with run.context.aside(run.operation):
+        while in_the_way:
+            await asyncio.sleep(min(LOOK_NEXT_S * len(in_the_way), LOOK_MOST_S))
+            in_the_way = await _outlasted(look)
+
+
+async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    """Its answer, when it has one. Raises HostFailed when a database is out for too long; what holds up every order alike is not waited for here."""
+    loop, pause_s = asyncio.get_running_loop(), LOOK_NEXT_S
+    until = loop.time() + OUTAGE_MAX_S
+    while True:
+        try:
+            return await once()
+        except Unavailable as out:
+            if out.excused:
+                raise
+            if loop.time() + pause_s > until:
+                raise _final(f"The live migration waited too long: {out.public}", live_migration.TIMED_OUT) from out
+            logger.info("a live migration waits: %s", out)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
+
+
+def _final(why: str, code: str) -> HostFailed:
+    """No other host would help."""
+    problem = HostFailed(why, code=code)
+    problem.final = True
+    return problem
+
+
+async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str, Any]) -> Sequence[Migration]:
+    """Take a place, or stand in line: who is in the way; nobody: it has a place."""
+    most, found = run.context.settings.max_concurrent_live_migrations, list[Migration]()
+
+    def also(tx: Tx) -> None:
+        alone(tx, f"live migrations from {way.source.host}")
+        found[:] = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
+        status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
+        moving.with_status(tx, way.move, status, stays=False, **changes)
+
+    await records.change(run.context, way.source.cell, run.asked.server.id, records.fence(run), moving.as_it_is, also)
+    return tuple(found)
+
+
+def _before(line: Sequence[Migration], move: str, over: Collection[str], most: int) -> list[Migration]:
+    """Who is in this one's way: those that were asked for earlier and wait too, or else those that have the places. Nobody: it may go."""
+    mine = next((each for each in line if each.uuid == move), None)
+    if most <= 0 or (mine is not None and mine.status is not MigrationStatus.QUEUED and not mine.stays):
+        return []  # it has its place already: it was told before
+    others = [each for each in line if each.uuid != move and each.uuid not in over and not each.stays]
+    waiting = [each for each in others if each.status is MigrationStatus.QUEUED]
+    earlier = [each for each in waiting if mine is None or each.number < mine.number]
+    holding = [each for each in others if each.status is not MigrationStatus.QUEUED]
+    return earlier or (holding if len(holding) >= most else [])
+
+
+async def _over(context: SagaContext, other: Migration) -> frozenset[str]:
+    """That move, if no operation tells it any more: then its record says what is not so, and it is nobody's turn."""
+
+    def is_told(tx: Tx) -> bool:
+        where = region_servers.find(tx, other.server)
+        found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
+        return found is not None and move_of(found) == other.uuid
+
+    return frozenset() if await context.region.read(is_told) else frozenset({other.uuid})

@@ -1,0 +1,235 @@
+"""A move to hosts of other segments of a routed network, where the server's own have none: its cards are given other addresses (N9).
+
+It is opt-in (`[compute] allow_move_across_segments`).  The hosts of its own segments are asked first, and another segment only when none of
+them can have it.  The claim takes an address of the new segment, and the old one is held, by the move or, where a server comes out of its shelf,
+by the server; the port keeps its old address beside the new one, on the new host, until the move is confirmed, or recorded where nobody
+confirms it (`crossed.py`): so nobody else can be given it, and what goes back is never refused for want of it.  The network
+service asks of an address that a port keeps not whether its host is wired to it.  The guest and the owner are shown the new one only.
+
+What people chose is not changed: cards whose address was asked for, users' own ports, and cards that a floating address stands for.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+
+from moorage.model.ids import PortId, ProviderId
+from moorage.model.network import FixedIp, NetworkFacts, Port
+from moorage.model.resources import IPV4_ADDRESS
+from moorage.model.server import Address, Nic, Readdressed, Server
+from moorage.model.world import Ask, Choice
+from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.ports import held_by, held_by_all, nic_of
+from moorage.store.region.placement.claims import Key
+
+NETWORKS_MAX = 4
+"""Of so many networks it is tried to leave the segments of one, of two …; of more of all or none."""
+
+
+class Tries(NamedTuple):
+    """What the scheduler is asked, one after the other."""
+
+    asks: tuple[Ask, ...]
+    widest: Ask
+    """All of them in one: when none was granted, it knows of every host why."""
+    may_leave: frozenset[int] = frozenset()
+    """Places among the cards that may be given addresses of other segments; all others keep theirs, whatever segment is chosen."""
+
+
+def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: Collection[str] = frozenset()) -> Tries:
+    """As it is asked, and then, where that is allowed, with other segments for the cards of as few networks as will do.
+
+    `exhausted`: segments that had no address left when one was wanted.
+    """
+    others = _others(server, cards, exhausted) if allowed else {}
+    if not others:
+        return Tries((ask,), ask)
+    networks = sorted({cards.ports[place].network for place in others})
+    sizes = range(1, len(networks) + 1) if len(networks) <= NETWORKS_MAX else (len(networks),)
+    leaving = [frozenset(each) for size in sizes for each in combinations(networks, size)]
+    asks = [ask]
+    for left in leaving:
+        nics = {place: nic for place, nic in others.items() if cards.ports[place].network in left}
+        asks.append(_with(ask, nics))
+    both = {
+        place: msgspec.structs.replace(nic, segments=(*ask.nics[place].segments, *nic.segments))
+        for place, nic in others.items()
+    }
+    return Tries(tuple(asks), _with(ask, both), frozenset(others))
+
+
+def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
+    """Only of hosts whose ports arrive bound: the others bind by themselves, and know of no address that is kept."""
+    asked = tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics))
+    return msgspec.structs.replace(ask, nics=asked, min_level=max(ask.min_level, PORTS_ARRIVE_BOUND))
+
+
+def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[int, SegmentAsk]:
+    """Place among the cards → one address of any segment that it is not on."""
+    known = {str(nic.port): nic for nic in server.nics}
+    found: dict[int, SegmentAsk] = {}
+    for place, port in enumerate(cards.ports):
+        network, nic = cards.networks.get(port.network), known.get(port.id)
+        if network is None or nic is None or not _may_change(nic, port):
+            continue
+        own = _segments_of(port, network)
+        segments = dict.fromkeys(each.segment for each in network.subnets if each.segment and each.version == 4)
+        left = tuple(ProviderId(each) for each in segments if each not in own and each not in exhausted)
+        if own and left:
+            found[place] = SegmentAsk(network.name or network.id, segments=left, addresses=1)
+    return found
+
+
+def _may_change(nic: Nic, port: Port) -> bool:
+    return nic.ours and not nic.chosen and not nic.floating and sum(":" not in ip.address for ip in port.fixed_ips) == 1
+
+
+def _segments_of(port: Port, network: NetworkFacts) -> set[str]:
+    by_subnet = {each.id: each.segment for each in network.subnets}
+    return {segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None}
+
+
+# ------------------------------------------------------------------------------------------------- what was chosen
+
+
+def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dict[int, str]:
+    """NIC index → an IPv4 subnet of the segment that was chosen, for the cards that leave theirs.
+
+    A port whose addresses are on no segment is offered any, for its wires alone: it leaves none.
+    """
+    found: dict[int, str] = {}
+    for place, (port, segment) in enumerate(zip(cards.ports, choice.segments, strict=False)):
+        network = cards.networks.get(port.network)
+        if place not in may_leave or segment is None or network is None or segment in _segments_of(port, network):
+            continue
+        subnet = next((each.id for each in network.subnets if each.segment == segment and each.version == 4), None)
+        if subnet is not None:
+            found[port.index] = subnet
+    return found
+
+
+def leaves(cards: Cards, subnets: Mapping[int, str]) -> dict[Key, int]:
+    """What those cards have of the segments that they leave."""
+    total: dict[Key, int] = {}
+    for port in cards.ports:
+        if port.index in subnets:
+            for key, amount in held_by(nic_of(port, cards.networks.get(port.network))).items():
+                if key[1] == IPV4_ADDRESS:
+                    total[key] = total.get(key, 0) + amount
+    return total
+
+
+def kept(cards: Cards, subnets: Mapping[int, str]) -> dict[int, tuple[FixedIp, ...]]:
+    """NIC index → the addresses that a port keeps until the move is confirmed."""
+    return {port.index: port.fixed_ips for port in cards.ports if port.index in subnets}
+
+
+def kept_again(
+    server: Server, cards: Cards, subnets: Mapping[int, str], attempt: int
+) -> dict[int, tuple[FixedIp, ...]] | None:
+    """NIC index → the addresses it had, of every card that may leave its segment; None: none of them has left it.
+
+    An earlier attempt may have given addresses of another segment than this one gives, if it gives any.
+    """
+    if not subnets and attempt <= 1:
+        return None
+    ports = (cards.ports[place] for place in _others(server, cards, ()))
+    return {port.index: port.fixed_ips for port in ports}
+
+
+def new_only(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Port, ...]:
+    """The ports as the guest and the owner see them."""
+    old = kept(cards, subnets)
+    return tuple(_without(port, {each.address for each in old.get(port.index, ())}) for port in ports)
+
+
+def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Readdressed, ...]:
+    """Old and new of every card that left its segment; an address that is both is not old, for what is old is let go of."""
+    before = {port.index: port for port in cards.ports if port.index in subnets}
+    found: list[Readdressed] = []
+    for port in ports:
+        if (was := before.get(port.index)) is not None:
+            network = cards.networks.get(port.network)
+            old, new = nic_of(was, network), nic_of(port, network)
+            if old.addresses != new.addresses:
+                found.append(Readdressed(PortId(port.id), old.addresses, new.addresses, old.segment, new.segment))
+    return tuple(found)
+
+
+# ------------------------------------------------------------------------------------------------- until it is confirmed
+
+
+def shown(server: Server, ports: Iterable[Port]) -> tuple[Port, ...]:
+    """A server's ports without the addresses that they only keep for a revert."""
+    held = {} if server.moved is None else {each.port: each.old for each in server.moved.readdressed}
+    return tuple(_without(port, {each.address for each in held.get(PortId(port.id), ())}) for port in ports)
+
+
+def held_addresses(server: Server) -> frozenset[str]:
+    """Those that its ports only keep for a revert."""
+    changes = () if server.moved is None else server.moved.readdressed
+    return frozenset(old.address for each in changes for old in each.old)
+
+
+def but_of_segments(port: Port, segments: Mapping[str, str | None], left: Collection[str]) -> Port:
+    """Without its addresses on these; `segments`: of subnets."""
+    return _without(port, {ip.address for ip in port.fixed_ips if segments.get(ip.subnet) in left})
+
+
+def _without(port: Port, addresses: Collection[str]) -> Port:
+    if not addresses:
+        return port
+    left = tuple(each for each in port.fixed_ips if each.address not in addresses)
+    return msgspec.structs.replace(port, fixed_ips=left)
+
+
+def held_before(server: Server) -> dict[Key, int] | None:
+    """The addresses of segments that a server in VERIFY_RESIZE had before its move; None: the same as now."""
+    if server.moved is None or not server.moved.readdressed:
+        return None
+    old = {each.port: each for each in server.moved.readdressed}
+    nics = [
+        nic
+        if nic.port is None or (was := old.get(nic.port)) is None
+        else msgspec.structs.replace(nic, addresses=was.old, segment=was.old_segment)
+        for nic in server.nics
+    ]
+    return {key: amount for key, amount in held_by_all(nics).items() if key[1] == IPV4_ADDRESS}
+
+
+def kept_of(server: Server, cards: Cards) -> dict[int, tuple[FixedIp, ...]]:
+    """NIC index → all the addresses that a port is to have again when the move is reverted."""
+    old = {} if server.moved is None else {str(each.port): each.old for each in server.moved.readdressed}
+    return {port.index: _fixed(old[port.id]) for port in cards.ports if port.id in old}
+
+
+def _fixed(addresses: Iterable[Address]) -> tuple[FixedIp, ...]:
+    return tuple(FixedIp(each.subnet, each.address) for each in addresses)
+
+
+def addressed_as(nic: Nic, before: Nic | None) -> Nic:
+    """A card whose port has the addresses again that it had before."""
+    if before is None:
+        return nic
+    return msgspec.structs.replace(nic, addresses=before.addresses, segment=before.segment)
+
+
+def told(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
+    """The same of a move whose teller may have forgotten what was bound; a card that had no address before is none that left."""
+    if cards is None or ports is None:
+        return None
+    return said(each for each in readdressed(cards, subnets, ports) if each.old)
+
+
+def said(changes: Iterable[Readdressed]) -> str | None:
+    """For people; None: nothing changed."""
+    words = [f"port {each.port}: {_told(each.old)} is now {_told(each.new)}" for each in changes]
+    return "; ".join(words) or None
+
+
+def _told(addresses: Iterable[Address]) -> str:
+    return ", ".join(each.address for each in addresses) or "none"

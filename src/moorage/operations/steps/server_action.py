@@ -1,0 +1,110 @@
+"""What every operation on a server that is on a host begins and ends with: its record found, its action shown and finished."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.model.action import Action, Event
+from moorage.model.errors import NotFound
+from moorage.model.server import Server
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.servers import AboutServer, Found
+from moorage.saga import Run
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+
+class Asked(AboutServer, Protocol):
+    """And who asked."""
+
+    @property
+    def user(self) -> str: ...
+
+
+DoingRun = Run[Asked, SagaContext]
+Changed = Callable[[Server], Server]
+
+
+def request_of(run: DoingRun) -> str:
+    return run.asked.request_id or f"req-{run.operation}"
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def action_of(run: DoingRun, word: str) -> Action:
+    """As it is shown while it goes on."""
+    now = now_us()
+    return Action(
+        server=run.asked.server.id,
+        action=word,
+        request_id=request_of(run),
+        user=run.asked.user,
+        project=run.asked.server.project,
+        started_at=now,
+        updated_at=now,
+    )
+
+
+def ended_event(name: str, now: int, host: str | None) -> Event:
+    """An event that went well."""
+    return Event(name, now, now, "Success", host)
+
+
+async def begun(run: DoingRun, word: str) -> Found:
+    """The record, as it is now that nobody else holds the server; the action shows from here on. Raises NotFound."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
+    return found
+
+
+def finish(tx: Tx, run: DoingRun, events: tuple[Event, ...], now: int) -> None:
+    """The action went well."""
+    actions.finish(tx, run.asked.server.id, request_of(run), events, now, None)
+
+
+async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
+    """The action ends in Error; `changed` is what the record says then, unchanged without it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now = now_us()
+    events = (failed_event(event, now, found.server.host, run.turned),)
+
+    def finish(tx: Tx) -> None:
+        actions.finish(tx, run.asked.server.id, request_of(run), events, now, "Error")
+
+    if changed is None:
+        await run.context.cells[found.cell].write(finish)
+    else:
+        await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+
+
+async def done(run: DoingRun, found: Found, event: str, changed: Changed) -> None:
+    """The record as it is now, and the end of the action, in one write."""
+    assert found.cell is not None
+    now = now_us()
+    host = None if found.server is None else found.server.host
+    events = (Event(event, now, now, "Success", host),)
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        changed,
+        lambda tx: actions.finish(tx, run.asked.server.id, request_of(run), events, now, None),
+    )
+
+
+def host_of(found: Found) -> HostAddress:
+    """Where its guest is."""
+    assert found.server is not None
+    assert found.server.cell is not None
+    assert found.server.host is not None
+    return HostAddress(found.server.cell, found.server.host)

@@ -1,0 +1,217 @@
+"""Taking a server for a short operation, and waiting for one that somebody is being answered with.
+
+Attaching and detaching leave the server's task state alone, as Nova's do, so people may ask for several at once: they are done
+one after the other, each as soon as the one before has let go.  Anything else that holds the server is a conflict, unless people see its
+end already.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
+from moorage.model.ids import ConductorId, OperationId, ServerId
+from moorage.model.operation import Accepted, OperationStatus
+from moorage.model.server import Server, TaskState, VmState
+from moorage.operations.accept import persist
+from moorage.operations.context import SagaContext
+from moorage.operations.preview import Previewed
+from moorage.operations.steps import servers as records
+from moorage.saga import decode_lines
+from moorage.saga.journal import Unwinding
+from moorage.sql import Tx
+from moorage.store.region import operations as region_operations
+from moorage.store.region import servers as region_servers
+
+SHORT = frozenset(
+    {"attach_interface", "detach_interface", "attach_volume", "detach_volume", "extend_volume", "assisted_snapshot"}
+)
+"""Operations that are waited for, rather than refused because of."""
+TURN_COMES_WITHIN_S, PREVIEWED_WITHIN_S = 30.0, 1.0
+"""The second of a request that is only looked at: it may ask for a whole host."""
+LOOK_FIRST_S = 0.01
+LOOK_MOST_S = 0.25
+GIVEN_UP = "gave_up"
+UNWOUND_WITHIN_S = 10.0
+
+Make = Callable[[Server, OperationId, int], Accepted]
+"""(the server as it is, the operation's id, its seq) → the operation; may raise a Refusal."""
+
+
+class _Busy(msgspec.Struct, frozen=True):
+    holder: OperationId
+    name: str
+
+
+class _Moved(msgspec.Struct, frozen=True):
+    """Another operation came and went since the record was read."""
+
+
+Also = Callable[[Tx, Server], Problem | None]
+"""What else that transaction writes, of the record that `make` was given; a Problem refuses all of it."""
+
+
+async def accept(
+    context: SagaContext,
+    server: ServerId,
+    word: str,
+    make: Make,
+    *,
+    task: TaskState | None = None,
+    also: Also | None = None,
+) -> Accepted:
+    """Take the server and write the operation, in one transaction, as soon as no short operation has the server.
+
+    `make` is given the record as it was with nobody holding the server; `task` shows from then on.
+    Raises NotFound, Conflict, or what `make` raises, or what `also` refuses with.
+    """
+    within_s = PREVIEWED_WITHIN_S if context.preview else TURN_COMES_WITHIN_S
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
+    while True:
+        answer = await _try(context, server, make, task, also)
+        if isinstance(answer, Accepted):
+            return answer
+        late = time.monotonic() > deadline
+        if isinstance(answer, _Busy) and (late or not await _soon_over(context, server, answer)):
+            raise Conflict(f"Cannot '{word}' instance {server} while another action is in progress.")
+        if late:
+            raise Unavailable(f"instance {server} is never left alone; try again later")
+        if isinstance(answer, _Busy):
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, LOOK_MOST_S)
+
+
+async def _try(
+    context: SagaContext, server: ServerId, make: Make, task: TaskState | None, also: Also | None
+) -> Accepted | _Busy | _Moved:
+    where = await context.region.read(lambda tx: region_servers.find(tx, server))
+    if where is None:
+        raise NotFound(f"Instance {server} could not be found.")
+    if where.operation is not None:
+        return await _busy(context, where.operation)
+    found = (await records.find(context, server)).server
+    if found is None or found.deleted:
+        raise NotFound(f"Instance {server} could not be found.")
+    operation = region_operations.new_id()
+    new = make(found, operation, where.op_seq + 1)
+    if context.preview:
+        raise await _not_taken(context, new, found, also)
+
+    def work(tx: Tx) -> Accepted | OperationId | Problem | _Moved | None:
+        held = region_servers.take(tx, server, operation, task)
+        if held is None:
+            return tx.refuse(None)
+        if held.holder is not None:
+            return tx.refuse(held.holder)
+        if held.seq != new.seq:
+            return tx.refuse(_Moved())
+        if also is not None and (refused := also(tx, found)) is not None:
+            return tx.refuse(refused)
+        persist(context, tx, [new])
+        return new
+
+    answer = await context.region.write(work)
+    if answer is None:
+        raise NotFound(f"Instance {server} could not be found.")
+    if isinstance(answer, Problem):
+        raise answer
+    return await _busy(context, answer) if isinstance(answer, str) else answer
+
+
+async def _not_taken(context: SagaContext, new: Accepted, found: Server, also: Also | None) -> Exception:
+    """In a preview: what `also` refuses with, else what would be written; what it wrote is taken back."""
+
+    def work(tx: Tx) -> Problem | None:
+        tx.refuse(None if also is None else also(tx, found))
+
+    return (None if also is None else await context.region.write(work)) or Previewed([new])
+
+
+async def _busy(context: SagaContext, holder: OperationId) -> _Busy:
+    found = await context.region.read(lambda tx: region_operations.get(tx, holder))
+    return _Busy(holder, "" if found is None else found.name)
+
+
+async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> bool:
+    """Whether it is a short operation, or one that people see the end of already, with its last line still to be written.
+
+    A boot shows the server ACTIVE, without a task, before it lets go: who waited for that must not be told of a conflict.
+    """
+    if busy.name in SHORT:
+        return True
+    where = await context.region.read(lambda tx: region_servers.find(tx, server))
+    if where is None or where.operation != busy.holder:
+        return True  # it is over
+    found = await records.find(context, server)
+    if found.server is None or found.cell is None or where.task is not None:
+        return False
+    if busy.name == "confirm_resize" and found.server.vm_state is VmState.RESIZED:
+        return False  # it shows no task, from its first line to its last
+    return found.server.operation == busy.holder and found.server.task_state is None
+
+
+async def let_go(context: SagaContext, server: ServerId, holder: OperationId) -> bool:
+    """Whether who holds the server is soon over, and has let go: what was refused because of it may be tried again."""
+    return await _soon_over(context, server, await _busy(context, holder)) and await over(context, holder)
+
+
+async def over(context: SagaContext, holder: OperationId) -> bool:
+    """Whether it came to an end, good or bad, while one may wait for it."""
+    try:
+        return await _wait(context, holder, TURN_COMES_WITHIN_S)
+    except Problem:
+        return True  # it was taken back, which is not for us to tell
+
+
+async def ended(context: SagaContext, operation: OperationId, owner: ConductorId, within_s: float) -> None:
+    """Wait for the operation's good end. Raises the problem it turned with; Unavailable when it took too long.
+
+    One that takes too long is told to stop, so that who is answered with a refusal finds nothing done.
+    """
+    if await _wait(context, operation, within_s):
+        return
+    await context.region.write(lambda tx: region_operations.ask_to_cancel(tx, operation, GIVEN_UP))
+    await context.dispatcher.cancelled(operation, owner)
+    if not await _wait(context, operation, UNWOUND_WITHIN_S):
+        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being taken back; try again later")
+
+
+async def ended_or(
+    context: SagaContext, operation: OperationId, enough: Callable[[], Awaitable[bool]], within_s: float
+) -> None:
+    """Wait until there is enough to see, or the operation's end. Raises the problem it turned with; after `within_s`, nothing."""
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
+    while time.monotonic() < deadline and not await enough():
+        if await _wait(context, operation, pause_s):
+            return
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
+
+
+async def _wait(context: SagaContext, operation: OperationId, within_s: float) -> bool:
+    """Whether it came to its good end in time; raises the problem it turned with."""
+    deadline, pause_s = time.monotonic() + within_s, LOOK_FIRST_S
+    while time.monotonic() < deadline:
+        now = await context.region.read(lambda tx: region_operations.get(tx, operation))
+        if now is None or now.status is OperationStatus.DONE:
+            return True
+        if now.status is OperationStatus.UNDONE:
+            raise _turned(now.journal)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 2, LOOK_MOST_S)
+    return False
+
+
+def _turned(journal: bytes) -> Problem:
+    turn = next((line for line in reversed(decode_lines(journal)) if isinstance(line, Unwinding)), None)
+    if turn is None:
+        return Problem("it was taken back")
+    if turn.reason == "cancel":
+        if turn.cancelled == GIVEN_UP:
+            return Unavailable("it took too long, and was taken back; try again later")
+        return Conflict("it was stopped, because the server is being deleted")
+    return turn.cause.problem()
+
+
+__all__ = ["SHORT", "accept", "ended", "ended_or", "let_go", "over"]

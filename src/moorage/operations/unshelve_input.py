@@ -1,0 +1,110 @@
+"""What an unshelve is asked, and what the scheduler is asked for it; kept in journals.
+
+Fields are only ever added, with defaults (RULES §19).
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from moorage.model.ids import CellId, HostId, ImageId
+from moorage.model.network import NetworkFacts, Port
+from moorage.model.resources import IPV4_ADDRESS, Needs
+from moorage.model.server import Server
+from moorage.model.world import Ask, GroupAsk
+from moorage.model.world import NicAsk as SegmentAsk
+from moorage.operations.boot.accept_boot import needs_of_flavor
+from moorage.operations.gates import BINDS_PORTS, OPEN, PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.steps import groups
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.ports import held_by_all, nics_of, segments_for
+from moorage.operations.steps.segment_change import Tries, tries
+from moorage.operations.steps.segments import without_exhausted
+from moorage.store.region.placement.claims import Key
+
+
+class Unshelve(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    image: ImageId | None = None
+    """Of its disk."""
+    zone: str | None = None
+    """Where it may be, and is pinned to afterwards."""
+    host: str | None = None
+    """Only there."""
+    needs: Needs = Needs({})
+    group: GroupAsk | None = None
+    same_host: tuple[HostId, ...] | None = None
+    different_host: tuple[HostId, ...] = ()
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+    gates: Gates = OPEN
+    """Who binds the ports on an older host."""
+    across: bool = False
+    """It may be given addresses of other segments."""
+    cross_cell: bool = False
+    """It may go to other cells."""
+
+
+def host_may_bind(gates: Gates) -> bool:
+    """A host of level 2 binds ports that are there already (S1.5); of level 3 alone: all hosts are, or a pin forbids it."""
+    return gates.early_ports and not gates.bind_in_conductor
+
+
+def needs_of_server(server: Server) -> Needs:
+    """What its flavor and its image ask of a host."""
+    return needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
+
+
+def tries_of(
+    asked: Unshelve,
+    server: Server,
+    cards: Cards,
+    cell: CellId,
+    not_on: Iterable[str],
+    *,
+    exhausted: Collection[str] = frozenset(),
+) -> Tries:
+    """On the segments of its addresses, and where that is allowed on others. Raises NoCapacity: no segment has an address for a card without."""
+    ask = without_exhausted(ask_of(asked, server, cards, cell, not_on), cards.ports, frozenset(exhausted))
+    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
+
+
+def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
+    """As a boot asks, of its own cell: another cell would need its record moved."""
+    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    return Ask(
+        resources=asked.needs.resources,
+        required=asked.needs.required,
+        forbidden=asked.needs.forbidden,
+        nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
+        availability_zone=asked.zone,
+        host=asked.host,
+        not_on=tuple(HostId(host) for host in not_on),
+        same_host=asked.same_host,
+        different_host=asked.different_host,
+        group=asked.group,
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        group_policy=wanted.group_policy,
+        project=server.project,
+        extra_specs=dict(server.flavor.extra_specs),
+        image_properties=dict(server.image_properties),
+        min_level=BINDS_PORTS if host_may_bind(asked.gates) else PORTS_ARRIVE_BOUND,
+        cells=(cell,),
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )
+
+
+def segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
+    """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
+    asked = segments_for(port, networks.get(port.network))
+    return msgspec.structs.replace(asked, addresses=0) if asked.segments and port.fixed_ips else asked
+
+
+def addresses_of(cards: Cards) -> dict[Key, int]:
+    """Segment → the IPv4 addresses that its ports have of it."""
+    return {key: n for key, n in held_by_all(nics_of(cards.ports, cards.networks)).items() if key[1] == IPV4_ADDRESS}

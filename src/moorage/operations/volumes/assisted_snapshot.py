@@ -1,0 +1,132 @@
+"""The volume service asks the host of a server to take a snapshot of an attached volume, or to drop one (assisted snapshots).
+
+What the host is told to do is the volume service's own plan: the file that the guest is to write to from now, or the file that is
+to be merged into another.  The volume service is told how it ended, with the status it waits for, and does the rest itself.  Nova
+keeps no instance action of it, and neither do we.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.messages import DropVolumeSnapshot, TakeVolumeSnapshot, Verb
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import Server
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+
+HOST_PATIENCE_S = 600.0
+"""A merge copies data while the guest runs."""
+TAKEN, NOT_TAKEN = "creating", "error"
+DROPPED, NOT_DROPPED = "deleting", "error_deleting"
+"""What the volume service is told: with the first of each pair it goes on itself."""
+
+
+class SnapshotWish(msgspec.Struct, frozen=True):
+    """What the volume service asks for; a `drop` names what is to be merged, or leaves it to the host."""
+
+    volume: str
+    snapshot: str
+    drop: bool = False
+    new_file: str = ""
+    merge_file: str | None = None
+    merge_target: str | None = None
+
+
+class AssistedSnapshot(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    wish: SnapshotWish
+    request_id: str = ""
+    user: str = ""
+
+
+SnapshotRun = Run[AssistedSnapshot, SagaContext]
+
+
+@step(of_request=True)
+async def find_server(run: SnapshotRun) -> Found:
+    """Where it is now. Raises NotFound."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    return found
+
+
+@find_server.undo
+async def say_failed(run: SnapshotRun) -> None:
+    """The volume service learns that the host did not do it, rather than wait for its own time-out."""
+    wish = run.asked.wish
+    telling = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
+    await or_left_to_delete(run.context, run.asked.server.id, telling)
+
+
+@step(
+    needs=(find_server,),
+    no_undo="the guest writes to another file; which, only the volume service may change",
+    patience_s=HOST_PATIENCE_S,
+    point_of_no_return=True,
+)
+async def tell_host(run: SnapshotRun) -> None:
+    """Raises HostFailed: it cannot, is silent, or has no such guest or volume."""
+    server, wish = run[find_server].server, run.asked.wish
+    if server is None or server.host is None or server.cell is None:
+        raise Conflict(f"Instance {run.asked.server.id} is not ready")
+    to, errand_ = HostAddress(server.cell, server.host), errand(run, "tell_host")
+    hosts = run.context.hosts
+    if wish.drop:
+        dropping = DropVolumeSnapshot(wish.volume, wish.snapshot, wish.merge_file, wish.merge_target)
+        await hosts.tell(to, errand_, server.id, Verb.DROP_VOLUME_SNAPSHOT, dropping)
+    else:
+        taking = TakeVolumeSnapshot(wish.volume, wish.snapshot, wish.new_file)
+        await hosts.tell(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
+
+
+@step(needs=(find_server, tell_host), no_undo="it is told once, and goes on itself", patience_s=VOLUME_PATIENCE_S)
+async def tell_volume_service(run: SnapshotRun) -> None:
+    wish = run.asked.wish
+    await volumes_of(run.context).snapshot_is(wish.snapshot, DROPPED if wish.drop else TAKEN)
+
+
+def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+ASSISTED_SNAPSHOT = Saga(
+    "assisted_snapshot/1", AssistedSnapshot, find_server, tell_host, tell_volume_service, ended=_ended
+)
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    server: Server,
+    wish: SnapshotWish,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> None:
+    """Accept it. Raises NotFound, Conflict while something else is done to the server, or what `check` raises."""
+    volumes_of(context)
+    owner = await context.dispatcher.choose(ASSISTED_SNAPSHOT.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = AssistedSnapshot(now, seq, wish, request_id, principal.user)
+        return accepted(
+            ASSISTED_SNAPSHOT, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    word = "volume_snapshot_delete" if wish.drop else "volume_snapshot_create"
+    await dispatch(context, await server_lock.accept(context, server.id, word, make))

@@ -1,0 +1,345 @@
+"""Attach a volume to a server.
+
+    reserve        the volume service holds the volume for the server
+    begin_action   the record lists the device and its attachment, the action shows
+    connect        it exports the volume to the server's host, and says it is in use
+    plug           the host puts it into the guest
+    record_volume  the action has ended
+
+A server that is on no host (shelved and offloaded) has the volume reserved and marked as in use; it is exported when the server is
+placed.  Who may see the volume was asked with the user's token when the order was taken; all else is done with our own credentials.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
+from moorage.model.ids import OperationId, ServerId, new_uuid
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import BlockDevice, Server, VmState
+from moorage.model.volume import Volume
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import (
+    VOLUME_PATIENCE_S,
+    disk_of,
+    exported,
+    held,
+    let_go,
+    next_device,
+    or_left_to_delete,
+    unplug_volume_or_leave,
+    volumes_of,
+    with_device,
+    without_device,
+)
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.cell import servers as cell_servers
+
+logger = logging.getLogger(__name__)
+
+HOST_PATIENCE_S = 120.0
+ACTION = "attach_volume"
+EVENT = "compute_attach_volume"
+SHOWN_WITHIN_S = 10.0
+"""Who asks is answered when the record lists the device, or after so long."""
+VOLUMES_MAX = 64
+"""Devices of a server."""
+
+
+class AttachVolume(msgspec.Struct, frozen=True):
+    """One volume, decided before step one."""
+
+    server: Server
+    seq: int
+    device: BlockDevice
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+    @property
+    def volume(self) -> str:
+        assert self.device.volume is not None
+        return self.device.volume
+
+
+AttachRun = Run[AttachVolume, SagaContext]
+
+
+@step(patience_s=VOLUME_PATIENCE_S)
+async def reserve(run: AttachRun) -> str:
+    """The volume is held for the server: nobody else may attach it, and its status says so."""
+    return (await held(run.context, run.asked.server.id, run.asked.volume, unsure=run.unsure)).id
+
+
+@reserve.undo
+async def let_volume_go(run: AttachRun) -> None:
+    """Whatever is held of it for this server, so it is safe though the answer was lost; the action shows that it failed."""
+    server = run.asked.server.id
+    await or_left_to_delete(run.context, server, let_go(run.context, server, run.asked.volume))
+    found = await records.find(run.context, server)
+    if found.cell is not None and found.server is not None:
+        now = server_action.now_us()
+        events = (failed_event(EVENT, now, found.server.host, run.turned),)
+        failed = msgspec.structs.replace(
+            server_action.action_of(run, ACTION), events=events, finished_at=now, message="Error"
+        )
+        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, failed))
+
+
+@step(needs=(reserve,))
+async def begin_action(run: AttachRun) -> Found:
+    """The action shows, and the record lists the device with its attachment.
+
+    This write is fenced, and no export begins before it: a teller who was overtaken leaves a reservation at the most.
+    """
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    now, device = server_action.now_us(), msgspec.structs.replace(run.asked.device, attachment=run[reserve])
+    written = await records.change(
+        run.context,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: with_device(server, device, now),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+    )
+    return Found(written, found.cell)
+
+
+@begin_action.undo
+async def forget_device(run: AttachRun) -> None:
+    """The record lists it no more."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is None or found.server is None:
+        return
+    bdm, now = run.asked.device.bdm, server_action.now_us()
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: without_device(server, bdm, now),
+    )
+
+
+@step(needs=(reserve, begin_action), no_undo="an export goes with its attachment", patience_s=VOLUME_PATIENCE_S)
+async def connect(run: AttachRun) -> str:
+    """The volume service exports it to the host; the attachment that stands for that."""
+    server, attachment = _server(run), run[reserve]
+    if server.host is None or server.cell is None:
+        await volumes_of(run.context).complete(attachment)
+        return attachment
+    to = HostAddress(server.cell, server.host)
+    return await exported(run.context, to, server.id, run.asked.device, attachment, again=run.unsure)
+
+
+@step(needs=(begin_action, connect), patience_s=HOST_PATIENCE_S)
+async def plug(run: AttachRun) -> None:
+    """The host puts it into the guest."""
+    server = _server(run)
+    if server.host is None or server.cell is None:
+        return
+    disk = await disk_of(run.context, run.asked.device, run[connect])
+    await run.context.hosts.attach_volume(HostAddress(server.cell, server.host), errand(run, "plug"), server.id, disk)
+
+
+@plug.undo
+async def unplug(run: AttachRun) -> None:
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is not None:
+        await unplug_volume_or_leave(run, "unplug", found.server, run.asked.volume)
+
+
+@step(
+    needs=(begin_action, connect, plug),
+    no_undo="a volume that was shown as attached stays until it is detached",
+    point_of_no_return=True,
+)
+async def record_volume(run: AttachRun) -> None:
+    """The record says which attachment it is in the end, and the action has ended."""
+    found, attachment, now = (
+        await records.find(run.context, run.asked.server.id),
+        run.get(connect),
+        server_action.now_us(),
+    )
+    if found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    host = None if found.server is None else found.server.host
+    events = (Event(EVENT, now, now, "Success", host),)
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: server if attachment is None else attached(server, run, attachment, now),
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+    )
+
+
+def attached(server: Server, run: AttachRun, attachment: str, now: int) -> Server:
+    """The record with the volume attached."""
+    return with_device(server, msgspec.structs.replace(run.asked.device, attachment=attachment), now)
+
+
+@record_volume.passed
+async def was_recorded(run: AttachRun) -> bool:
+    """An adopter asks: has the action ended well?  Who told it before can write no more then."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is None:
+        return False
+    by, request = records.fence(run), server_action.request_of(run)
+
+    def look(tx: Tx) -> Server | None:
+        row = cell_servers.take_over(tx, run.asked.server.id, by)
+        action = actions.get(tx, run.asked.server.id, request)
+        return row if action is not None and action.finished_at is not None and action.message is None else None
+
+    row = await run.context.cells[found.cell].write(look)
+    if row is not None and run.context.notification_writer is not None:
+        run.context.notification_writer.seen(run.operation, row)
+    return row is not None
+
+
+def _ended(tx: Tx, run: AttachRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+ATTACH_VOLUME = Saga("attach_volume/1", AttachVolume, reserve, begin_action, connect, plug, record_volume, ended=_ended)
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+class VolumeWish(msgspec.Struct, frozen=True):
+    """What was asked of an attach."""
+
+    volume: str
+    device: str | None = None
+    tag: str | None = None
+    delete_on_termination: bool = False
+    multiattach_allowed: bool = True
+    """False below 2.60."""
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    token: str,
+    server: Server,
+    wish: VolumeWish,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> BlockDevice:
+    """Accept the attach; the device as it is, once the record lists it. Raises NotFound, Invalid, Conflict, and what `check` raises."""
+    volume = await volumes_of(context).show(wish.volume, principal.project or "", token)
+    _check_volume(context, volume, server, wish)
+    owner = await context.dispatcher.choose(ATTACH_VOLUME.name)
+    made: list[BlockDevice] = []
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        _check_devices(now, volume, wish)
+        device = BlockDevice(
+            source="volume",
+            destination="volume",
+            uuid=volume.id,
+            volume=volume.id,
+            size_gib=volume.size_gib,
+            device=_device_of(now, wish),
+            delete_on_termination=wish.delete_on_termination,
+            volume_type=volume.volume_type,
+            tag=wish.tag,
+            bdm=new_uuid(),
+            multiattach=volume.multiattach,
+        )
+        made[:] = [device]
+        asked = AttachVolume(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(
+            ATTACH_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    new = await server_lock.accept(context, server.id, ACTION, make)
+    await dispatch(context, new)
+    try:
+        await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made[0].bdm), SHOWN_WITHIN_S)
+    except Refusal:
+        raise
+    except Problem as failed:  # at the host, later: the action says so, as it does when nobody waits
+        logger.info("%s: %s", new.id, failed)
+    return made[0]
+
+
+async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:
+    """Whether the record lists the device: the volume is held then."""
+    found = (await records.find(context, server)).server
+    return found is not None and any(each.bdm == bdm for each in found.block_devices)
+
+
+def _check_volume(context: SagaContext, volume: Volume, server: Server, wish: VolumeWish) -> None:
+    """What can be refused before anything is done, in Nova's order."""
+    here = [each for _, each in volume.attachments]
+    if here and not volume.multiattach:
+        raise Invalid(f"Invalid volume: volume {volume.id} is already attached to instances: {' '.join(here)}")
+    if server.id in here:
+        raise Invalid(f"Invalid volume: volume {volume.id} already attached")
+    if server.vm_state is VmState.SHELVED_OFFLOADED:
+        if wish.tag:
+            raise Invalid("Tagged volume attachment is not supported for shelved-offloaded instances.")
+        if volume.multiattach:
+            raise Invalid("Attaching multiattach volumes is not supported for shelved-offloaded instances.")
+    check_zone(context, volume, server.id, server.availability_zone)
+    if volume.multiattach and not wish.multiattach_allowed:
+        raise Invalid("Multiattach volumes are only supported starting with compute API version 2.60.")
+    if not volume.may_be_attached:
+        raise Invalid(
+            f"Invalid volume: Volume {volume.id} status must be available or downloading to reserve, but the current status "
+            f"is {volume.status}."
+        )
+
+
+def check_zone(context: SagaContext, volume: Volume, server: str, zone: str | None) -> None:
+    """Where volumes and servers must be in one zone (`volume.cross_az_attach` is off). Raises Invalid."""
+    if context.settings.cross_az_attach or zone is None or volume.availability_zone == zone:
+        return
+    raise Invalid(
+        f"Invalid volume: Instance {server} and volume {volume.id} are not in the same availability_zone. Instance is in "
+        f"{zone}. Volume is in {volume.availability_zone}"
+    )
+
+
+def _check_devices(server: Server, volume: Volume, wish: VolumeWish) -> None:
+    if any(each.volume == volume.id for each in server.volumes):
+        raise Invalid(f"Invalid volume: volume {volume.id} already attached")
+    if len(server.block_devices) >= VOLUMES_MAX:
+        raise Forbidden(
+            f"The maximum allowed number of disk devices ({VOLUMES_MAX}) to attach to a single instance has been exceeded."
+        )
+    if wish.device and wish.device in {server.root_device, *(each.device for each in server.block_devices)}:
+        raise Conflict(f"The supplied device path ({wish.device}) is in use.")
+
+
+def _device_of(server: Server, wish: VolumeWish) -> str:
+    return wish.device or next_device(server)
+
+
+def _server(run: AttachRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server

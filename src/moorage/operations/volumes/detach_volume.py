@@ -1,0 +1,230 @@
+"""Detach a volume: nobody else begins, the host takes it out of the guest, the volume service lets it go, the record forgets it.
+
+Forward only once it is out of the guest.  A host that cannot (the device is busy) leaves everything as it was.  A guest that is
+not there is no reason to stop, a silent host is: its guest may write to the volume still.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import IN_USE
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import (
+    VOLUME_PATIENCE_S,
+    let_go,
+    or_left_to_delete,
+    volumes_of,
+    without_device,
+)
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+logger = logging.getLogger(__name__)
+
+FORWARD_ONLY = "what is out of the guest is not put back: a detach only goes forward"
+HOST_PATIENCE_S = 120.0
+SHOWN_WITHIN_S = 10.0
+PATIENCE_S = 24 * 3600.0
+"""Once it is out of the guest, it waits this long for a volume service that is out before it is stuck."""
+ACTION = "detach_volume"
+EVENT = "compute_detach_volume"
+DETACHING = "detaching"
+
+
+class DetachVolume(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    device: BlockDevice
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+    @property
+    def volume(self) -> str:
+        assert self.device.volume is not None
+        return self.device.volume
+
+
+DetachRun = Run[DetachVolume, SagaContext]
+
+
+@step
+async def begin_action(run: DetachRun) -> Found:
+    """The action shows from the start; where the server is, is found with it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: DetachRun) -> None:
+    """The action ends in Error; the volume is attached as it was."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is not None:
+        now = server_action.now_us()
+        host = None if found.server is None else found.server.host
+        events = (failed_event(EVENT, now, host, run.turned),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
+async def begin_detaching(run: DetachRun) -> None:
+    """The volume's status says so, and nobody else begins. Raises Invalid when it is in another state."""
+    server = run[begin_action].server
+    if server is None or server.host is None:
+        return  # reserved for a server that is on no host
+    client = volumes_of(run.context)
+    try:
+        if run.unsure and (await client.show(run.asked.volume)).status == DETACHING:
+            return
+        await client.begin_detaching(run.asked.volume)
+    except NotFound:  # it was deleted behind our back, and the record is to forget it
+        logger.warning("%s: volume %s is not there any more", run.operation, run.asked.volume)
+
+
+@begin_detaching.undo
+async def roll_detaching(run: DetachRun) -> None:
+    call = volumes_of(run.context).roll_detaching(run.asked.volume)
+    await or_left_to_delete(run.context, run.asked.server.id, call)
+
+
+@step(needs=(begin_action, begin_detaching), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
+async def unplug(run: DetachRun) -> None:
+    """The host takes it out of the guest; no guest is success. A host that cannot leaves everything as it was."""
+    server = run[begin_action].server
+    if server is None or server.host is None or server.cell is None:
+        return
+    to = HostAddress(server.cell, server.host)
+    try:
+        await run.context.hosts.detach_volume(to, errand(run, "unplug"), server.id, run.asked.volume)
+    except HostFailed as failed:
+        if failed.code != NO_GUEST:
+            raise
+        logger.info("%s: there is no guest to take %s out of: %s", run.operation, run.asked.volume, failed)
+
+
+@step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def let_volume_go(run: DetachRun) -> None:
+    """The volume service takes the export back."""
+    attachment = run.asked.device.attachment
+    if attachment is None or run.unsure:
+        return await let_go(run.context, run.asked.server.id, run.asked.volume)
+    return await volumes_of(run.context).drop_attachment(attachment)
+
+
+@step(needs=(begin_action, let_volume_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def forget_volume(run: DetachRun) -> None:
+    """The record does not show it any more, and the action has ended."""
+    found, now = run[begin_action], server_action.now_us()
+    assert found.cell is not None
+    host = None if found.server is None else found.server.host
+    events = (Event(EVENT, now, now, "Success", host),)
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: without_device(server, run.asked.device.bdm, now),
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+    )
+
+
+def _ended(tx: Tx, run: DetachRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+DETACH_VOLUME = Saga(
+    "detach_volume/1",
+    DetachVolume,
+    begin_action,
+    begin_detaching,
+    unplug,
+    let_volume_go,
+    forget_volume,
+    ended=_ended,
+)
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+def device_of(server: Server, volume: str) -> BlockDevice:
+    """The server's device that is this volume. Raises NotFound in Nova's words."""
+    found = next((each for each in server.volumes if each.volume == volume), None)
+    if found is None:
+        raise NotFound(f"Instance {server.id} is not attached to volume {volume}", code="not_attached")
+    return found
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    token: str,
+    server: Server,
+    volume: str,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> None:
+    """Accept the detach; the volume's status says so by then. Raises NotFound, Invalid (the root, a volume that is not in use), Conflict.
+
+    Whoever waits for the volume's next status would otherwise take the one from before the detach for it.
+    """
+    seen = await volumes_of(context).show(volume, principal.project or "", token)
+    if device_of(server, volume).boot_index == 0:
+        raise Invalid("Cannot detach a root device volume")
+    owner = await context.dispatcher.choose(DETACH_VOLUME.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        device = device_of(now, volume)
+        if now.host is not None and seen.status != "in-use" and not seen.migration_status:
+            raise Invalid(
+                "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
+                "'in-use' and attach_status must be 'attached' to detach."
+            )
+        asked = DetachVolume(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(
+            DETACH_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    new = await server_lock.accept(context, server.id, ACTION, make)
+    await dispatch(context, new)
+    if server.host is None or seen.status != IN_USE or seen.migration_status:
+        return  # its status stays: the volume is reserved only, or on its way elsewhere
+    try:
+        await server_lock.ended_or(context, new.id, lambda: _going(context, volume), SHOWN_WITHIN_S)
+    except Refusal:
+        raise
+    except Problem as failed:  # at the host, later: the action says so
+        logger.info("%s: %s", new.id, failed)
+
+
+async def _going(context: SagaContext, volume: str) -> bool:
+    """Whether the volume service shows that it is being detached, or will not show it."""
+    try:
+        return (await volumes_of(context).show(volume)).status != IN_USE
+    except (NotFound, Unavailable):
+        return True

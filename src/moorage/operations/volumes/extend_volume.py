@@ -1,0 +1,157 @@
+"""A volume has grown: the guest is told, and the volume service how that ended.
+
+The volume service says so by the event `volume-extended`, after it grew the volume.  A server that is on no host has nobody to be
+told; its guest sees the new size when it starts.
+"""
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.model.action import Event
+from moorage.model.errors import HostFailed, NotFound
+from moorage.model.ids import OperationId, ServerId, new_uuid
+from moorage.model.operation import Accepted
+from moorage.model.server import BlockDevice, Server
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of, with_device
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+EXTENDED = "volume-extended"
+ACTION = "extend_volume"
+EVENT = "compute_extend_volume"
+HOST_PATIENCE_S = 120.0
+
+
+class ExtendVolume(msgspec.Struct, frozen=True):
+    server: Server
+    seq: int
+    device: BlockDevice
+    size_gib: int
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+
+    @property
+    def volume(self) -> str:
+        assert self.device.volume is not None
+        return self.device.volume
+
+
+ExtendRun = Run[ExtendVolume, SagaContext]
+
+
+@step(of_request=True)
+async def begin_action(run: ExtendRun) -> Found:
+    """The action shows from the start."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: ExtendRun) -> None:
+    """The action ends in Error, and the volume service is told that the guest does not see the new size."""
+    failing = volumes_of(run.context).complete_extend(run.asked.volume, failed=True)
+    await or_left_to_delete(run.context, run.asked.server.id, failing)
+    found = await records.find(run.context, run.asked.server.id)
+    if found.cell is not None:
+        now = server_action.now_us()
+        host = None if found.server is None else found.server.host
+        events = (failed_event(EVENT, now, host, run.turned),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(
+    needs=(begin_action,),
+    no_undo="a disk that has grown does not shrink",
+    patience_s=HOST_PATIENCE_S,
+    point_of_no_return=True,
+)
+async def tell_host(run: ExtendRun) -> None:
+    """The guest sees the new size; no guest is success."""
+    server = run[begin_action].server
+    if server is None or server.host is None or server.cell is None:
+        return
+    to, asked = HostAddress(server.cell, server.host), run.asked
+    try:
+        await run.context.hosts.extend_volume(to, errand(run, "extend"), server.id, asked.volume, asked.size_gib)
+    except HostFailed as failed:
+        if failed.code != NO_GUEST:
+            raise
+
+
+@step(
+    needs=(begin_action, tell_host),
+    no_undo="it is told once, and nobody waits for more",
+    patience_s=VOLUME_PATIENCE_S,
+)
+async def tell_volume_service(run: ExtendRun) -> None:
+    await volumes_of(run.context).complete_extend(run.asked.volume, failed=False)
+
+
+@step(needs=(begin_action, tell_volume_service), no_undo="the guest has it")
+async def record_size(run: ExtendRun) -> None:
+    """The record says how large it is, and the action has ended."""
+    found, now = await records.find(run.context, run.asked.server.id), server_action.now_us()
+    if found.cell is None:
+        raise NotFound(f"server {run.asked.server.id} is in no cell")
+    events = (Event(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+
+    def grown(server: Server) -> Server:
+        for each in server.block_devices:
+            if each.bdm == run.asked.device.bdm:
+                return with_device(server, msgspec.structs.replace(each, size_gib=run.asked.size_gib), now)
+        return server
+
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        grown,
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+    )
+
+
+def _ended(tx: Tx, run: ExtendRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+EXTEND_VOLUME = Saga(
+    "extend_volume/1", ExtendVolume, begin_action, tell_host, tell_volume_service, record_size, ended=_ended
+)
+
+
+async def begin(context: SagaContext, server: ServerId, volume: str) -> None:
+    """Accept what an event says. A volume that the server does not have is nobody's business. Raises Conflict: ask again."""
+    found = (await records.find(context, server)).server
+    if found is None or found.deleted or not any(each.volume == volume for each in found.volumes):
+        return
+    size = (await volumes_of(context).show(volume)).size_gib
+    owner = await context.dispatcher.choose(EXTEND_VOLUME.name)
+    request = f"req-{new_uuid()}"
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        device = next((each for each in now.volumes if each.volume == volume), None)
+        if device is None:
+            raise NotFound(f"Instance {server} is not attached to volume {volume}")
+        asked = ExtendVolume(now, seq, device, size, request, now.user, carried.get())
+        return accepted(EXTEND_VOLUME, operation, now, asked, owner=owner, user=now.user, seq=seq, request_id=request)
+
+    try:
+        await dispatch(context, await server_lock.accept(context, server, ACTION, make))
+    except NotFound:
+        return

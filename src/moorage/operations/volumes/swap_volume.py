@@ -1,0 +1,360 @@
+"""Swap a volume of a server for another one: the host copies what is on it, and the guest goes on with the other.
+
+    reserve             the volume service holds the new volume for the server
+    begin_action        the action shows
+    begin_detaching     the old volume is said to be going: nobody else begins
+    connect             the new volume is exported to the server's host
+    swap                the host copies, and the guest has the new one
+    let_old_volume_go   the export of the old volume is taken back
+    complete_migration  a volume service that migrates is told, and says which id the volume has now
+    record_swapped      the record lists the new volume, and the action has ended
+
+A host that cannot leaves everything as it was; from `swap` on it only goes forward.  In a migration of the volume service the new
+volume takes the id of the old one in the end, so the guest's disk bears that id from the start.
+Source: Nova's API reference, `PUT /servers/{id}/os-volume_attachments/{volume}`; Cinder's, `os-migrate_volume_completion`.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.clients.http import request_id as carried
+from moorage.clients.volume import VolumeClient
+from moorage.model.action import Event
+from moorage.model.errors import Conflict, Invalid, NotFound, Refusal
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted
+from moorage.model.principal import Principal
+from moorage.model.server import BlockDevice, Server
+from moorage.model.volume import AVAILABLE, IN_USE, Volume
+from moorage.operations.accept import accepted, dispatch
+from moorage.operations.context import SagaContext
+from moorage.operations.steps import server_action, server_lock
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.servers import Found
+from moorage.operations.steps.volumes import (
+    VOLUME_PATIENCE_S,
+    disk_of,
+    exported,
+    held,
+    let_go,
+    or_left_to_delete,
+    volumes_of,
+    with_device,
+)
+from moorage.operations.volumes.attach_volume import check_zone
+from moorage.operations.volumes.detach_volume import DETACHING, device_of
+from moorage.saga import Run, Saga, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+FORWARD_ONLY = "the guest writes to the new volume: a swap only goes forward"
+HOST_PATIENCE_S = 120.0
+PATIENCE_S = 24 * 3600.0
+"""Once the guest has the new volume, it waits this long for a volume service that is out before it is stuck."""
+ACTION = "swap_volume"
+EVENT = "compute_swap_volume"
+MIGRATING = "migrating"
+TARGET = "target:"
+"""How the state of a migration begins at the new volume; the old one's id follows."""
+SETTLED = frozenset({"none", "error", "success", "deleting"})
+"""States of a migration that is none, or is over: only then a volume is marked as detaching."""
+WRITERS = "Swapping multi-attach volumes with more than one read/write attachment is not supported."
+
+
+class SwapVolume(msgspec.Struct, frozen=True):
+    """One volume for another, decided before step one."""
+
+    server: Server
+    seq: int
+    device: BlockDevice
+    """As it is before."""
+    new_volume: str
+    size_gib: int
+    """Of the new volume."""
+    migrating: bool = False
+    """The volume service moves the volume, and is told how that ended."""
+    multiattach: bool = False
+    """Of the new volume."""
+    volume_type: str | None = None
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+    by_project: str = ""
+
+    @property
+    def volume(self) -> str:
+        assert self.device.volume is not None
+        return self.device.volume
+
+
+SwapRun = Run[SwapVolume, SagaContext]
+
+
+@step(patience_s=VOLUME_PATIENCE_S, of_request=True)
+async def reserve(run: SwapRun) -> str:
+    """The new volume is held for the server: nobody else may attach it."""
+    return (await held(run.context, run.asked.server.id, run.asked.new_volume, unsure=run.unsure)).id
+
+
+@reserve.undo
+async def let_new_volume_go(run: SwapRun) -> None:
+    """Whatever is held of it for this server; who migrates is told that it failed, and the action shows it."""
+    asked = run.asked
+    server = asked.server.id
+    await or_left_to_delete(run.context, server, let_go(run.context, server, asked.new_volume))
+    if asked.migrating:
+        await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), asked))
+    found = await records.find(run.context, server)
+    if found.cell is not None and found.server is not None:
+        now = server_action.now_us()
+        events = (failed_event(EVENT, now, found.server.host, run.turned),)
+        failed = msgspec.structs.replace(
+            server_action.action_of(run, ACTION), events=events, finished_at=now, message="Error"
+        )
+        await run.context.cells[found.cell].write(lambda tx: actions.write(tx, failed))
+
+
+async def _fail_migration(client: VolumeClient, asked: SwapVolume) -> None:
+    try:
+        await client.complete_migration(asked.volume, asked.new_volume, failed=True)
+    except Refusal:  # it was told before, or has given up by itself
+        return
+
+
+@step(needs=(reserve,), no_undo="the action shows the failure when the new volume is let go")
+async def begin_action(run: SwapRun) -> Found:
+    """The action shows.  This write is fenced, and no export begins before it."""
+    found = await records.find(run.context, run.asked.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.asked.server.id} is on no host")
+    written = await records.change(
+        run.context,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: server,
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+    )
+    return Found(written, found.cell)
+
+
+@step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
+async def begin_detaching(run: SwapRun) -> None:
+    """The old volume's status says so, and it has no second writer. Raises Invalid."""
+    client, old = volumes_of(run.context), run.asked.volume
+    if not (run.unsure and (await client.show(old)).status == DETACHING):
+        await client.begin_detaching(old)
+    if run.asked.device.multiattach:  # nobody attaches it from now on, so the count stays
+        await check_writers(client, await client.show(old))
+
+
+@begin_detaching.undo
+async def roll_detaching(run: SwapRun) -> None:
+    await or_left_to_delete(run.context, run.asked.server.id, volumes_of(run.context).roll_detaching(run.asked.volume))
+
+
+@step(needs=(reserve, begin_detaching), no_undo="an export goes with its attachment", patience_s=VOLUME_PATIENCE_S)
+async def connect(run: SwapRun) -> str:
+    """The new volume is exported to the host; the attachment that stands for that."""
+    new = msgspec.structs.replace(run.asked.device, volume=run.asked.new_volume)
+    return await exported(run.context, _host(run), run.asked.server.id, new, run[reserve], again=run.unsure)
+
+
+@step(
+    needs=(begin_action, connect),
+    no_undo=FORWARD_ONLY,
+    patience_s=HOST_PATIENCE_S,
+    point_of_no_return=True,
+)
+async def swap(run: SwapRun) -> None:
+    """The host copies, as long as the size takes, and the guest has the new volume. A host that cannot leaves it the old one."""
+    disk = await disk_of(run.context, _becomes(run, run[connect]), run[connect])
+    wanted = msgspec.structs.replace(errand(run, "swap"), patience_s=run.context.settings.image_deadline_s)
+    await run.context.hosts.swap_volume(_host(run), wanted, run.asked.server.id, run.asked.volume, disk)
+
+
+@step(needs=(begin_action, connect, swap), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def let_old_volume_go(run: SwapRun) -> None:
+    """The volume service takes the old export back."""
+    client, kept = volumes_of(run.context), run[connect]
+    if run.asked.device.attachment is not None:
+        return await client.drop_attachment(run.asked.device.attachment)
+    for each in await client.attachments_of(run.asked.server.id, run.asked.volume):
+        if each.id != kept:
+            await client.drop_attachment(each.id)
+    return None
+
+
+@step(needs=(let_old_volume_go,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def complete_migration(run: SwapRun) -> str:
+    """The id that the volume has now."""
+    asked, client = run.asked, volumes_of(run.context)
+    if not asked.migrating:
+        return asked.new_volume
+    if (await client.show(asked.volume)).migration_status != MIGRATING:
+        return asked.volume  # it was told before
+    return await client.complete_migration(asked.volume, asked.new_volume, failed=False)
+
+
+@step(needs=(begin_action, connect, complete_migration), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
+async def record_swapped(run: SwapRun) -> None:
+    """The record lists the new volume in the place of the old one, and the action has ended."""
+    found, now = run[begin_action], server_action.now_us()
+    assert found.cell is not None
+    after = msgspec.structs.replace(
+        _becomes(run, run[connect]), uuid=run[complete_migration], volume=run[complete_migration]
+    )
+    events = (Event(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+    await records.change(
+        run.context,
+        found.cell,
+        run.asked.server.id,
+        records.fence(run),
+        lambda server: with_device(server, after, now),
+        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+    )
+
+
+def _becomes(run: SwapRun, attachment: str) -> BlockDevice:
+    asked = run.asked
+    volume = asked.volume if asked.migrating else asked.new_volume
+    return msgspec.structs.replace(
+        asked.device,
+        source="volume",
+        uuid=volume,
+        volume=volume,
+        attachment=attachment,
+        size_gib=asked.size_gib,
+        multiattach=asked.multiattach,
+        volume_type=asked.volume_type,
+        created=False,
+    )
+
+
+def swapped(server: Server, run: SwapRun, attachment: str) -> Server:
+    """The record with the new volume."""
+    return with_device(server, _becomes(run, attachment), server_action.now_us())
+
+
+def _ended(tx: Tx, run: SwapRun, status: str) -> None:
+    records.let_go(tx, run)
+
+
+SWAP_VOLUME = Saga(
+    "swap_volume/1",
+    SwapVolume,
+    reserve,
+    begin_action,
+    begin_detaching,
+    connect,
+    swap,
+    let_old_volume_go,
+    complete_migration,
+    record_swapped,
+    ended=_ended,
+)
+
+
+# --------------------------------------------------------------------------------------------------- beginning
+
+
+async def begin(
+    context: SagaContext,
+    principal: Principal,
+    token: str,
+    server: Server,
+    old: str,
+    new: str,
+    *,
+    check: Callable[[Server], None],
+    request_id: str = "",
+) -> None:
+    """Accept the swap.
+
+    Raises NotFound for an old volume that is not there or not the server's, Conflict for one that the volume service does not
+    migrate, Invalid for a new volume that will not do, and what `check` raises.
+    """
+    client, project = volumes_of(context), principal.project or ""
+    was = await client.show(old, project, token)
+    if not was.migration_status:
+        raise Conflict(f"volume {old} is not migrating; this API should only be called by Cinder")
+    try:
+        becomes = await client.show(new, project, token)
+    except NotFound as missing:
+        raise Invalid(missing.public) from missing
+    check(server)
+    _check_volumes(was, becomes, server)
+    check_zone(context, becomes, server.id, server.availability_zone)
+    if was.status != IN_USE and was.migration_status in SETTLED:
+        raise Invalid(
+            "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
+            "'in-use' and attach_status must be 'attached' to detach."
+        )
+    await check_writers(client, was)
+    device_of(server, old)
+    if becomes.status != AVAILABLE:
+        raise Invalid(
+            f"Invalid volume: Volume {new} status must be available or downloading to reserve, but the current status is "
+            f"{becomes.status}."
+        )
+    owner = await context.dispatcher.choose(SWAP_VOLUME.name)
+
+    def make(now: Server, operation: OperationId, seq: int) -> Accepted:
+        check(now)
+        asked = SwapVolume(
+            server=now,
+            seq=seq,
+            device=device_of(now, old),
+            new_volume=new,
+            size_gib=becomes.size_gib,
+            migrating=was.migration_status == MIGRATING,
+            multiattach=becomes.multiattach,
+            volume_type=becomes.volume_type,
+            request_id=request_id,
+            user=principal.user,
+            global_request_id=carried.get(),
+            by_project=project,
+        )
+        return accepted(
+            SWAP_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+        )
+
+    await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
+
+
+def _check_volumes(was: Volume, becomes: Volume, server: Server) -> None:
+    """In Nova's order."""
+    if server.id not in [each for _, each in was.attachments]:
+        raise Invalid("Invalid volume: Old volume is attached to a different instance.")
+    if becomes.attachments:
+        raise Invalid("Invalid volume: New volume must be detached in order to swap.")
+    if becomes.size_gib < was.size_gib:
+        raise Invalid("Invalid volume: New volume must be the same size or larger.")
+    if was.migration_status == MIGRATING and becomes.migration_status != TARGET + was.id:
+        raise Invalid(f"Invalid volume: Volume {becomes.id} is not what volume {was.id} is being migrated to.")
+
+
+async def check_writers(client: VolumeClient, volume: Volume) -> None:
+    """Refuse a volume that several servers write to: what one writes while another's is copied would be lost. Raises Invalid."""
+    if len(volume.attachments) < 2:
+        return
+    writers = 0
+    for attachment, _ in volume.attachments:
+        try:
+            writers += (await client.attachment(attachment)).mode == "rw"
+        except NotFound:
+            continue
+    if writers > 1:
+        raise Invalid(WRITERS)
+
+
+def _host(run: SwapRun) -> HostAddress:
+    server = run[begin_action].server
+    assert server is not None
+    assert server.cell is not None
+    assert server.host is not None
+    return HostAddress(server.cell, server.host)

@@ -1,0 +1,145 @@
+"""What the picture says of one provider: objects made from its columns (rows.py) when somebody asks, a few at a time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from typing_extensions import override
+
+from moorage.model.ids import CellId, ProviderId
+
+
+class Kind(NamedTuple):
+    """One inventory without what is used of it: alike hosts share these numbers."""
+
+    resource: str
+    total: int
+    reserved: int
+    ratio: float
+    min_unit: int
+    max_unit: int
+    step: int
+    cap: int
+
+
+class Layout:
+    """The inventories of one provider, without what is used of them; alike providers share it."""
+
+    __slots__ = ("at", "kinds")
+
+    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+        self.kinds = kinds
+        self.at = {kind.resource: place for place, kind in enumerate(kinds)}
+
+
+class InventoryRow:
+    """One inventory: what is there, and what of it is used. Shared by whoever has just that, so never changed."""
+
+    __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used")
+
+    def __init__(self, kind: Kind, used: int) -> None:
+        self.total: int
+        self.reserved: int
+        self.ratio: float
+        self.min_unit: int
+        self.max_unit: int
+        self.step: int
+        self.cap: int
+        _, self.total, self.reserved, self.ratio, self.min_unit, self.max_unit, self.step, self.cap = kind
+        self.used = used
+
+
+NO_SLOT = -1
+
+
+class Facts(Protocol):
+    """The columns of what is seldom asked, by a provider's place (rows.py)."""
+
+    @property
+    def ids(self) -> Sequence[ProviderId]: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def generation(self) -> Sequence[int]: ...
+    @property
+    def updated_at(self) -> Sequence[int]: ...
+    def parent_id(self, place: int) -> ProviderId | None: ...
+
+
+class Provider:
+    """One resource provider as it was last read: what a search looks at is here, the rest is read from its row."""
+
+    __slots__ = ("_rows", "aggregates", "place", "root", "shown", "stocks", "traits", "uuid")
+
+    def __init__(
+        self,
+        rows: Facts,
+        place: int,
+        uuid: ProviderId,
+        root: ProviderId,
+        traits: frozenset[str],
+        aggregates: frozenset[str],
+        stocks: Mapping[str, InventoryRow],
+    ) -> None:
+        self._rows = rows
+        self.place = place
+        self.uuid = uuid
+        self.root = root
+        self.traits = traits
+        self.aggregates = aggregates
+        self.stocks = stocks
+        self.shown: dict[object, bytes] | None = None
+        """What was written of it in answers, by their kind; forgotten when anything of it changes."""
+
+    @property
+    def name(self) -> str:
+        return self._rows.names[self.place]
+
+    @property
+    def parent(self) -> ProviderId | None:
+        return self._rows.parent_id(self.place)
+
+    @property
+    def generation(self) -> int:
+        return self._rows.generation[self.place]
+
+    @property
+    def updated_at(self) -> int:
+        return self._rows.updated_at[self.place]
+
+
+class HostFacts:
+    """What a compute host reported about itself, besides amounts."""
+
+    __slots__ = ("cell", "cell_disabled", "forced_down", "host", "level", "node", "physnets", "zone")
+
+    @override
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostFacts) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        host: str,
+        node: str,
+        cell: str,
+        zone: str,
+        physnets: str | None,
+        level: int,
+        forced_down: bool = False,
+        cell_disabled: bool = False,
+    ) -> None:
+        self.host = host
+        self.node = node if node != host else host
+        self.cell = CellId(cell)
+        self.zone = zone
+        self.level = level
+        self.forced_down = bool(forced_down)
+        self.cell_disabled = bool(cell_disabled)
+        self.physnets: tuple[str, ...] | None = None if physnets is None else tuple(n for n in physnets.split(",") if n)
+
+
+def facts_of(row: Any) -> HostFacts:
+    """Those of one row of the table."""
+    said = row.forced_down, row.cell_disabled
+    return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)

@@ -1,0 +1,407 @@
+"""All providers in columns: one place for each, its facts in arrays, its inventories side by side in two more (docs/engine.md, P12).
+
+A cloud has a million of them and an answer needs a few, so a `Provider` is made when somebody asks for it.  Those made last are
+kept and follow what is read; when they are `KEPT_MAX` they are all let go.  What alike providers have in common (sets of traits
+and aggregates, inventories but for what is used) is there once, and named by a number.
+
+A place stays its provider's: it is found again under its id, and others say by it who their parent and root is, also while those
+were not read yet.  What is no longer needed (places of deleted providers, inventories that moved) is counted in `waste`; the
+engine reads everything anew when it is too much.
+"""
+
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from moorage.model.ids import ProviderId
+from moorage.placement.cache.provider import InventoryRow, Kind, Layout, Provider
+
+KEPT_MAX = 120_000
+ALIKE_MAX = 20_000
+NOT_READ = -1
+NOWHERE = -1
+
+T = TypeVar("T")
+
+
+class Numbered(dict[T, int]):
+    """Equal things are one, and have a number."""
+
+    def __init__(self, first: T) -> None:
+        super().__init__()
+        self.all: list[T] = []
+        _ = self[first]
+
+    def __missing__(self, key: T) -> int:
+        number = self[key] = len(self.all)
+        self.all.append(key)
+        return number
+
+
+class Kinds(Numbered[Kind]):
+    """Asked for by any tuple of a kind's numbers."""
+
+    @override
+    def __missing__(self, key: Kind) -> int:
+        return super().__missing__(Kind(sys.intern(key[0]), *key[1:]))
+
+
+class Layouts(dict[tuple[int, ...], int]):
+    """Numbers of kinds, in order → the number of that layout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = Kinds(Kind("", 0, 0, 1.0, 1, 1, 1, 0))
+        self.all: list[Layout] = []
+        _ = self[()]
+
+    def __missing__(self, key: tuple[int, ...]) -> int:
+        number = self[key] = len(self.all)
+        self.all.append(Layout(tuple(self.kinds.all[kind] for kind in key)))
+        return number
+
+    def of(self, kinds: Iterable[Kind]) -> int:
+        """The number of a layout; its classes are shared texts from then on."""
+        return self[tuple(self.kinds[kind] for kind in kinds)]
+
+
+class Rows:
+    """The columns. `place` is a provider's index in all of them."""
+
+    def __init__(self) -> None:
+        self.index: dict[ProviderId, int] = {}
+        self.ids: list[ProviderId] = []
+        self.names: list[str] = []
+        self.parent = array("i")
+        self.root = array("i")
+        self.generation = array("q")
+        self.version = array("q")
+        """NOT_READ: others speak of it, or it is gone."""
+        self.updated_at = array("q")
+        self.traits = array("i")
+        self.aggregates = array("i")
+        self.layout = array("i")
+        self.first = array("q")
+        """Where its inventories begin in `used` and `stock_version`."""
+        self.slot = array("i")
+        """Its place in the columns of what is below hosts; a root has none there."""
+        self.head = array("i")
+        """The first of the tree of which it is the root."""
+        self.next = array("i")
+        """The next of its own tree."""
+        self.used = array("q")
+        self.stock_version = array("q")
+        self.sets: Numbered[frozenset[str]] = Numbered(frozenset())
+        self.layouts = Layouts()
+        self.count = 0
+        """Providers that were read."""
+        self.trees_count = 0
+        self.waste = 0
+        self._alike: dict[tuple[int, bytes], Mapping[str, InventoryRow]] = {}
+        self._blank = (
+            *((each, -1) for each in (self.parent, self.root, self.slot, self.head, self.next, self.version)),
+            *((each, 0) for each in (self.generation, self.updated_at, self.traits, self.aggregates)),
+            *((each, 0) for each in (self.layout, self.first)),
+        )
+
+    # -------------------------------------------------------------------------------------------------- places
+
+    def place(self, uuid: ProviderId) -> int:
+        """Where it is, or will be."""
+        found = self.index.get(uuid)
+        if found is None:
+            found = self.index[uuid] = len(self.ids)
+            self.ids.append(uuid)
+            self._blanks(1)
+        return found
+
+    def places(self, uuids: Sequence[ProviderId]) -> list[int]:
+        """The same for many."""
+        found: list[int | None] = list(map(self.index.get, uuids))
+        if None not in found:
+            return found  # type: ignore[return-value]
+        before = len(self.ids)
+        for number, uuid in enumerate(uuids):
+            if found[number] is None:
+                found[number] = here = self.index.setdefault(uuid, len(self.ids))
+                if here == len(self.ids):
+                    self.ids.append(uuid)
+        self._blanks(len(self.ids) - before)
+        return found  # type: ignore[return-value]
+
+    def _blanks(self, number: int) -> None:
+        self.names.extend(repeat("", number))
+        for column, value in self._blank:
+            column.extend(repeat(value, number)) if number == 1 else column.frombytes(
+                np.full(number, value, dtype=column.typecode).tobytes()
+            )
+
+    def find(self, uuid: ProviderId) -> int | None:
+        """Where it is, if it was read."""
+        found = self.index.get(uuid)
+        return None if found is None or self.version[found] == NOT_READ else found
+
+    def read(self) -> NDArray[np.intp]:
+        """The places of all that were read."""
+        return np.flatnonzero(np.frombuffer(self.version, dtype=np.int64) != NOT_READ)
+
+    def forget(self, place: int) -> None:
+        """It is gone."""
+        self.leave_tree(place)
+        self.version[place] = NOT_READ
+        self.traits[place] = self.aggregates[place] = self.layout[place] = 0
+        self.count -= 1
+        self.waste += 1
+
+    # --------------------------------------------------------------------------------------------------- trees
+
+    def members(self, root: int) -> Iterator[int]:
+        """The places of a tree; the root is the first when all was read at once."""
+        here = self.head[root]
+        while here != NOWHERE:
+            yield here
+            here = self.next[here]
+
+    def join_tree(self, place: int, root: int) -> None:
+        """At the end of its root's tree."""
+        self.root[place] = root
+        if (last := self.head[root]) == NOWHERE:
+            self.head[root] = place
+            self.trees_count += 1
+        else:
+            while (following := self.next[last]) != NOWHERE:
+                last = following
+            self.next[last] = place
+        self.next[place] = NOWHERE
+
+    def leave_tree(self, place: int) -> None:
+        """Out of its root's tree."""
+        root, before = self.root[place], NOWHERE
+        if root == NOWHERE:
+            return
+        for here in self.members(root):
+            if here == place:
+                break
+            before = here
+        following = self.next[place]
+        if before != NOWHERE:
+            self.next[before] = following
+        else:
+            self.head[root] = following
+            self.trees_count -= following == NOWHERE
+        self.next[place], self.root[place] = NOWHERE, NOWHERE
+
+    def join_all(self) -> None:
+        """The trees of all that were read, in one go."""
+        here = self.read()
+        if not len(here):
+            return
+        root, head, after = (np.frombuffer(each, dtype=np.int32) for each in (self.root, self.head, self.next))
+        roots = root[here]
+        order = np.lexsort((here, here != roots, roots))
+        here, roots = here[order], roots[order]
+        last = np.append(roots[1:] != roots[:-1], True)
+        after[here[:-1]] = np.where(last[:-1], NOWHERE, here[1:])
+        after[here[-1]] = NOWHERE
+        first = np.append(True, last[:-1])
+        head[roots[first]] = here[first]
+        self.trees_count = int(first.sum())
+
+    # -------------------------------------------------------------------------------------------------- stocks
+
+    def stocks(self, place: int) -> Iterator[tuple[Kind, int]]:
+        """Its inventories, and what of each is used."""
+        first = self.first[place]
+        for number, kind in enumerate(self.layouts.all[self.layout[place]].kinds, start=first):
+            yield kind, self.used[number]
+
+    def stock(self, place: int, resource: str) -> tuple[Kind, int] | None:
+        """One of them."""
+        layout = self.layouts.all[self.layout[place]]
+        at = layout.at.get(resource)
+        return None if at is None else (layout.kinds[at], self.used[self.first[place] + at])
+
+    def restock(self, place: int, read: Sequence[tuple[Kind, int, int]]) -> None:
+        """Its inventories are these: kind, what is used, and its version; a newer one that is known stays."""
+        old = self.layouts.all[self.layout[place]]
+        first = self.first[place]
+        known = {
+            kind.resource: (self.stock_version[number], self.used[number])
+            for number, kind in enumerate(old.kinds, start=first)
+        }
+        layout = self.layouts.of(kind for kind, _, _ in read)
+        self.waste += bool(known) and layout != self.layout[place]
+        self.layout[place] = layout
+        if len(read) > len(known):
+            first = self.first[place] = len(self.used)
+            for column in (self.used, self.stock_version):
+                column.extend(repeat(0, len(read)))
+        for number, (kind, used, version) in enumerate(read, start=first):
+            newest = max((version, used), known.get(kind.resource, (version, used)), key=lambda each: each[0])
+            self.stock_version[number], self.used[number] = newest
+
+    def use(self, place: int, resource: str, used: int, cap: int, version: int) -> int | None:
+        """What is used of one inventory now. The capacity it had; None: there is none, or as much or newer is known."""
+        layout = self.layouts.all[self.layout[place]]
+        at = layout.at.get(resource)
+        if at is None:
+            return None
+        number = self.first[place] + at
+        if version < self.stock_version[number]:
+            return None
+        same = self.used[number] == used and layout.kinds[at].cap == cap
+        self.used[number], self.stock_version[number] = used, version
+        if same:
+            return None
+        if cap != layout.kinds[at].cap:
+            kinds = [kind if kind.resource != resource else kind._replace(cap=cap) for kind in layout.kinds]
+            self.layout[place] = self.layouts.of(kinds)
+            self.waste += 1
+        return layout.kinds[at].cap
+
+    # ------------------------------------------------------------------------------------------------- objects
+
+    def parent_id(self, place: int) -> ProviderId | None:
+        """Whose child it is."""
+        parent = self.parent[place]
+        return None if parent == NOWHERE else self.ids[parent]
+
+    def made(self, place: int) -> Provider:
+        """An object that says all that is known of it."""
+        sets = self.sets.all
+        own, tied = sets[self.traits[place]], sets[self.aggregates[place]]
+        return Provider(self, place, self.ids[place], self.ids[self.root[place]], own, tied, self.inventories(place))
+
+    def fill(self, one: Provider) -> None:
+        """What it says is what is known now."""
+        place, sets = one.place, self.sets.all
+        one.root = self.ids[self.root[place]]
+        one.traits, one.aggregates = sets[self.traits[place]], sets[self.aggregates[place]]
+        one.stocks = self.inventories(place)
+        one.shown = None
+
+    def inventories(self, place: int) -> Mapping[str, InventoryRow]:
+        """Its stocks by class; those of providers that are equally used, too, are one."""
+        layout, first = self.layout[place], self.first[place]
+        kinds = self.layouts.all[layout].kinds
+        each = self.used[first : first + len(kinds)]
+        key = layout, each.tobytes()
+        found = self._alike.get(key)
+        if found is None:
+            if len(self._alike) >= ALIKE_MAX:
+                self._alike.clear()
+            found = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
+            self._alike[key] = found
+        return found
+
+
+class Providers(dict[ProviderId, Provider]):
+    """All providers by id: a dict of those that were made, which makes what is missing."""
+
+    def __init__(self, rows: Rows, let_go: Callable[[], None]) -> None:
+        super().__init__()
+        self._rows = rows
+        self._let_go = let_go
+
+    def __missing__(self, uuid: ProviderId) -> Provider:
+        rows = self._rows
+        place = rows.index.get(uuid)
+        if place is None or rows.version[place] == NOT_READ:
+            raise KeyError(uuid)
+        if super().__len__() >= KEPT_MAX:
+            self._let_go()
+        one = self[rows.ids[place]] = rows.made(place)
+        return one
+
+    @property
+    def kept(self) -> int:
+        """How many were made."""
+        return super().__len__()
+
+    def make_room(self, more: int) -> None:
+        """Let all go when so many more are too many."""
+        if self.kept and self.kept + more > KEPT_MAX:
+            self._let_go()
+
+    def made(self, uuid: ProviderId) -> Provider | None:
+        """The object, if there is one already."""
+        return super().get(uuid)
+
+    def named(self, name: str) -> list[Provider]:
+        """Those with this name."""
+        rows, found, at = self._rows, [], -1
+        for _ in range(rows.names.count(name)):
+            at = rows.names.index(name, at + 1)
+            if rows.version[at] != NOT_READ:
+                found.append(self[rows.ids[at]])
+        return found
+
+    @override
+    def get(self, uuid: str, default: Any = None) -> Any:
+        return default if self._rows.find(ProviderId(uuid)) is None else self[ProviderId(uuid)]
+
+    @override
+    def __contains__(self, uuid: object) -> bool:
+        return isinstance(uuid, str) and self._rows.find(ProviderId(uuid)) is not None
+
+    @override
+    def __len__(self) -> int:
+        return self._rows.count
+
+    @override
+    def __iter__(self) -> Iterator[ProviderId]:
+        return (self._rows.ids[place] for place in self._rows.read())
+
+    @override
+    def values(self) -> Any:
+        """One after the other; those that were not there are not kept."""
+        for place in self._rows.read():
+            yield self.made(self._rows.ids[place]) or self._rows.made(place)
+
+
+class Trees(dict[ProviderId, dict[ProviderId, Provider]]):
+    """All trees by their root: a dict of those that were made, which makes what is missing."""
+
+    def __init__(self, rows: Rows, providers: Providers) -> None:
+        super().__init__()
+        self._rows = rows
+        self._providers = providers
+
+    def __missing__(self, root: ProviderId) -> dict[ProviderId, Provider]:
+        place = self._rows.index.get(root)
+        if place is None or self._rows.head[place] == NOWHERE:
+            raise KeyError(root)
+        rows, providers = self._rows, self._providers
+        ids = [rows.ids[each] for each in rows.members(place)]
+        providers.make_room(len(ids))
+        found = self[rows.ids[place]] = {uuid: providers[uuid] for uuid in ids}
+        return found
+
+    @override
+    def __len__(self) -> int:
+        return self._rows.trees_count
+
+    @override
+    def __contains__(self, root: object) -> bool:
+        place = self._rows.index.get(root)  # type: ignore[call-overload]
+        return place is not None and self._rows.head[place] != NOWHERE
+
+    @override
+    def get(self, root: ProviderId, default: Any = None) -> Any:
+        known = root in self
+        return self[root] if known else default
+
+    @override
+    def __iter__(self) -> Iterator[ProviderId]:
+        heads = np.frombuffer(self._rows.head, dtype=np.int32)
+        return (self._rows.ids[place] for place in np.flatnonzero(heads != NOWHERE))
+
+    @override
+    def items(self) -> Any:
+        return ((root, self[root]) for root in self)

@@ -1,0 +1,1 @@
+"""What the Placement API means: candidates, allocations, providers, and the search below one anchor."""

@@ -1,0 +1,235 @@
+"""Writes of allocations by the Placement API: requests of several consumers each, by their generations (its rules, not ours).
+
+Differs from internal claims in two ways (RULES §5, §6.6): portions are judged per allocation, and the generations of all
+providers concerned move.  Many requests share a transaction: each is judged by itself on what those before it left, and who is
+refused wrote nothing; the outcome is that of one transaction per request in the same order.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import NamedTuple
+
+import msgspec
+
+from moorage.model.errors import Conflict, Internal, Invalid, NotFound, Problem
+from moorage.model.ids import ProviderId
+from moorage.model.resources import Inventory
+from moorage.model.verdict import Row
+from moorage.placement.service import error_codes, providers
+from moorage.sql import Tx
+from moorage.store.region.placement import allocation_writes, groups
+from moorage.store.region.placement import claims as sql
+from moorage.store.region.placement.allocation_writes import Held, LockedRows, Plan, Told
+from moorage.store.region.placement.claims import InventoryDelta, Key
+from moorage.store.region.placement.providers import find, inventories_of
+from moorage.store.region.placement.tables import Stamp, stamp
+
+UNKNOWN_TYPE = "unknown"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What one consumer is to hold from now on; nothing means: the consumer goes."""
+
+    amounts: Mapping[str, Mapping[str, int]]
+    """Provider → class → amount."""
+    project: str
+    user: str
+    type: str | None = None
+    check_generation: bool = False
+    generation: int | None = None
+
+
+Request = Mapping[str, Wanted]
+"""Consumer → what it is to hold; all of them or none."""
+
+
+class Outcome(NamedTuple):
+    """One answer per request, in their order (None: done), and the numbers afterwards."""
+
+    answers: Sequence[Problem | None]
+    told: Told
+
+
+def put(tx: Tx, wanted: Request) -> Told:
+    """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was."""
+    outcome = put_all(tx, [wanted])
+    for problem in outcome.answers:
+        if problem is not None:
+            raise problem
+    return outcome.told
+
+
+def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
+    """Each request by itself. The transaction is to be committed whatever the answers are: who is refused wrote nothing."""
+    consumers = [consumer for request in requests for consumer in request]
+    if len(set(consumers)) != len(consumers):
+        raise Internal("a consumer may come once in a batch")
+    if not consumers:
+        return Outcome([None] * len(requests), Told())
+    keys = {
+        (ProviderId(provider), resource)
+        for request in requests
+        for one in request.values()
+        for provider, resources in one.amounts.items()
+        for resource in resources
+    }
+    named = {provider for request in requests for one in request.values() for provider in one.amounts}
+    sight, plan = allocation_writes.look(tx, consumers, named, keys), Plan()
+    answers: list[Problem | None] = []
+    for request in requests:
+        try:
+            change, moved = _changes(request, sight)
+            _judge(tx, request, change, moved, sight, plan)
+        except Problem as problem:
+            answers.append(problem)
+            continue
+        answers.append(None)
+        _accept(request, change, moved, sight, plan)
+    if not any(answer is None for answer in answers):
+        return Outcome(answers, Told())
+    told = allocation_writes.write(tx, plan, sight)
+    for request, answer in zip(requests, answers, strict=True):
+        for consumer, one in request.items():
+            if answer is None and not one.amounts and consumer in sight.consumers:
+                _forget(tx, consumer, stamp(tx))
+    return Outcome(answers, told)
+
+
+def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDelta], set[str]]:
+    """The net change of every row, and the providers whose generations move: those that are named, and those that an emptied
+    consumer leaves; not others that are left. Raises Conflict where a consumer is not at the generation it is said to be at."""
+    change: dict[Key, InventoryDelta] = {}
+    moved: set[str] = set()
+    for consumer, one in request.items():
+        was = sight.consumers.get(consumer)
+        if one.check_generation and (None if was is None else was.generation) != one.generation:
+            now = "null" if was is None else was.generation
+            raise Conflict(
+                f"consumer generation conflict - expected {now} but got {one.generation}",
+                code=error_codes.CONCURRENT_UPDATE,
+            )
+    for consumer, one in request.items():
+        moved.update(one.amounts)
+        for key, amount in sight.held.get(consumer, {}).items():
+            change[key] = _less(change.get(key), key, amount)
+            if not one.amounts:
+                moved.add(key[0])
+        for provider, resources in one.amounts.items():
+            for resource, amount in resources.items():
+                key = (ProviderId(provider), resource)
+                change[key] = _more(change.get(key), key, amount)
+    return change, moved
+
+
+def _judge(
+    tx: Tx, request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: Plan
+) -> None:
+    """Every amount by the inventory's portions, also one that is held already, and what grows by the capacity that is left."""
+    named = {provider for one in request.values() for provider in one.amounts}
+    if missing := sorted(named - sight.providers.keys()):
+        raise Invalid(f"Allocation for resource provider '{missing[0]}' that does not exist.")
+    wants = [want for want in change.values() if want.most]
+    levels = sight.levels
+    if absent := [want for want in wants if (want.provider, want.resource) not in levels]:
+        _refuse_absent(tx, absent, next(iter(request)))
+    for want in wants:
+        level = levels[want.provider, want.resource]
+        if want.least < level.min_unit or want.most > level.max_unit or want.unit % level.step:
+            raise Conflict(
+                f"Unable to allocate inventory: {want.resource} of resource provider {want.provider} is given in portions "
+                f"of {level.min_unit} to {level.max_unit} in steps of {level.step}."
+            )
+    for key in sorted(change):
+        want = change[key]
+        if want.change and key not in levels:
+            raise Conflict(
+                f"Unable to allocate inventory: resource provider {want.provider} has no {want.resource}, or not in such "
+                "portions."
+            )
+        if want.change > 0 and levels[key].used + plan.change.get(key, 0) + want.change > levels[key].cap:
+            raise Conflict(
+                f"Unable to allocate inventory: {want.change} {want.resource} on resource provider {want.provider}. "
+                "The requested amount would exceed the capacity."
+            )
+
+
+def _refuse_absent(tx: Tx, absent: Sequence[InventoryDelta], consumer: str) -> None:
+    if unknown := providers.unknown_classes(tx, sorted({want.resource for want in absent})):
+        raise Invalid(f"Unable to allocate inventory for consumer {consumer}: No such resource class {unknown[0]}.")
+    want = absent[0]
+    raise Conflict(
+        f"Unable to allocate inventory: Inventory for '{want.resource}' on resource provider '{want.provider}' is absent."
+    )
+
+
+def _accept(
+    request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: Plan
+) -> None:
+    for key, want in change.items():
+        plan.change[key] = plan.change.get(key, 0) + want.change
+    for provider in moved:
+        plan.advanced[provider] = plan.advanced.get(provider, 0) + 1
+    for consumer, one in request.items():
+        was = sight.consumers.get(consumer)
+        kind = one.type or (UNKNOWN_TYPE if was is None else was.type)
+        amounts = {
+            (ProviderId(provider), resource): amount
+            for provider, resources in one.amounts.items()
+            for resource, amount in resources.items()
+        }
+        if amounts:
+            plan.holders.append(Held(consumer, one.project, one.user, kind, was, amounts))
+        plan.dropped += [(consumer, *key) for key in sight.held.get(consumer, {}) if key not in amounts]
+
+
+def _less(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
+    return InventoryDelta(*key, -amount) if was is None else was._replace(change=was.change - amount)
+
+
+def _more(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
+    """This allocation's own size is judged too."""
+    if was is None:
+        return InventoryDelta(*key, amount, amount, amount, amount)
+    least = min(was.least or amount, amount)
+    return InventoryDelta(*key, was.change + amount, least, max(was.most, amount), gcd(was.unit, amount))
+
+
+def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
+    gone = sql.forget(tx, consumer)
+    if gone is not None and gone.server_group is not None and gone.host is not None:
+        groups.leave(tx, gone.server_group, gone.group_policy or "", gone.host, at)
+
+
+def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
+    """Everything a consumer holds; raises NotFound when that is nothing. No provider's generation moves."""
+    held = sql.drop(tx, consumer)
+    if not held:
+        raise NotFound(f"No allocations for consumer '{consumer}'")
+    at = stamp(tx)
+    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items()], at)
+    _forget(tx, consumer, at)
+    return tuple(rows)
+
+
+def reshape(
+    tx: Tx, inventories: Mapping[str, tuple[int, Mapping[str, Inventory]]], wanted: Mapping[str, Wanted]
+) -> None:
+    """Inventories and allocations that only fit together: new inventory first, then allocations, then what is to go."""
+    for uuid, (expected, _) in inventories.items():
+        found = find(tx, uuid)
+        if found is None:
+            raise Invalid(f"Resource provider {uuid} in inventories not found", code=error_codes.PROVIDER_NOT_FOUND)
+        if found.generation != expected:
+            raise Conflict(
+                f"resource provider generation conflict for provider {uuid}: actual: {found.generation}, given: {expected}",
+                code=error_codes.CONCURRENT_UPDATE,
+            )
+    from_before = {uuid: inventories_of(tx, uuid) for uuid in inventories}
+    for uuid, (_, new) in inventories.items():
+        if not new:
+            continue  # nothing of it can be needed by what comes, and its generation moves once
+        kept = {name: inventory for name, (inventory, _) in from_before[uuid].items()}
+        providers.set_inventories(tx, uuid, kept | dict(new), None)
+    put(tx, wanted)
+    for uuid, (_, new) in inventories.items():
+        providers.set_inventories(tx, uuid, new, None)

@@ -1,0 +1,64 @@
+"""Which trees may serve a request at all, seen from the columns: what is left out could not, what stays is looked at.
+
+A search looks at trees one by one, which is the quickest way while most of them will do.  When the first of them would not, all
+are judged at once: a tree stays if each amount fits somewhere in it, and each group with a suffix on one provider with its traits.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.world import Mask
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.columns import INT32_MAX, WORD_BITS, Amounts
+from moorage.placement.cache.provider_rows import NOWHERE
+from moorage.placement.service.tree_search import Group, Wide
+
+
+def promising(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Mask:
+    """By the roots' slots. What this process is about to claim is not taken yet, so those trees stay."""
+    roots, below = picture.columns, picture.devices.columns
+    host = picture.devices.host[: below.size]
+    mask = np.ones(roots.size, dtype=np.bool_)
+    demands = [part for group in groups for part in _parts(group)]
+    demands += [({}, [frozenset([trait])]) for trait in wide.root_required]
+    for number, (amounts, traits) in enumerate(demands):
+        here = _able(roots, amounts, traits)
+        if below.size and number < len(demands) - len(wide.root_required):
+            able = host[_able(below, amounts, traits)]
+            here[able[able != NOWHERE]] = True
+        mask &= here
+    for uuid, _ in picture.pending:
+        if (place := picture.rows.find(uuid)) is not None:
+            slot = picture.slots.get(picture.rows.ids[picture.rows.root[place]])  # type: ignore[call-overload]
+            if slot is not None:
+                mask[slot] = True
+    return mask
+
+
+def _parts(group: Group) -> list[tuple[dict[str, int], list[frozenset[str]]]]:
+    """What one provider must have for itself: all of a group with a suffix, each demand of the group without."""
+    if group.suffix:
+        return [(group.resources, group.required)]
+    return [({resource: amount}, []) for resource, amount in group.resources.items()] + [
+        ({}, [each]) for each in group.required
+    ]
+
+
+def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[str]]) -> Mask:
+    """Who has so much of everything, and of each set of traits one."""
+    size = columns.size
+    found = np.ones(size, dtype=np.bool_)
+    for resource, amount in amounts.items():
+        free = columns.free.get(resource)
+        if free is None:
+            return np.zeros(size, dtype=np.bool_)
+        found &= free[:size] >= min(amount, INT32_MAX)
+    for each in traits:
+        bits = [bit for trait in each if (bit := columns.trait_bits.get(trait)) is not None]
+        has: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
+        for bit in bits:
+            has |= columns.trait_words[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
+        found &= has
+    return found

@@ -1,0 +1,157 @@
+"""Allocation candidates, found lazily: per tree a depth-first search (`trees`), round-robin over the trees.
+
+Never a product: with a limit the search stops as soon as it has enough, and what failed once is not tried again.
+The set of answers is Placement's: the group without a suffix may be spread over the tree and over providers that share with it
+by aggregate (MISC_SHARES_VIA_AGGREGATE); its traits are met together, its aggregates by the provider or by the tree's root.
+A group with a suffix is one provider's, which must have all that is asked itself.
+"""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.ids import ProviderId
+from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.provider import Provider
+from moorage.placement.service.candidate_prefilter import promising
+from moorage.placement.service.tree_search import Candidate, Group, Key, Tree, Wide, Work, serves
+
+SHARES = "MISC_SHARES_VIA_AGGREGATE"
+CANDIDATES_MAX = 100_000
+SEEN_FIRST = 64
+"""Trees that are looked at before all are judged by their columns."""
+
+
+def find(picture: ProviderCache, groups: Sequence[Group], wide: Wide, work: Work | None = None) -> list[Candidate]:
+    """All candidates, or `wide.limit` of them, from a random start; `work` is told how much was looked at."""
+    most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
+    work = Work() if work is None else work
+    sharing = picture.sharing(SHARES)
+    found: dict[object, Candidate] = {}
+    waiting: list[Search] = []
+    for root in _roots(picture, groups, wide):
+        if len(found) >= most:
+            break
+        if len(picture.trees[root.uuid]) == 1 and sharing.keys().isdisjoint(root.aggregates):
+            if (alone := _alone(root, groups, wide)) is not None:
+                found[root.uuid] = alone
+            continue
+        tree = Tree(picture, root, groups, wide, sharing, work)
+        search = tree.search(), tree.common
+        if _take(search, found):
+            waiting.append(search)
+    while waiting and len(found) < most:
+        still = []
+        for search in waiting:
+            if len(found) >= most:
+                break
+            if _take(search, found):
+                still.append(search)
+        waiting = still
+    return list(found.values())[:most]
+
+
+def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> list[Provider] | None:
+    """The same answer where no provider has children or shares and one group is asked: each provider by itself.
+
+    None: it is not so, and `find` must be asked.  Most hosts of most clouds are like that, and one look at each is enough.
+    """
+    if len(groups) != 1 or len(picture.trees) != len(picture.providers) or picture.sharing(SHARES):
+        return None
+    group = groups[0]
+    if group.in_tree is not None or wide.same_subtree:
+        return None
+    plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
+    rooted = bool(wide.root_required or wide.root_forbidden)
+    most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
+    asked = tuple(group.resources.items())
+    found: list[Provider] = []
+    for root in _somewhere(picture, groups, wide):
+        stocks = root.stocks
+        for resource, amount in asked:
+            stock = stocks.get(resource)
+            if stock is None or stock.used + amount > stock.cap or amount > stock.max_unit:
+                break
+            if amount < stock.min_unit or amount % stock.step:
+                break
+        else:
+            if rooted and not (wide.root_required <= root.traits and not wide.root_forbidden & root.traits):
+                continue
+            if plain or serves(root, group):
+                found.append(root)
+                if len(found) == most:
+                    break
+    return found
+
+
+def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | None:
+    """The only candidate of a provider without children or sharing neighbours: most hosts of most clouds."""
+    if root.uuid != root.root or (wide.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
+        return None
+    if any(group.in_tree not in (None, root.uuid) for group in groups):
+        return None
+    amounts: dict[Key, int] = {}
+    for group in groups:
+        if not serves(root, group):
+            return None
+        for resource, amount in group.resources.items():
+            key = root.uuid, resource
+            amounts[key] = amounts.get(key, 0) + amount
+    if len(groups) > 1:
+        for (_, resource), amount in amounts.items():
+            stock = root.stocks[resource]
+            if stock.used + amount > stock.cap or amount > stock.max_unit:
+                return None
+    here = frozenset([root.uuid])
+    return Candidate(amounts, {group.suffix: here for group in groups})
+
+
+Search: TypeAlias = tuple[Iterator[Candidate], bool]
+"""A tree's candidates, and whether another tree may have the same ones: all of it from providers that share with both."""
+
+
+def _take(search: Search, found: dict[object, Candidate]) -> bool:
+    candidates, shared = search
+    one = next(candidates, None)
+    if one is None:
+        return False
+    found.setdefault(one.key() if shared else len(found), one)
+    return True
+
+
+def _somewhere(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+    """All anchors that may do, from a random one on when there is a limit; the first few are not judged before."""
+    slots = picture.anchors()
+    start = 0 if wide.limit is None or len(slots) < 2 else random.randrange(len(slots))
+    soon = min(len(slots), max(SEEN_FIRST, 2 * (wide.limit or 0)))
+    first = slots[start : start + soon]
+    if len(first) < soon:
+        first = np.concatenate((first, slots[: soon - len(first)]))
+    yield from _at(picture, first)
+    rest = np.roll(slots, -start)[soon:] if soon < len(slots) else slots[:0]
+    if len(rest) and not picture.sharing(SHARES):
+        rest = rest[promising(picture, groups, wide)[rest]]
+    yield from _at(picture, rest)
+
+
+def _at(picture: ProviderCache, slots: NDArray[np.int32]) -> Iterator[Provider]:
+    providers, ids = picture.providers, picture.rows.ids
+    for place in np.frombuffer(picture.root_places, dtype=np.int32)[slots].tolist():
+        yield providers[ids[place]]
+
+
+def _roots(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+    """The anchors, from a random place on when there is a limit."""
+    tree = next((group.in_tree for group in groups if group.in_tree is not None and not group.suffix), None)
+    if tree is not None:
+        member = picture.providers.get(ProviderId(tree))
+        root = None if member is None else picture.providers.get(member.root)
+        anchors: Iterable[Provider] = [] if root is None else [root]
+    else:
+        anchors = _somewhere(picture, groups, wide)
+    for root in anchors:
+        if wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
+            yield root

@@ -1,0 +1,62 @@
+"""Hearing a cancel: at the next commit's answer, or at once, when a hint comes while a do is waiting."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from moorage.model.errors import Problem
+from moorage.saga.journal import Log
+from moorage.saga.journal_writer import JournalWriter
+from moorage.saga.retry import CancelHint
+
+T = TypeVar("T")
+logger = logging.getLogger("moorage.saga")
+
+
+class Interrupted(Exception):
+    """A cancel reached a waiting do."""
+
+
+class CancelListener:
+    """The teller's task is cancelled only while it listens, and only by `watch`; any other cancellation is not ours to catch."""
+
+    def __init__(self, log: Log, journal_writer: JournalWriter) -> None:
+        self.log = log
+        self.journal_writer = journal_writer
+        self.deaf = False
+        """Past a point of no return, or perhaps past it."""
+        self._listening = False
+        self._interrupted = False
+
+    async def watch(self, hint: CancelHint, executor: "asyncio.Task[Any] | None") -> None:
+        """A hint may be false: the row says whether there is a cancel.  A commit is never interrupted."""
+        while self.journal_writer.cancel is None:
+            await hint.wait()
+            hint.clear()
+            try:
+                self.journal_writer.cancel = await self.log.cancel_word()
+            except Problem as problem:
+                logger.info("the cancel word could not be read: %s", problem)
+        if self._listening and not self.journal_writer.writing and not self.deaf and executor is not None:
+            self._interrupted = True
+            executor.cancel()
+
+    async def listen(self, waiting: Awaitable[T]) -> T:
+        """Await what a hint may interrupt."""
+        executor = asyncio.current_task()
+        assert executor is not None
+        self._listening = True
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if self._interrupted:
+                self._interrupted = False
+                if executor.uncancel() == 0:
+                    raise Interrupted from None
+            raise
+        finally:
+            self._listening = False
+            if self._interrupted:  # the do took the interruption for its own affair, and ended
+                self._interrupted = False
+                executor.uncancel()

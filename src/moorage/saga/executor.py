@@ -1,0 +1,455 @@
+"""Telling a story: forward, to another host, and back.
+
+**Why it is hard.**  A teller may die between any two instructions, and the world outside cannot be asked in the same
+breath as the journal is written.  So an effect outside may begin only after a commit that says it may (an *intent*), and
+what was meant but has no result must be taken as perhaps done.  If every intent and every result were a commit, a boot
+would need fifteen of them; it has three.
+
+**How.**  One intent covers all the steps up to the next place where a commit is made anyway: a region step, whose own
+transaction carries the results before it and the intent after it, or a point of no return.  Results wait in memory
+(`_pending`) for the next commit.  If the teller dies first, they are lost, and the steps are done again with
+`run.unsure`.  That is sound because a do may run twice and an undo is safe though its do never ran; `prove` checks it.
+The teller who wrote an intent knows which steps it really began, and takes back those only.  An adopter does not know,
+and takes back all that the intent covers.  Hence a Failed or Turn line carries the list of what is open: it is the
+intent of the undoing, and must be there before the first undo, because an undo closes the door behind it (a turn at
+the agent, a tombstone), after which the do of the same attempt would be refused.
+
+**Another host.**  When a host-local step fails, or any other step of the group is refused, what is host-local is undone,
+newest first, the failed one too, and the first step chooses again.  An outage of a service that all hosts share turns
+the story instead: the next host would fare no better.  The error people see in the end is that of the last step that
+failed, not "no capacity" of the search after it.
+
+**When not to unwind.**  (1) The asyncio task is cancelled: the process goes down, the story stays where it is.  (2)
+`Fenced`: somebody else tells it.  (3) `Torn`: a write of the journal has no known outcome; whoever leases the operation
+reads it again and tells with `adopted=True`.  (4) After the point of no return: from there on each step is tried until
+it works, and past its patience the operation is stuck, which people see.  An adopter who finds a point of no return
+covered but without result asks `passed`; a story that has none goes forward, deaf to cancel.
+
+**What we tried.**  Intent per step: seven more commits.  The fence before the work: the work's answer (which host?) is
+one of the lines, so it would be a second UPDATE; last in the transaction it guards as well.  A number of lines as the
+cell's fence: it moves with retries and adoptions, so `run.line` is counted off the story instead.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+from msgspec import Raw, Struct
+
+from moorage.model.errors import NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.ids import OperationId
+from moorage.model.tracing import Kind, Span, span
+from moorage.saga.cancellation import CancelListener, Interrupted
+from moorage.saga.definition import Herald, Saga
+from moorage.saga.journal import (
+    BUG,
+    FIRST_EPOCH,
+    Cause,
+    CommitUnknown,
+    Ended,
+    Failed,
+    Fenced,
+    Intent,
+    Log,
+    Reason,
+    Result,
+    Stalled,
+    Status,
+    Stuck,
+    Undone,
+    Unwinding,
+    Unwound,
+    Waiting,
+    as_problem,
+)
+from moorage.saga.journal_writer import JournalWriter
+from moorage.saga.retry import LIMITS, WALL, CancelHint, Clock, Limits
+from moorage.saga.state import ReplayedState
+from moorage.saga.step import Phase, Run, Step
+
+T = TypeVar("T")
+InputT = TypeVar("InputT", bound=Struct)
+ContextT = TypeVar("ContextT")
+logger = logging.getLogger("moorage.saga")
+
+
+class _Turning(Exception):
+    def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
+        super().__init__(step)
+        self.step = step
+        self.problem = problem
+        self.reason: Reason = reason
+
+
+async def execute(
+    saga: Saga[InputT, ContextT],
+    operation: OperationId,
+    asked: InputT,
+    context: ContextT,
+    log: Log,
+    *,
+    clock: Clock = WALL,
+    limits: Limits = LIMITS,
+    cancel_hint: CancelHint | None = None,
+    adopted: bool = False,
+    max_attempts: int | None = None,
+    notification_writer: Herald | None = None,
+) -> Any:
+    """Tell the story from where its journal stands, and answer the last step's result.
+
+    Raises Unwound (it turned, and all is taken back), Stuck, Fenced, or Torn.  `adopted` must be set when an earlier
+    telling in this epoch ended in Torn; an epoch above the first, or lines beyond the first, say it by themselves.
+    """
+    executor = _Executor(saga, operation, asked, context, log, clock, limits, max_attempts)
+    if notification_writer is not None:
+        executor.journal_writer.heard = lambda tx, lines: notification_writer(tx, saga, executor.as_told(), lines)
+    return await executor.tell(cancel_hint, adopted or log.epoch > FIRST_EPOCH or len(log.journal) > 1)
+
+
+class _Executor:
+    def __init__(
+        self,
+        saga: Saga[Any, Any],
+        operation: OperationId,
+        asked: Any,
+        context: Any,
+        log: Log,
+        clock: Clock,
+        limits: Limits,
+        max_attempts: int | None,
+    ) -> None:
+        self.saga, self.operation, self.asked, self.context = saga, operation, asked, context
+        self.log, self.clock, self.limits = log, clock, limits
+        self.max_attempts = max_attempts or (saga.group.max_attempts if saga.group else 0)
+        self.book = ReplayedState(saga, log.journal)
+        self.journal_writer = JournalWriter(log, self.book)
+        self.dice = random.Random(operation)
+        self.unsure: set[str] = set()
+        self.ears = CancelListener(log, self.journal_writer)
+        self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self.past = self.ears.deaf = saga.forward_only  # past the point of no return for certain: only forward
+        self.word: str | None = None  # the cancel word that turned the story
+
+    # ------------------------------------------------------------------------------------------------- the story
+
+    async def tell(self, hint: CancelHint | None, adopted: bool) -> Any:
+        book = self.book
+        if book.ended is None and book.turn is None:
+            watcher = asyncio.create_task(self.ears.watch(hint, asyncio.current_task())) if hint is not None else None
+            try:
+                await self._forward(adopted)
+            except _Turning as turning:
+                await self._turn(turning)
+            finally:
+                if watcher is not None:
+                    watcher.cancel()
+        if book.turn is None:
+            return self.result_of(self.saga.steps[-1], book.held_attempt())[1]
+        if book.ended is None:
+            await self._unwind()
+        raise Unwound(book.turn.cause.step, book.turn.cause.problem(), book.turn.reason)
+
+    async def _forward(self, adopted: bool) -> None:
+        steps, group_at = self.saga.steps, self.saga.group_at
+        at = await self._resume() if adopted else 0
+        while at < len(steps):
+            if at in group_at and at == group_at.start and (self.book.over or self.book.attempt == 0):
+                await self._leave_host()
+                self.book.next_attempt()
+            at = at + 1 if self.book.is_done(steps[at].name) else await self._take(at)
+        work = self._bound(self.saga.ended, "done")
+        await self.journal_writer.append([Ended("done")], work, status="done")
+
+    async def _resume(self) -> int:
+        """An adopter does not know what was begun; only `passed` can say that a point of no return lies behind."""
+        self.unsure = self.book.assume_begun()
+        for at, step in enumerate(self.saga.steps):
+            if not step.point_of_no_return:
+                continue
+            if self.book.is_done(step.name):
+                self.ears.deaf = self.past = True
+            elif step.name in self.unsure and step.passed_when is None:
+                self.ears.deaf = True
+            elif step.name in self.unsure and await self._look(step):
+                self.ears.deaf = self.past = True
+                return at
+        return 0
+
+    async def _look(self, step: Step[Any, Any, Any]) -> bool:
+        look = step.passed_when
+        assert look is not None
+        was, self.ears.deaf = self.ears.deaf, True  # while it is not known whether a cancel comes too late
+        try:
+            return await self._again(
+                step,
+                "do",
+                step.patience_s,
+                lambda unsure: look(self._run(step, "do", self.book.attempt_of(step.name), True)),
+            )
+        except Problem as problem:
+            await self._stuck(step.name, "do", problem)
+        finally:
+            self.ears.deaf = was
+
+    async def _take(self, at: int) -> int:
+        """Do step `at`; answers which is next."""
+        step, book = self.saga.steps[at], self.book
+        self._heed_cancel(step)
+        if not step.region and not book.is_covered(step.name):
+            await self.journal_writer.append([Intent(self.saga.covered_from(at), book.attempt)])
+            self._heed_cancel(step)
+        attempt = book.attempt_of(step.name)
+        if not step.region:
+            book.open[step.name] = attempt
+        self.ears.deaf = self.ears.deaf or step.point_of_no_return
+        unsure_at_first = step.name in self.unsure
+        try:
+            result = await self._again(
+                step,
+                "do",
+                step.patience_s,
+                lambda unsure: self._listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+            )
+        except Interrupted:
+            raise _Turning(step.name, self._cancelled(), "cancel") from None
+        except Problem as problem:
+            forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
+            if not (book.is_done(step.name) and forward_only):
+                return await self._failed(at, problem)
+            logger.info("%s: %s is committed, so this is passed over: %s", self.operation, step.name, problem)
+            self.past = self.past or step.point_of_no_return
+            return at + 1
+        if not book.is_done(step.name):
+            self.journal_writer.note(Result(step.name, attempt, Raw(step.encode(result))))
+        self.past = self.past or step.point_of_no_return
+        return at + 1
+
+    async def _failed(self, at: int, problem: Problem) -> int:
+        """Another host, or the turn, or (past the point of no return) stuck."""
+        step, book = self.saga.steps[at], self.book
+        logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
+        if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
+            await self._stuck(step.name, "do", problem)
+        if at not in self.saga.group_at:
+            raise _Turning(step.name, problem)
+        if at == self.saga.group_at.start:
+            if isinstance(problem, NoCapacity) and book.causes:
+                last = book.causes[-1]
+                blamed = last.problem()
+                blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
+                raise _Turning(last.step, blamed)
+            raise _Turning(step.name, problem)
+        elsewhere = step.host_local or not isinstance(problem, Unavailable)
+        if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
+            raise _Turning(step.name, problem)
+        await self.journal_writer.append([Failed(Cause.of(problem, step.name, book.attempt), book.left_open())])
+        return self.saga.group_at.start
+
+    def _was_last(self, problem: Problem) -> bool:
+        """Attempts that no host is to blame for do not count: each goes on without something, so they end by themselves."""
+        return not problem.without and self.book.attempt - len(self.book.excused()) >= self.max_attempts
+
+    async def _leave_host(self) -> None:
+        """Between two attempts: only what is host-local; what moves is replaced by its next do."""
+        for begun in self.book.left_open():
+            step = self.saga.steps[self.saga.at[begun.step]]
+            if step.host_local and step.undo_with is not None and self.book.over:
+                try:
+                    await self._undo(step, begun.attempt)
+                except Problem:
+                    last = self.book.causes[-1]
+                    raise _Turning(last.step, last.problem()) from None
+                await self.journal_writer.flush("running")
+
+    # ---------------------------------------------------------------------------------------------- the way back
+
+    async def _turn(self, turning: _Turning) -> None:
+        cause = Cause.of(turning.problem, turning.step, self.book.attempt)
+        self.word = self.journal_writer.cancel if turning.reason == "cancel" else None
+        line = Unwinding(turning.reason, cause, self.word, self.book.attempt, self.book.left_open())
+        work = self._bound(self.saga.turned, turning.problem, turning.reason)
+        try:
+            await self.journal_writer.append([line], work, status="cleaning")
+        except (Fenced, CommitUnknown):
+            raise
+        except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the story can neither go on nor turn
+            await self._stuck(turning.step, "turn", as_problem(turning.step, failure))
+
+    async def _unwind(self) -> None:
+        left = self.book.left_open()
+        for at, begun in enumerate(left, start=1):
+            step = self.saga.steps[self.saga.at[begun.step]]
+            if step.undo_with is not None:
+                try:
+                    await self._undo(step, begun.attempt)
+                except Problem as problem:
+                    await self._stuck(step.name, "undo", problem)
+                if at < len(left):
+                    await self.journal_writer.flush("cleaning")
+        await self.journal_writer.append([Ended("unwound")], self._bound(self.saga.ended, "unwound"), status="unwound")
+
+    async def _undo(self, step: Step[Any, Any, Any], attempt: int) -> None:
+        undo = step.undo_with
+        assert undo is not None
+        patience_s = self.limits.undo_patience_s
+        await self._again(step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)))
+        if step.name in self.book.open:
+            self.journal_writer.note(Undone(step.name, attempt))
+
+    async def _stuck(self, step: str, phase: str, problem: Problem) -> NoReturn:
+        logger.error("%s: stuck at %s: %s %s", self.operation, step, problem, problem.private)
+        await self.journal_writer.append(
+            [Stalled(step, phase, Cause.of(problem, step, self.book.attempt))], status="stuck"
+        )
+        raise Stuck(step, problem)
+
+    # --------------------------------------------------------------------------------------------- again and again
+
+    async def _again(
+        self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
+    ) -> T:
+        """Try what is worth trying again, within its patience; the last problem is raised."""
+        with span(Kind.STEP, step.name, phase=phase, saga=self.saga.name, attempt=self.book.attempt) as doing:
+            return await self._tries(step, phase, patience_s, once, doing)
+
+    async def _tries(
+        self,
+        step: Step[Any, Any, Any],
+        phase: Phase,
+        patience_s: float,
+        once: Callable[[bool], Awaitable[T]],
+        doing: Span,
+    ) -> T:
+        """An outage of what serves every order does not count: nobody else could do it either."""
+        since, tries, unsure, excused_s = self.clock.monotonic(), 0, False, 0.0
+        shown: list[str] = []
+        while True:
+            tried_at = self.clock.monotonic()
+            left_s = patience_s + excused_s - (tried_at - since)
+            limit_s = left_s if phase == "do" else min(left_s, self.limits.undo_try_s)
+            try:
+                return await self._once(step, phase, limit_s, once, unsure)
+            except Problem as failure:
+                problem = failure
+            tries += 1
+            doing.say(tries=tries, problem=problem.public)
+            pause_s = self._pause_s(tries, problem)
+            waited_s = self.clock.monotonic() - since
+            if isinstance(problem, Unavailable) and problem.excused:
+                lost_s = self.clock.monotonic() - tried_at + pause_s
+                excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
+            worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
+            committed = phase == "do" and self.book.is_done(step.name)
+            if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
+                raise problem
+            unsure = unsure or isinstance(problem, UnknownOutcome)
+            logger.info(
+                "%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem.named or problem
+            )
+            news = problem.public not in shown and len(shown) < self.limits.waiting_shown_most
+            if news and waited_s + pause_s > self.limits.waiting_shown_after_s:
+                shown.append(problem.public)
+                status: Status = "running" if self.book.turn is None else "cleaning"
+                await self.journal_writer.append(
+                    [Waiting(step.name, self.book.attempt_of(step.name), problem.public, problem.named)],
+                    status=status,
+                )
+            if phase == "do":
+                self._heed_cancel(step)  # a hint that came during a commit interrupted nothing
+            await self._listen(self.clock.sleep(pause_s))
+
+    async def _once(
+        self,
+        step: Step[Any, Any, Any],
+        phase: Phase,
+        limit_s: float,
+        once: Callable[[bool], Awaitable[T]],
+        unsure: bool,
+    ) -> T:
+        try:
+            async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
+                answer = await once(unsure)
+        except (Fenced, CommitUnknown, Interrupted):
+            raise
+        except Exception as failure:
+            if self.journal_writer.broken is not None:
+                raise self.journal_writer.broken from failure
+            if isinstance(failure, TimeoutError):
+                raise UnknownOutcome(f"{step.name} ({phase}) did not end within its time") from failure
+            raise as_problem(step.name, failure) from failure
+        if self.journal_writer.broken is not None:
+            raise self.journal_writer.broken
+        return answer
+
+    def _pause_s(self, tries: int, problem: Problem) -> float:
+        """Longer each time; not shorter than a neighbour asked for, and a little more, lest all come back at once."""
+        longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
+        pause_s = longest * (0.5 + 0.5 * self.dice.random())
+        if isinstance(problem, Unavailable) and problem.retry_after_s:
+            asked_s = min(problem.retry_after_s, self.limits.asked_pause_most_s)
+            pause_s = max(pause_s, asked_s * (1.0 + 0.2 * self.dice.random()))
+        return pause_s
+
+    def _listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
+        """Await what a cancel hint may interrupt: nothing on a way back."""
+        return self.ears.listen(waiting) if self.book.turn is None and not self.book.over else waiting
+
+    def _heed_cancel(self, step: Step[Any, Any, Any]) -> None:
+        if self.journal_writer.cancel is not None and not self.ears.deaf:
+            raise _Turning(step.name, self._cancelled(), "cancel")
+
+    def _cancelled(self) -> Problem:
+        return Problem(f"cancelled: {self.journal_writer.cancel}", code="cancelled")
+
+    # --------------------------------------------------------------------------------------------- what a step sees
+
+    def result_of(self, step: Step[Any, Any, Any], view: int) -> tuple[bool, Any]:
+        value = self.book.results.get((step.name, view if self.saga.in_group(step.name) else 0))
+        if value is None:
+            return False, None
+        kept = self.decoded.get((step.name, view))
+        if kept is None or kept[0] is not value:  # an attempt that is done again writes anew
+            kept = self.decoded[step.name, view] = (value, step.decode(value))
+        return True, kept[1]
+
+    def _run(self, step: Step[Any, Any, Any] | None, phase: Phase, attempt: int, unsure: bool) -> Run[Any, Any]:
+        book, name = self.book, "" if step is None else step.name
+        at = self.saga.at.get(name, 0)
+        held = attempt if at in self.saga.group_at and name else book.held_attempt()
+        return Run(
+            asked=self.asked,
+            context=self.context,
+            operation=self.operation,
+            epoch=self.log.epoch,
+            attempt=attempt,
+            tried=book.tried(),
+            blamed=book.tried(blamed=True),
+            causes=tuple(book.causes),
+            unsure=unsure,
+            cancelled=book.turn.cancelled if book.turn else self.word,
+            turned=book.turn.cause if book.turn else None,
+            phase=phase,
+            past=self.past,
+            line=self._line(at, phase, attempt),
+            _step=name,
+            _view=held,
+            _teller=self,
+            _journal_writer=self.journal_writer,
+        )
+
+    def _line(self, at: int, phase: Phase, attempt: int) -> int:
+        """Counted off the story: attempts are laps, each a way there and a way back."""
+        steps = len(self.saga.steps) + 1
+        lap = attempt or (self.book.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
+        return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
+
+    def as_told(self) -> Run[Any, Any]:
+        """The story as it stands, for who hears of its commits; its attempt is the last one that had a host."""
+        return self._run(None, "do", self.book.held_attempt(), False)
+
+    def _bound(self, told: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:
+        if told is None:
+            return None
+        return lambda tx: told(tx, self._run(None, "do", 0, False), *facts)

@@ -1,0 +1,108 @@
+"""What the lines say, put together: which results stand, what may have been left behind, and how the attempts ended.
+
+Every line passes through `Book.add`, whether it was read back or is being written, so that a teller who adopts a story
+stands exactly where the one before stood, except for one thing: what was covered by an intent but has no result may have
+been begun (`assume_begun`), while whoever wrote that intent knows.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from moorage.saga.definition import Saga
+from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, Result, Undone, Unwinding
+
+
+class ReplayedState:
+    """The state of one telling."""
+
+    def __init__(self, saga: Saga[Any, Any], lines: Sequence[Line]) -> None:
+        self.saga = saga
+        self.attempt = 0
+        self.over = False
+        """The current attempt failed."""
+        self.results: dict[tuple[str, int], Raw] = {}
+        self.covered: dict[str, int] = {}
+        self.open: dict[str, int] = {each.name: 0 for each in saga.steps if each.of_request}
+        """What may have left something behind, and in which attempt it was begun last."""
+        self.causes: list[Cause] = []
+        self.turn: Unwinding | None = None
+        self.ended: Ended | None = None
+        for line in lines:
+            self.add(line)
+
+    def add(self, line: Line) -> None:
+        match line:
+            case Intent():
+                self._advance(line.attempt)
+                self.covered.update({name: self.attempt_of(name) for name in line.steps})
+            case Result():
+                self._advance(line.attempt)
+                self.results[line.step, line.attempt] = line.value
+                self.open[line.step] = line.attempt
+            case Failed():
+                self.causes.append(line.cause)
+                self.over, self.open, self.covered = True, _open(line.open), {}
+            case Unwinding():
+                self.turn, self.open, self.covered, self.attempt = line, _open(line.open), {}, line.attempt
+            case Undone():
+                self.open.pop(line.step, None)
+            case Ended():
+                self.ended = line
+            case _:
+                pass  # Waiting and Stalled are for people
+
+    def _advance(self, attempt: int) -> None:
+        if attempt > self.attempt:
+            self.attempt, self.over = attempt, False
+
+    def assume_begun(self) -> set[str]:
+        """For an adopter: what an intent covers and no result ends may have been begun; answers which."""
+        unsure = {name for name, attempt in self.covered.items() if (name, attempt) not in self.results}
+        self.open.update({name: self.covered[name] for name in unsure})
+        return unsure
+
+    def attempt_of(self, step: str) -> int:
+        return self.attempt if self.saga.in_group(step) else 0
+
+    def is_done(self, step: str) -> bool:
+        return (step, self.attempt_of(step)) in self.results
+
+    def is_covered(self, step: str) -> bool:
+        return self.covered.get(step) == self.attempt_of(step)
+
+    def next_attempt(self) -> None:
+        self.attempt, self.over = self.attempt + 1, False
+
+    def held_attempt(self) -> int:
+        """The last attempt that had a host."""
+        if self.saga.group is None:
+            return 0
+        first = self.saga.group.steps[0].name
+        return max((attempt for name, attempt in self.results if name == first), default=0)
+
+    def excused(self) -> set[int]:
+        """Attempts that failed for what no host can help."""
+        return {cause.attempt for cause in self.causes if cause.without}
+
+    def tried(self, *, blamed: bool = False) -> tuple[str, ...]:
+        """The hosts of the attempts that ended, in order; `blamed`: without those of excused attempts."""
+        if self.saga.group is None:
+            return ()
+        first, host = self.saga.group.steps[0], self.saga.group.host
+        ended = [attempt for attempt in range(1, self.attempt + 1) if attempt < self.attempt or self.over]
+        if blamed:
+            ended = [attempt for attempt in ended if attempt not in self.excused()]
+        values = [self.results[first.name, attempt] for attempt in ended if (first.name, attempt) in self.results]
+        return tuple(host(first.decode(value)) for value in values)
+
+    def left_open(self) -> tuple[Begun, ...]:
+        """What may have left something behind, newest first."""
+        return tuple(
+            Begun(each.name, self.open[each.name]) for each in reversed(self.saga.steps) if each.name in self.open
+        )
+
+
+def _open(begun: Sequence[Begun]) -> dict[str, int]:
+    return {each.step: each.attempt for each in begun}

@@ -1,0 +1,26 @@
+"""Traits that flavor and image require or forbid."""
+
+import numpy as np
+
+from moorage.model.world import Ask, Refusals, World
+from moorage.scheduler.columns import has_trait
+
+
+def has_traits(ask: Ask, world: World) -> Refusals | None:
+    """Every required trait is there, no forbidden one is."""
+    if not ask.required and not ask.forbidden:
+        return None
+    missing = {trait: ~has_trait(world, trait) for trait in ask.required}
+    unwanted = {trait: has_trait(world, trait) for trait in ask.forbidden}
+    mask = np.zeros(world.size, dtype=np.bool_)
+    for part in (*missing.values(), *unwanted.values()):
+        mask |= part
+
+    def why(slot: int) -> str:
+        lacks = [trait for trait, part in missing.items() if part[slot]]
+        has = [trait for trait, part in unwanted.items() if part[slot]]
+        return "; ".join(
+            ([f"lacks trait {', '.join(lacks)}"] if lacks else []) + ([f"has trait {', '.join(has)}"] if has else [])
+        )
+
+    return Refusals(mask, why, "traits do not match")

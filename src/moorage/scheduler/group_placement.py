@@ -1,0 +1,95 @@
+"""Groups on the best hosts: hosts in the order of their scores, each searched for a place for all groups together."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+
+import numpy as np
+
+from moorage.model.ids import ProviderId
+from moorage.model.world import Ask, Choice, Mask, Refusals, Slots, World
+from moorage.scheduler.filters.network import choose_segments
+from moorage.scheduler.tree_search import GAVE_UP, Providers, Search, cause_of, draw, shape, words_of
+
+WAYS_PER_HOST_MAX = 4
+"""Of one host, where few hosts would do: a rival who takes one device leaves the others."""
+
+NAME = "devices_together"
+
+Segments = tuple[ProviderId | None, ...]
+
+
+@dataclass
+class Placed:
+    """The choices, best first, and the hosts that were searched in vain."""
+
+    best: list[Choice] = field(default_factory=list)
+    refused: dict[str, list[int]] = field(default_factory=dict)
+    """Cause → slots."""
+
+    def refusals(self, ask: Ask, world: World) -> Iterator[tuple[str, Refusals, Mask]]:
+        for cause, slots in self.refused.items():
+            mask = np.zeros(world.size, dtype=np.bool_)
+            mask[slots] = True
+            yield NAME, Refusals(mask, partial(_why, ask, world, cause), cause), mask
+
+
+def _why(ask: Ask, world: World, cause: str, slot: int) -> str:
+    return words_of(ask, draw(ask, world, slot), cause)
+
+
+def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> Placed:
+    """Hosts of each run in order, until enough will do; the next run only while none did."""
+    found, judge = Placed(), _Judge(ask, world)
+    firsts: list[tuple[int, Segments, Providers]] = []
+    for run in runs:
+        for slot in run.tolist():
+            segments = choose_segments(ask, world, slot)
+            if segments is None:
+                continue
+            answer = judge.look(slot)
+            if isinstance(answer, str):
+                found.refused.setdefault(answer, []).append(slot)
+                continue
+            firsts.append((slot, segments, answer))
+            if len(firsts) == enough:
+                break
+        if firsts:
+            break
+    found.best = [_choice(world, slot, segments, way) for slot, segments, way in firsts]
+    for slot, segments, first in firsts:
+        room = min(WAYS_PER_HOST_MAX - 1, enough - len(found.best))
+        others = (way for way in judge.every(slot) if way != first) if room > 0 else iter(())
+        found.best += [_choice(world, slot, segments, way) for way in islice(others, max(0, room))]
+    return found
+
+
+def _choice(world: World, slot: int, segments: Segments, providers: Providers) -> Choice:
+    cell = world.cell_names[int(world.cell[slot])]
+    return Choice(world.host_ids[slot], world.names[slot], cell, segments, providers)
+
+
+class _Judge:
+    """Hosts of one shape are judged once: a fleet of equal hosts in vain costs one search."""
+
+    def __init__(self, ask: Ask, world: World) -> None:
+        self._ask, self._world = ask, world
+        self._vain: dict[object, str] = {}
+
+    def look(self, slot: int) -> Providers | str:
+        """The first way; or why there is none."""
+        nodes = draw(self._ask, self._world, slot)
+        looks = shape(nodes, named=bool(self._ask.same_device))
+        if (cause := self._vain.get(looks)) is not None:
+            return cause
+        search = Search(self._ask, nodes)
+        if (first := next(search.ways(), None)) is not None:
+            return first
+        cause = GAVE_UP if search.exhausted else cause_of(self._ask, draw(self._ask, self._world, slot))
+        self._vain[looks] = cause
+        return cause
+
+    def every(self, slot: int) -> Iterator[Providers]:
+        """All ways, those too that differ only in which of several alike providers is taken."""
+        return Search(self._ask, draw(self._ask, self._world, slot), every=True).ways()

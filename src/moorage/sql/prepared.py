@@ -1,0 +1,183 @@
+"""Statements that are made once and run many times: on SQLite without anything in between.
+
+    _PLACE = Ready(servers.update().where(...).returning(...))      # at import; `tx.rows(_PLACE, {...})` as ever
+
+SQLAlchemy finds a statement in its cache, binds, runs and wraps for ten times what SQLite needs for a row.  A `PreparedStatement` keeps the
+text and the order of its parameters and hands both to the driver.  What comes back are tuples whose columns have names, too.
+Types that need a hand on the way in or out (booleans) get it.  On PostgreSQL it is the statement it was made of.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, TypeAlias, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.visitors import iterate
+from typing_extensions import override
+
+from moorage.model.errors import Internal
+
+FORMS_MAX = 100
+PADDED_TO_POWERS_UNTIL, PADDED_STEP = 1_024, 512
+"""A list is said with one mark for each of its elements, so each length would be a form of its own: its last element is said again
+until the length is a power of two, or a long list's a multiple of the step."""
+
+Values: TypeAlias = Mapping[str, Any]
+Convert: TypeAlias = Callable[[Any], Any]
+
+
+class PreparedStatement:
+    """One statement and, for each set of parameters it was ever given, how SQLite wants it said.
+
+    For statements that stand in a module: whatever differs from call to call is a parameter.
+    """
+
+    def __init__(self, statement: sa.Executable) -> None:
+        self.statement = statement
+        self.reads = isinstance(statement, sa.Select | sa.CompoundSelect)
+        self._lists = any(
+            isinstance(each, sa.BindParameter) and each.expanding for each in iterate(cast("ClauseElement", statement))
+        )
+        self._forms: dict[tuple[object, ...], _Form] = {}
+
+    @override
+    def __str__(self) -> str:
+        return str(self.statement)
+
+    def run(self, raw: sqlite3.Connection, dialect: Dialect, values: Values) -> list[Any]:
+        """All rows."""
+        form = self._form(dialect, values)
+        try:
+            cursor = raw.execute(form.text, form.bound(values))
+            found = cursor.fetchall()
+        except sqlite3.Error as failure:
+            raise _told(form.text, failure) from failure
+        return form.named(cursor, found) if found else found
+
+    def run_in_parts(self, raw: sqlite3.Connection, dialect: Dialect, rows: int) -> Iterator[Sequence[Sequence[Any]]]:
+        """All rows, so many at a time, as plain tuples; of a statement without parameters."""
+        form = self._form(dialect, {})
+        try:
+            cursor = raw.execute(form.text, form.bound({}))
+            while found := cursor.fetchmany(rows):
+                yield form.converted(found)
+        except sqlite3.Error as failure:
+            raise _told(form.text, failure) from failure
+
+    def run_each(self, raw: sqlite3.Connection, dialect: Dialect, many: Sequence[Values]) -> None:
+        """Once for each; what comes back is not looked at."""
+        form = self._form(dialect, many[0])
+        try:
+            raw.executemany(form.text, [form.bound(values) for values in many])
+        except sqlite3.Error as failure:
+            raise _told(form.text, failure) from failure
+
+    def _form(self, dialect: Dialect, values: Values) -> "_Form":
+        key: tuple[object, ...] = tuple(values)
+        if self._lists:
+            key += tuple(_padded(len(each)) for each in values.values() if isinstance(each, list | tuple))
+        form = self._forms.get(key)
+        if form is None:
+            if len(self._forms) >= FORMS_MAX:
+                self._forms.clear()
+            form = self._forms[key] = _Form(self.statement, dialect, values)
+        return form
+
+
+class _Form:
+    def __init__(self, statement: sa.Executable, dialect: Dialect, values: Values) -> None:
+        made = cast("ClauseElement", statement).compile(dialect=dialect, column_keys=list(values))
+        compiled = cast("SQLCompiler", made)
+        if compiled.insert_prefetch or compiled.update_prefetch:
+            raise Internal("a statement with defaults of its own cannot be made ready", private=compiled.string)
+        state = compiled.construct_expanded_state(
+            {
+                name: _longer(each, _padded(len(each))) if isinstance(each, list) else each
+                for name, each in values.items()
+            }
+        )
+        names = state.positiontup or []
+        self.text = state.statement
+        self._lists = {name: each for name, each in state.parameter_expansion.items() if name in values}
+        said = {*values, *chain.from_iterable(self._lists.values())}
+        self._fixed = {name: value for name, value in state.parameters.items() if name in names and name not in said}
+        self._pick = _picker(names)
+        self._converts = [
+            (at, cast("Convert", state.processors[name])) for at, name in enumerate(names) if name in state.processors
+        ]
+        self._results = _result_processors(compiled, dialect)
+        self._row: type[tuple[Any, ...]] | None = None
+
+    def bound(self, values: Values) -> Sequence[Any]:
+        """The values in the order of the text."""
+        if self._lists:
+            values = dict(values)
+            for name, marks in self._lists.items():
+                values |= dict(zip(marks, _longer(values[name], len(marks)), strict=True))
+        picked = self._pick(self._fixed | values if self._fixed else values)  # type: ignore[operator]
+        if self._converts:
+            changed = list(picked)
+            for at, convert in self._converts:
+                changed[at] = convert(changed[at])
+            return changed
+        return picked
+
+    def named(self, cursor: sqlite3.Cursor, found: list[Any]) -> list[Any]:
+        """The rows, their columns by name too."""
+        if self._row is None:
+            self._row = _row_class([column[0] for column in cursor.description])
+        return list(map(self._row, self.converted(found)))
+
+    def converted(self, found: list[Any]) -> list[Any]:
+        """The rows, with what must be converted."""
+        return [_converted(row, self._results) for row in found] if self._results else found
+
+
+def _padded(length: int) -> int:
+    if length <= PADDED_TO_POWERS_UNTIL:
+        return 1 << (length - 1).bit_length() if length else 0
+    return -(-length // PADDED_STEP) * PADDED_STEP
+
+
+def _longer(elements: Sequence[Any], length: int) -> Sequence[Any]:
+    missing = length - len(elements)
+    return [*elements, *[elements[-1]] * missing] if missing > 0 else elements
+
+
+def _picker(names: Sequence[str]) -> Callable[[Values], tuple[Any, ...]]:
+    if not names:
+        return lambda _: ()
+    pick = itemgetter(*names)
+    return cast("Callable[[Values], tuple[Any, ...]]", pick) if len(names) > 1 else lambda values: (pick(values),)
+
+
+def _result_processors(compiled: SQLCompiler, dialect: Dialect) -> list[tuple[int, Convert]]:
+    found: list[tuple[int, Convert]] = []
+    for at, column in enumerate(compiled._result_columns):
+        convert = column.type.dialect_impl(dialect).result_processor(dialect, None)
+        if convert is not None:
+            found.append((at, convert))
+    return found
+
+
+def _converted(row: Sequence[Any], converts: Sequence[tuple[int, Convert]]) -> list[Any]:
+    changed = list(row)
+    for at, convert in converts:
+        changed[at] = convert(changed[at])
+    return changed
+
+
+def _row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
+    columns = {name: property(itemgetter(at)) for at, name in enumerate(names)}
+    return cast("type[tuple[Any, ...]]", type("ReadyRow", (tuple,), {"__slots__": (), **columns}))
+
+
+def _told(text: str, failure: sqlite3.Error) -> BaseException:
+    """As SQLAlchemy would have raised it."""
+    return DBAPIError.instance(text, None, failure, sqlite3.Error, hide_parameters=True)

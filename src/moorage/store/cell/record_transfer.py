@@ -1,0 +1,163 @@
+"""A server's record in a second cell: it is sealed where it was, copied to where it is to be, and removed where it is not shown.
+
+A row is sealed before it is copied, so that nothing is written to it that the copy would lack: a write of a request to a
+sealed row is refused, and goes to the other cell in a moment (`operations/records/servers.py`).  Whoever holds the server's
+operation may write to it all the same, under the fence.
+
+The copy is made in one transaction of the target's database (docs/decisions/0021).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.action import Action
+from moorage.model.errors import NotFound, Stale
+from moorage.model.ids import CellId, ServerId
+from moorage.model.migration import Migration
+from moorage.model.server import Server
+from moorage.sql import PreparedStatement, Tx
+from moorage.store.cell import actions, migrations
+from moorage.store.cell import servers as cell_servers
+from moorage.store.cell.servers import Fence, not_later, servers
+from moorage.store.servers import record_columns, server_of
+
+COPIED = frozenset({"servers", "actions", "migrations", "fences"})
+"""Tables whose rows of a server go along with it."""
+OF_THE_CELL = frozenset({"hosts", "store_identity", "usage_audits", "notifications"})
+"""Tables of which nothing goes along: they are about the cell, and what waits in its outbox is sent from there."""
+SEALED_MAX = 1_000
+
+
+class RecordCopy(msgspec.Struct, frozen=True):
+    """All that a cell has of one server."""
+
+    server: Server
+    actions: Sequence[Action] = ()
+    """With their events, newest first."""
+    migrations: Sequence[Migration] = ()
+    """Oldest first. Each cell counts its own numbers."""
+
+
+_set_hidden = PreparedStatement(
+    servers.update()
+    .where(
+        servers.c.id == sa.bindparam("b_server"),
+        not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
+    )
+    .values(
+        hidden=sa.bindparam("b_hidden", type_=sa.Boolean),
+        generation=servers.c.generation + 1,
+        operation=sa.bindparam("b_operation"),
+        op_epoch=sa.bindparam("b_rank"),
+        op_line=sa.bindparam("b_line"),
+    )
+    .returning(*record_columns(servers))
+)
+
+
+def seal(tx: Tx, server: ServerId, fence: Fence) -> Server:
+    """Requests write to this row no more, be it that they have read it already; the record as it stays. Safe twice.
+
+    Raises NotFound when it is not here, Stale when it belongs to a later operation or teller.
+    """
+    return _sealed(tx, server, fence, hidden=True)
+
+
+def unseal(tx: Tx, server: ServerId, fence: Fence) -> Server:
+    """Requests may write to it again. Raises NotFound, Stale."""
+    return _sealed(tx, server, fence, hidden=False)
+
+
+def _sealed(tx: Tx, server: ServerId, fence: Fence, *, hidden: bool) -> Server:
+    values = {"b_operation": fence.operation, "b_rank": fence.rank, "b_line": fence.line, "b_hidden": hidden}
+    row = tx.row(_set_hidden, {"b_server": server, **values})
+    if row is not None:
+        return server_of(row)
+    if cell_servers.get(tx, server) is None:
+        raise NotFound(f"server {server} is not in this cell")
+    raise Stale(f"server {server} belongs to a later operation")
+
+
+_IS_SEALED = PreparedStatement(sa.select(servers.c.hidden).where(servers.c.id == sa.bindparam("b_server")))
+
+
+def is_sealed(tx: Tx, server: ServerId) -> bool:
+    """Whether its row is here and sealed."""
+    row = tx.row(_IS_SEALED, {"b_server": server})
+    return row is not None and bool(row.hidden)
+
+
+def sealed(tx: Tx, after: str = "", limit: int = SEALED_MAX) -> Sequence[ServerId]:
+    """The servers whose row here is sealed, in the order of their ids, from behind one id on."""
+    query = sa.select(servers.c.id).where(servers.c.hidden, servers.c.id > after).order_by(servers.c.id).limit(limit)
+    return [ServerId(row.id) for row in tx.rows(query)]
+
+
+def read(tx: Tx, server: ServerId) -> RecordCopy | None:
+    """All that is here of a server; None when its record is not."""
+    found = cell_servers.get(tx, server)
+    if found is None:
+        return None
+    return RecordCopy(found, actions.of_server(tx, server), migrations.of_server(tx, server))
+
+
+def has_rows(tx: Tx, server: ServerId) -> bool:
+    """Whether there are actions or moves of it here, be it without a record."""
+    return bool(actions.of_server(tx, server) or migrations.of_server(tx, server))
+
+
+_COPIED_BEFORE = PreparedStatement(
+    sa.select(*record_columns(servers)).where(
+        servers.c.id == sa.bindparam("b_server"),
+        servers.c.op_epoch == sa.bindparam("b_rank"),
+        servers.c.op_line == sa.bindparam("b_line"),
+    )
+)
+
+
+def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
+    """Put all of it here: the record (not sealed), its actions and its moves. Safe twice: what was written since stays.
+
+    Its generation is the next one, so that nobody takes it for the row that it was copied from: lists keep what they made of a row by that.
+    Raises Stale when somebody later wrote or removed it here, be it a later step of ours; then nothing is written.
+    """
+    cell_servers.leave_fence(tx, record.server.id, fence.rank, 0)
+    before = tx.row(_COPIED_BEFORE, {"b_server": record.server.id, "b_rank": fence.rank, "b_line": fence.line})
+    if before is not None:
+        return server_of(before)
+    copied = msgspec.structs.replace(record.server, generation=record.server.generation + 1)
+    written = cell_servers.record(tx, copied, fence)
+    actions.write_all(tx, record.actions)
+    migrations.put_all(tx, record.migrations)
+    return written
+
+
+def remove_unless_waited_for(tx: Tx, server: ServerId, cell: CellId, fence: Fence) -> bool:
+    """The same of a record in that cell, unless a host of it was taken for dead and is not back since the server was evacuated from it.
+
+    False: it stays, sealed.  The move that is recorded with it is all that says what the move holds on that host, and what is to be given
+    back when the host returns or is removed for good.  Raises Stale.
+    """
+    if not migrations.waits_for_host(tx, server, cell):
+        remove_record(tx, server, fence)
+        return True
+    if cell_servers.get(tx, server) is not None and not is_sealed(
+        tx, server
+    ):  # a copy that came over the record that was left
+        seal(tx, server, fence)
+    return False
+
+
+def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:
+    """Take all of it away; what stays is the fence, so that no copy of before puts it back. Safe when nothing is here.
+
+    Raises Stale when the row belongs to a later operation or teller.
+    """
+    cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: a copy that is being made is over then
+    cell_servers.remove(tx, server, fence)
+    if cell_servers.get(tx, server) is not None:
+        raise Stale(f"server {server} belongs to a later operation")
+    actions.forget(tx, [server])
+    migrations.forget(tx, [server])

@@ -1,0 +1,147 @@
+"""What an audit reads of the region, by the page: mappings and claims, in the order of their ids."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
+from moorage.sql import PreparedStatement, Tx
+from moorage.store.region.operations import operations
+from moorage.store.region.placement.claims import MIGRATION, Key, Owner, owner_of
+from moorage.store.region.placement.tables import allocations, consumers, providers
+from moorage.store.region.servers import servers
+
+IDS_PER_STATEMENT = 500
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """A server, as the region has it."""
+
+    id: ServerId
+    project: str
+    cell: CellId | None
+    operation: OperationId | None
+    op_seq: int
+    deleted: bool
+    has_order: bool
+    vm_state: str
+    """Of the order."""
+    slot_left: bool = False
+    """The operation that holds it has ended, or is not there."""
+
+    @property
+    def recorded_in(self) -> CellId | None:
+        """The cell that must have its record."""
+        return None if self.deleted or self.has_order else self.cell
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A consumer of ours, and what it holds."""
+
+    owner: Owner
+    amounts: dict[Key, int]
+
+    @property
+    def moves(self) -> bool:
+        return self.owner.type == MIGRATION
+
+
+_S, _O, _C, _A = servers.c, operations.c, consumers.c, allocations.c
+_MAPPED = sa.select(
+    _S.id,
+    _S.project,
+    _S.cell,
+    _S.operation,
+    _S.op_seq,
+    _S.deleted_at.is_not(None).label("deleted"),
+    _S.doc.is_not(None).label("has_order"),
+    _S.vm_state,
+    (_S.operation.is_not(None) & (_O.id.is_(None) | _O.ended_at.is_not(None))).label("slot_left"),
+).select_from(servers.outerjoin(operations, _O.id == _S.operation))
+_AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit", type_=sa.Integer)
+_IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
+_PAGE = PreparedStatement(_MAPPED.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT))
+_AMONG = PreparedStatement(_MAPPED.where(_S.id.in_(_IDS)))
+_OURS = sa.select(*_C).where(_C.operation.is_not(None))
+_CONSUMERS = PreparedStatement(_OURS.where(_C.uuid > _AFTER).order_by(_C.uuid).limit(_LIMIT))
+_CONSUMERS_AMONG = PreparedStatement(_OURS.where(_C.uuid.in_(_IDS)))
+_ALLOCATIONS = PreparedStatement(sa.select(_A.consumer, _A.provider, _A["class"], _A.used).where(_A.consumer.in_(_IDS)))
+
+_PROVIDERS = PreparedStatement(
+    sa.select(providers.c.uuid, providers.c.name, providers.c.root).where(providers.c.uuid.in_(_IDS))
+)
+
+
+def mapped(tx: Tx, after: str, limit: int) -> list[Mapped]:
+    """A page, in the order of ids."""
+    return [Mapped(*row) for row in tx.rows(_PAGE, {"b_after": after, "b_limit": limit})]
+
+
+def mapped_among(tx: Tx, ids: Collection[str]) -> list[Mapped]:
+    return [Mapped(*row) for part in _parts(ids) for row in tx.rows(_AMONG, {"b_ids": part})]
+
+
+def held(tx: Tx, after: str, limit: int) -> list[Held]:
+    """A page of consumers whose claims an operation of ours made, in the order of ids."""
+    owners = [owner_of(row) for row in tx.rows(_CONSUMERS, {"b_after": after, "b_limit": limit})]
+    return _with_amounts(tx, owners)
+
+
+def held_among(tx: Tx, ids: Collection[str]) -> list[Held]:
+    owners = [owner_of(row) for part in _parts(ids) for row in tx.rows(_CONSUMERS_AMONG, {"b_ids": part})]
+    return _with_amounts(tx, owners)
+
+
+def providers_among(tx: Tx, ids: Collection[str]) -> dict[str, tuple[str, str]]:
+    """Provider → its name, and the root of its tree."""
+    return {row.uuid: (row.name, row.root) for part in _parts(ids) for row in tx.rows(_PROVIDERS, {"b_ids": part})}
+
+
+def _with_amounts(tx: Tx, owners: Sequence[Owner]) -> list[Held]:
+    amounts: dict[str, dict[Key, int]] = {each.consumer: {} for each in owners}
+    for part in _parts(amounts):
+        for consumer, provider, resource, used in tx.rows(_ALLOCATIONS, {"b_ids": part}):
+            amounts[consumer][ProviderId(provider), resource] = used
+    return [Held(each, amounts[each.consumer]) for each in owners]
+
+
+def _parts(ids: Collection[str]) -> list[list[str]]:
+    every = sorted(ids)
+    return [every[at : at + IDS_PER_STATEMENT] for at in range(0, len(every), IDS_PER_STATEMENT)]
+
+
+def unheld_operations(tx: Tx, before_us: int, limit: int) -> list[tuple[str, str, str]]:
+    """(operation, server, saga) of those that are open since before then, and neither hold their server nor wait for it."""
+    query = (
+        sa.select(_O.id, _O.server, _O.saga)
+        .select_from(operations.outerjoin(servers, _S.id == _O.server))
+        .where(
+            _O.ended_at.is_(None),
+            _O.created_at < before_us,
+            _S.id.is_(None) | (sa.func.coalesce(_S.operation, "") != _O.id) & (sa.func.coalesce(_S.heir, "") != _O.id),
+        )
+        .order_by(_O.id)
+        .limit(limit)
+    )
+    return [(row.id, row.server, row.saga) for row in tx.rows(query)]
+
+
+def learn(tx: Tx, values: dict[str, object], op_seq: int, cell: CellId) -> None:
+    """A server whose record a cell has, and that was not known here."""
+    tx.run(
+        servers.insert().values(
+            {**values, "doc": None, "operation": None, "op_seq": op_seq, "cell": cell, "task": None}
+        )
+    )
+
+
+def map_to(tx: Tx, server: str, cell: CellId, op_seq: int) -> bool:
+    """Its record is in that cell, unless something was begun on it since."""
+    row = tx.row(
+        servers.update()
+        .where(_S.id == server, _S.operation.is_(None), _S.op_seq == op_seq)
+        .values(cell=cell, doc=None)
+        .returning(_S.id)
+    )
+    return row is not None

@@ -1,0 +1,65 @@
+"""How each conductor fares with its neighbours, told by itself: whether the network service takes its credentials (S0.9), and whom it
+leaves alone because they keep failing (N19). Read by whoever begins operations, and by whoever shows it to people."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import sqlalchemy as sa
+
+from moorage.model.ids import ConductorId
+from moorage.sql import PreparedStatement, Tx, upsert
+from moorage.store.region.conductors import clock_of, conductors
+from moorage.store.region.tables import region_metadata
+
+CONDUCTORS_MAX = 1_000
+WHY_CHARACTERS_MAX = 255
+
+conductor_network = sa.Table(
+    "conductor_network",
+    region_metadata,
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("why", sa.String(WHY_CHARACTERS_MAX), nullable=False),
+    sa.Column("circuits", sa.Text, nullable=False, server_default="[]"),
+)
+
+
+def tell(tx: Tx, me: ConductorId, state: str, why: str) -> None:
+    """Write what I know of mine, over what I knew before."""
+    row = {"id": me, "state": state, "why": why[:WHY_CHARACTERS_MAX]}
+    tx.run(upsert(tx.dialect, conductor_network, row, key=("id",), change=("state", "why")))
+
+
+def tell_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
+    """Write whom I leave alone (JSON). Nothing, while I have told nothing else yet."""
+    tx.run(conductor_network.update().where(conductor_network.c.id == me).values(circuits=circuits))
+
+
+@cache
+def _of_the_living(dialect: str) -> PreparedStatement:
+    both = conductors.outerjoin(conductor_network, conductors.c.id == conductor_network.c.id)
+    return PreparedStatement(
+        sa.select(
+            conductors.c.id,
+            conductors.c.host,
+            conductor_network.c.state,
+            conductor_network.c.why,
+            conductor_network.c.circuits,
+        )
+        .select_from(both)
+        .where(conductors.c.alive_until > clock_of(dialect))
+        .order_by(conductors.c.id)
+        .limit(CONDUCTORS_MAX)
+    )
+
+
+def of_the_living(tx: Tx) -> Sequence[tuple[ConductorId, str, str | None, str | None, str]]:
+    """(id, its host, state, why, circuits) of every conductor whose lease holds; None where it has not told yet."""
+    rows = tx.rows(_of_the_living(tx.dialect))
+    return [(ConductorId(row[0]), row[1], row[2], row[3], row[4] or "[]") for row in rows]
+
+
+def forget(tx: Tx) -> None:
+    """Rows of conductors that are forgotten themselves."""
+    known = sa.select(conductors.c.id)
+    tx.run(conductor_network.delete().where(conductor_network.c.id.not_in(known)))

@@ -1,0 +1,77 @@
+"""What stands in the region, in numbers: for who watches it. Each is one statement, bounded, and reads nobody's data."""
+
+import msgspec
+import sqlalchemy as sa
+
+from moorage.model.operation import OperationStatus
+from moorage.sql import PreparedStatement, Tx
+from moorage.store.outbox import Outbox
+from moorage.store.region.inbox import inbox
+from moorage.store.region.operations import operations
+
+COUNTED_MAX = 100_001
+"""Rows of an outbox or the inbox: more are not counted."""
+OPEN_STATES = ("queued", "running", "waiting", "cleaning", "stuck")
+
+
+class OpenOperations(msgspec.Struct, frozen=True):
+    """Those of one saga in one state."""
+
+    saga: str
+    state: str
+    """One of `OPEN_STATES`: `queued` stands after another operation, `waiting` waits for a neighbour."""
+    count: int
+    oldest_at: int
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """What waits in a table."""
+
+    count: int
+    oldest_at: int | None
+    """µs; None: there is nothing."""
+
+
+def _by_state() -> PreparedStatement:
+    c = operations.c
+    state = sa.case(
+        (c.status == OperationStatus.STUCK.value, "stuck"),
+        (c.status == OperationStatus.CLEANING.value, "cleaning"),
+        (c.after.is_not(None), "queued"),
+        (c.waiting.is_not(None), "waiting"),
+        else_="running",
+    )
+    kept = sa.select(c.saga, state.label("state"), c.created_at).where(c.ended_at.is_(None)).subquery()
+    k = kept.c
+    return PreparedStatement(
+        sa.select(k.saga, k.state, sa.func.count(), sa.func.min(k.created_at)).group_by(k.saga, k.state)
+    )
+
+
+_BY_STATE = _by_state()
+
+
+def open_operations(tx: Tx) -> tuple[OpenOperations, ...]:
+    """By saga and state; `operations_open` has those alone that have not ended."""
+    return tuple(OpenOperations(row[0], row[1], row[2], row[3]) for row in tx.rows(_BY_STATE))
+
+
+def inbox_backlog(tx: Tx) -> Backlog:
+    """External events that are kept."""
+    return _backlog(tx, inbox, inbox.c.seen_at)
+
+
+def outbox_backlog(tx: Tx, outbox: Outbox) -> Backlog:
+    """What is still to be told to others."""
+    return _backlog(tx, outbox.table, outbox.table.c.created_at)
+
+
+def _backlog(tx: Tx, table: sa.Table, at: sa.Column[int]) -> Backlog:
+    some = sa.select(at.label("at")).limit(COUNTED_MAX).subquery()
+    row = tx.row(sa.select(sa.func.count(), sa.func.min(some.c.at)).select_from(some))
+    return Backlog(int(row[0]), row[1])
+
+
+def is_there(tx: Tx) -> None:
+    """Nothing is read: it answers."""
+    tx.scalar(sa.select(1))

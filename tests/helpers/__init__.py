@@ -1,0 +1,1 @@
+"""What several tests share: each module says for which tests it is."""
