@@ -19,7 +19,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types rooms prove simulate soak fuzz revision bless why bench bench-peers clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,7 +82,7 @@ test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in n
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
 	@$(BIN)/python -m moorage.testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
 
-check: fmt-check lint types rooms test  ## before a commit, in the order that fails fastest
+check: fmt-check lint types layers test  ## before a commit, in the order that fails fastest
 
 ci:  ## all that CI runs (the soak tests and benchmarks are not in it)
 	@.ci/run
@@ -101,8 +101,10 @@ types: $(VENV)/.dev  ## two type checkers
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 
-rooms: $(VENV)/.dev  ## who may import whom
+layers: $(VENV)/.dev  ## who may import whom
 	@PYTHONPATH=src $(BIN)/lint-imports
+
+rooms: layers
 
 prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and kill every step (SAGA=boot)
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)

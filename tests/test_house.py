@@ -199,7 +199,7 @@ def test_every_change_has_an_exchange() -> None:
     """Its file is in tests/golden/exchanges, or a table of tests/api says where else it is proved."""
     elsewhere = {
         key if isinstance(key, tuple) else (2, key)
-        for table in sorted((ROOT / "tests/api").glob("*exchanges.py"))
+        for table in sorted((ROOT / "tests").glob("*/*exchanges.py"))
         for key in keys_of(table, "PROVED_ELSEWHERE")
     }
     shown = {path.stem for path in (ROOT / "tests/golden/exchanges").glob("*.json")}

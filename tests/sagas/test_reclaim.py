@@ -77,7 +77,7 @@ def round_of(small: SmallRegion, interval_s: float, later_s: float) -> tuple[Rec
     return Reclaim(context, clock), book
 
 
-async def test_reclaim_already_fine(small: SmallRegion) -> None:
+async def test_reclaim_deleted_already_fine(small: SmallRegion) -> None:
     await booted(small)
     await free(small)
     before = await small.held()

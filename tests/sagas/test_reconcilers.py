@@ -84,7 +84,7 @@ def plant(small: SmallRegion, server: ServerId, index: int, *, ours: bool = True
 # --------------------------------------------------------------------------------------------------- stray ports
 
 
-async def test_stray_ports_already_fine(small: SmallRegion) -> None:
+async def test_orphan_ports_already_fine(small: SmallRegion) -> None:
     before = await small.held(), dict(small.network.ports)
     assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=1, mended=0)
     assert (await small.held(), small.network.ports) == before
@@ -190,7 +190,7 @@ async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small
 # -------------------------------------------------------------------------------------------------- stray claims
 
 
-async def test_stray_claims_already_fine(small: SmallRegion) -> None:
+async def test_orphan_allocations_already_fine(small: SmallRegion) -> None:
     before = await small.held()
     assert await StrayClaims(small.context).run() == StrayClaimsDone(looked_at=1)
     assert await small.held() == before
@@ -538,7 +538,7 @@ async def test_host_aggregates_already_fine(small: SmallRegion) -> None:
 # ---------------------------------------------------------------------------------------------------------- tidy
 
 
-async def test_tidy_already_fine(small: SmallRegion) -> None:
+async def test_purge_already_fine(small: SmallRegion) -> None:
     before = await small.held()
     assert await Tidy(small.context).run() == Tidied()
     assert await small.held() == before

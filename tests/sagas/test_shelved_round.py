@@ -16,7 +16,7 @@ from moorage.testing.region_fixture import SERVER, SmallRegion
 from moorage.testing.region_states import booted
 
 
-async def test_shelved_already_fine() -> None:
+async def test_offload_shelved_already_fine() -> None:
     small = await SmallRegion.open()
     await booted(small)
     context = dataclasses.replace(

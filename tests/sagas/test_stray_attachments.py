@@ -45,7 +45,7 @@ async def run(small: SmallRegion) -> StrayAttachmentsDone:
     return await StrayAttachments(small.context).run()
 
 
-async def test_stray_attachments_already_fine(small: SmallRegion) -> None:
+async def test_orphan_attachments_already_fine(small: SmallRegion) -> None:
     before = small.volumes.held()
     assert await run(small) == StrayAttachmentsDone(looked_at=1)
     assert small.volumes.held() == before

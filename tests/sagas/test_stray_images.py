@@ -50,7 +50,7 @@ async def rounds(small: SmallRegion, *waits_s: float) -> list[StrayImagesDone]:
     return done
 
 
-async def test_stray_images_already_fine(small: SmallRegion) -> None:
+async def test_orphan_images_already_fine(small: SmallRegion) -> None:
     plant(small, "whole", "snapshot", whole=True)
     plant(small, "backup", "backup", whole=True)
     plant(small, "elsewhere", "snapshot", server="0d0c0b0a-0000-4000-8000-00000000beef")

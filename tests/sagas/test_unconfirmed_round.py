@@ -26,7 +26,7 @@ class Later(SystemClock):
         return super().now() + 7200.0
 
 
-async def test_unconfirmed_already_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unconfirmed_resizes_already_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     small = await SmallRegion.open()
     await booted(small)
     context = dataclasses.replace(

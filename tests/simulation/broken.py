@@ -1,6 +1,6 @@
 """Runs seeds on a cloud that was broken on purpose, until one finds it that finds nothing in a whole one.
 
-`python broken.py NAME [NAME …]`: names of `regressions.py`, each with the scene that is in its plans.
+`python broken.py NAME [NAME …]`: names of `tests/helpers/reintroduced_faults.py`, each with the scene that is in its plans.
 """
 
 import sys
