@@ -18,8 +18,6 @@ from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk
 from moorage.operations.records import aggregates as aggregate_writes
-from moorage.placement import batched_claims
-from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport, host_id, report_segment, set_enabled
 from moorage.placement.service import providers as service_providers
@@ -29,7 +27,7 @@ from moorage.sql import Database, Tx
 from moorage.store.region import aggregates
 from moorage.store.region.placement import cells, placement_metadata, providers
 from moorage.store.region.placement.cells import CellSaid
-from moorage.store.region.placement.claims import Owner, drift
+from moorage.store.region.placement.claims import drift
 from moorage.store.region.placement.tables import stamp
 from moorage.store.region.tables import region_metadata
 
@@ -200,36 +198,6 @@ async def test_a_claim_that_was_decided_before_the_change_is_lost(
     assert [choice.host for choice in now.best] == [STAYED]
     assert isinstance(await try_claim(database, stale, now.best[0], "consumer"), Claimed)
     assert await database.read(drift) == []
-
-
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-async def test_batches_of_claims_go_elsewhere_too(
-    database: Database, engines: tuple[Engine, Engine], change: Callable[..., object]
-) -> None:
-    _, stale = engines
-    claimer = Claimer(stale, database)
-    await told(database, change)
-    placed = await asyncio.gather(*(claimer.place(ASK, Owner(f"c{n}", "p", "u", operation="o")) for n in range(4)))
-    await claimer.close()
-    assert [each.host for each in placed if isinstance(each, Claimed)] == [STAYED] * 4
-    assert await database.read(drift) == []
-
-
-async def test_who_is_refused_in_a_batch_does_not_take_the_others_along(
-    database: Database, engines: tuple[Engine, Engine]
-) -> None:
-    """One by one: those whose hosts changed lose, the others hold."""
-    _, stale = engines
-    took, stayed = stale.rank(ASK).best
-    await database.write(disable)
-    bids = [
-        batched_claims.ClaimRequest(Owner(f"c{n}", "p", "u"), choice, ASK)
-        for n, choice in enumerate((took, stayed, took))
-    ]
-    answers = await database.write(lambda tx: batched_claims.claim(tx, bids))
-    assert [isinstance(each, Claimed) for each in answers] == [False, True, False]
-    assert isinstance(answers[0], Shortage)
-    assert set(answers[0].stale) == {TOOK}
 
 
 async def test_what_does_not_concern_the_host_costs_nobody_a_claim(

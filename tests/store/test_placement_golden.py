@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import allocation_writes, batched_claims, claims, summed_claims
+from moorage.store.region.placement import allocation_writes, claims
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
@@ -13,14 +13,6 @@ STATEMENTS = {
     "take_all_that_fit_unchanged.sqlite.sql": str(claims._take_sqlite(2, 2)),
     "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
     "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
-    "lock_for_a_batch.postgresql.sql": str(batched_claims._LOCK_POSTGRESQL),
-    "lock_for_a_batch.sqlite.sql": str(batched_claims._LOCK_SQLITE),
-    "take_a_batch.postgresql.sql": str(batched_claims._TAKE_POSTGRESQL),
-    "count_a_batch.sqlite.sql": str(batched_claims._COUNT_SQLITE),
-    "own_a_batch.sqlite.sql": str(batched_claims.OWN_SQLITE),
-    "allocate_a_batch.sqlite.sql": str(batched_claims.ALLOCATE_SQLITE),
-    "take_by_sums.postgresql.sql": str(summed_claims._TAKE_POSTGRESQL),
-    "count_by_sums.sqlite.sql": str(summed_claims._COUNT_SQLITE),
     "look_at_consumers.sqlite.sql": allocation_writes._CONSUMERS.sqlite,
     "look_at_consumers.postgresql.sql": allocation_writes._CONSUMERS.postgresql,
     "look_at_stocks.sqlite.sql": allocation_writes._LEVELS.sqlite,

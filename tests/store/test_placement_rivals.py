@@ -18,16 +18,15 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import IPV4_ADDRESS, Inventory
-from moorage.model.verdict import Claimed, Shortage, Verdict
+from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk
-from moorage.placement.claim_batcher import Claimer
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport, report_host, report_segment
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import Owner, drift
+from moorage.store.region.placement.claims import drift
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 HOSTS, SEGMENTS = 8, 2
@@ -54,13 +53,8 @@ def _stock(tx: Tx) -> None:
         report_segment(tx, SegmentReport(segment=segment, name=f"s{number}", total=ADDRESSES, hosts=wired))
 
 
-async def _client(
-    engine: Engine, database: Database, dice: random.Random, turns: int, held: dict[str, str], claimer: Claimer | None
-) -> int:
-    """So many claims or releases; `held` is what this process was told it holds. The answer: how many were refused.
-
-    Without a claimer each claim is a transaction of its own, on a host of its choice; with one, who waits goes together.
-    """
+async def _client(engine: Engine, database: Database, dice: random.Random, turns: int, held: dict[str, str]) -> int:
+    """Makes `turns` claims or releases and keeps in `held` what was claimed. Returns how many claims were refused."""
     mine: list[str] = []
     refused = 0
     for _ in range(turns):
@@ -68,16 +62,6 @@ async def _client(
             consumer = mine.pop(dice.randrange(len(mine)))
             engine.settle(await database.write(lambda tx, gone=consumer: engine.release(tx, gone)))  # type: ignore[misc]
             del held[consumer]
-            continue
-        if claimer is not None:
-            consumer = str(uuid.UUID(int=dice.getrandbits(128)))
-            ask = Ask(resources={"VCPU": 1}, nics=(NicAsk("nic", ANY),), seed=dice.getrandbits(32))
-            placed = await claimer.place(ask, Owner(consumer, "p", "u", operation="o", attempt=1))
-            if isinstance(placed, Verdict):
-                refused += 1
-            else:
-                mine.append(consumer)
-                held[consumer] = placed.host
             continue
         host = dice.randrange(HOSTS)
         provider = engine.host_named(f"h{host}")
@@ -110,13 +94,12 @@ async def _claim(
 
 
 async def _rival(url: str, seed: int, clients: int, turns: int) -> None:
-    """One process of rivals, every other one with a claimer; prints what it was told it holds."""
+    """One process of rivals; prints what it holds."""
     database = await open_database(url, name="region", durability="process")
     engine = await _engine(database)
     held: dict[str, str] = {}
     dice = [random.Random(seed * 1000 + number) for number in range(clients)]
-    claimer = Claimer(engine, database) if seed % 2 else None
-    refused = await asyncio.gather(*(_client(engine, database, each, turns, held, claimer) for each in dice))
+    refused = await asyncio.gather(*(_client(engine, database, each, turns, held) for each in dice))
     await engine.close()
     await database.close()
     sys.stdout.write(json.dumps({"held": held, "refused": sum(refused)}))

@@ -21,7 +21,7 @@ async def tries(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> tuple[int, Ex
     database = PostgresqlDatabase("postgresql://nobody@127.0.0.1:1/none", "region", Meter())
     made = 0
 
-    async def once(self: Any, work: Any, again: bool) -> None:
+    async def once(self: Any, work: Any) -> None:
         nonlocal made
         made += 1
         raise DBAPIError("UPDATE …", {}, Refusal(sqlstate))

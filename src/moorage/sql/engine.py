@@ -10,8 +10,7 @@ a deadlock (40P01) or serialization failure (40001) runs the function again.  A 
 read-only or damaged is `Unavailable`, and `UnknownOutcome` where a COMMIT was on its way (`failures.py`).
 
 What a function reads or writes is committed when `write` returns.  `tx.refuse(value)` takes back the function's work and
-makes `write` return `value`: a refusal is an answer, not an exception.  `tx.again()` takes it back and runs the function once
-more, with `tx.is_again`: for what is tried the short way first.
+makes `write` return `value`: a refusal is an answer, not an exception.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from moorage.sql.guarded_database import check_barred
 from moorage.sql.limits import Limits, Load
 from moorage.sql.meter import Meter, current_label
 from moorage.sql.postgresql_tls import take_tls
-from moorage.sql.tx import Again, LostRace, Refused, Tx, Work
+from moorage.sql.tx import LostRace, Refused, Tx, Work
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[str], Sequence[Sequence[Any]]]
@@ -120,12 +120,9 @@ class PostgresqlDatabase:
     async def write(self, work: Work[T]) -> T:
         check_barred(self)
         tries_after_cut = 1
-        again = False
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):
             try:
-                return await self._once(work, again)
-            except Again:
-                again = True
+                return await self._once(work)
             except UnknownOutcome:
                 raise
             except Unavailable as out:  # a pooled connection that was cut long ago: nothing was committed
@@ -140,22 +137,22 @@ class PostgresqlDatabase:
                     raise Unavailable(words, private=repr(lost)) from lost
         raise AssertionError("unreachable")
 
-    async def _once(self, work: Work[T], again: bool) -> T:
+    async def _once(self, work: Work[T]) -> T:
         committing = False
         self._asking += 1
         try:
             async with self._engine.connect() as connection:
                 wrote = False
 
-                def tell(sync: Connection) -> T:
+                def run(sync: Connection) -> T:
                     nonlocal wrote
-                    tx = Tx(sync, self.meter, self.name, self.dialect, again=again)
+                    tx = Tx(sync, self.meter, self.name, self.dialect)
                     answer = work(tx)
                     wrote = tx.wrote
                     return answer
 
                 try:
-                    answer = await connection.run_sync(tell)
+                    answer = await connection.run_sync(run)
                     committing = True
                     await connection.commit()
                 except Refused as refused:

@@ -21,7 +21,7 @@ from moorage.sql.failures import of_sqlite
 from moorage.sql.guarded_database import check_barred
 from moorage.sql.limits import Durability, Limits, Load
 from moorage.sql.meter import Meter, current_label
-from moorage.sql.tx import Again, Refused, Tx, Work
+from moorage.sql.tx import Refused, Tx, Work
 
 T = TypeVar("T")
 
@@ -266,13 +266,7 @@ class SqliteDatabase:
             raw.execute("SAVEPOINT member")
         tx = Tx(self._writing, self.meter, self.name, self.dialect, raw)
         try:
-            try:
-                member.answer = member.context.run(member.work, tx)
-            except Again:
-                for statement in ("ROLLBACK", "BEGIN IMMEDIATE") if alone else ("ROLLBACK TO member",):
-                    raw.execute(statement)
-                tx = Tx(self._writing, self.meter, self.name, self.dialect, raw, again=True)
-                member.answer = member.context.run(member.work, tx)
+            member.answer = member.context.run(member.work, tx)
         except BaseException as failure:
             if not raw.in_transaction:  # a full or failing disk took back everything, of the others too
                 if not alone:

@@ -25,10 +25,6 @@ class Refused(Exception):
         self.value = value
 
 
-class Again(Exception):
-    """Raised by `tx.again`; never leaves this room."""
-
-
 class LostRace(Exception):
     """Raised by `tx.lost`; never leaves this room."""
 
@@ -43,8 +39,6 @@ class Tx:
         name: str,
         dialect: str,
         raw: sqlite3.Connection | None = None,
-        *,
-        again: bool = False,
     ) -> None:
         self._connection = connection
         self._meter = meter
@@ -53,8 +47,6 @@ class Tx:
         self.dialect = dialect
         """`sqlite` or `postgresql`."""
         self.wrote = False
-        self.is_again = again
-        """The function is run a second time, because it asked for that."""
 
     def _execute(self, statement: sa.Executable, parameters: Params) -> sa.CursorResult[Any]:
         self._meter.statements[self._name, current_label()] += 1
@@ -136,12 +128,6 @@ class Tx:
     def refuse(self, value: object) -> NoReturn:
         """Take back all this function wrote, and make `write` return `value`."""
         raise Refused(value)
-
-    def again(self) -> NoReturn:
-        """Take back all this function wrote and run it once more, with `is_again`: the short way in was a dead end."""
-        if self.is_again:
-            raise Internal("a transaction asked twice to be run again")
-        raise Again
 
     def lost(self) -> NoReturn:
         """Somebody was first where only this shows it: take back all, and run the function again, as after a deadlock.

@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 import sqlalchemy as sa
 
 from moorage.sql import Meter, Tx, current_label
-from moorage.sql.tx import Again, Refused, Work
+from moorage.sql.tx import Refused, Work
 
 T = TypeVar("T")
 
@@ -42,12 +42,7 @@ class InlineDatabase:
         tx = Tx(self._connection, self.meter, self.name, self.dialect, raw)
         raw.execute("BEGIN IMMEDIATE")
         try:
-            try:
-                answer = work(tx)
-            except Again:
-                raw.execute("ROLLBACK")
-                raw.execute("BEGIN IMMEDIATE")
-                answer = work(Tx(self._connection, self.meter, self.name, self.dialect, raw, again=True))
+            answer = work(tx)
         except BaseException as failure:
             raw.execute("ROLLBACK")
             if isinstance(failure, Refused):

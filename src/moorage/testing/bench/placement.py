@@ -1,8 +1,7 @@
 """Decisions and durable claims over many hosts, without HTTP, sagas or network around them (P9).
 
 Hosts are flat here: one provider each with VCPU, MEMORY_MB and DISK_GB, and with routed networks one of 64 segments each.  A
-claim "as a boot makes it" is one transaction that also carries an operation's line in life; "together" is the claimer, which
-ranks equal asks once and puts what waits at the same time into one transaction.
+claim is one transaction, as a boot makes it; a boot's carries the operation's line too.
 """
 
 import asyncio
@@ -22,7 +21,6 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Durability, Tx, open_database
 from moorage.store.region.placement import tables
-from moorage.testing.bench.claims import place
 from moorage.testing.bench.fleet import fill, wire
 from moorage.testing.bench.table import Row, Table
 
@@ -32,7 +30,6 @@ CLAIMS, IN_FLIGHT = 1_000, 64
 SEGMENTS = 64
 ASKED = {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1}
 DECISION_MS, SLOW_DECISION_MS = 0.5, 3.0
-CLAIMS_PER_S = 2_000.0
 PAGE_MIB = 4096 / 1024 / 1024
 
 
@@ -63,13 +60,6 @@ async def _over(table: Table, database: Database, hosts: int) -> None:
         per_s, cpu_ms, lost = await _claims(engine, database)
         note = f"{cpu_ms:.2f} ms CPU each, {IN_FLIGHT} in flight, {lost} lost to another"
         table.add(Row("  decided and claimed durably, as a boot makes it", per_s, "/s", note=note))
-        spent = time.process_time()
-        took, claimer = await place(engine, database, CLAIMS, IN_FLIGHT)
-        cpu_ms = (time.process_time() - spent) / CLAIMS * 1000
-        note = f"{cpu_ms:.2f} ms CPU each, {CLAIMS / claimer.pace.batches:.0f} in a transaction"
-        table.add(
-            Row("  decided and claimed durably, together", CLAIMS / took, "/s", CLAIMS_PER_S, "at least", note=note)
-        )
     finally:
         await engine.close()
 

@@ -22,7 +22,6 @@ from moorage.model.errors import Internal
 from moorage.model.ids import ProviderId
 from moorage.model.verdict import Row
 from moorage.sql import RawStatement, Tx
-from moorage.store.region.placement.batched_claims import LockedInventory
 from moorage.store.region.placement.claims import Key
 from moorage.store.region.placement.providers import now_s
 from moorage.store.region.placement.tables import bump
@@ -47,6 +46,17 @@ class Held(NamedTuple):
     type: str
     was: Consumer | None
     amounts: Mapping[Key, int]
+
+
+class LockedInventory(NamedTuple):
+    """One inventory as it is while its row is locked."""
+
+    used: int
+    cap: int
+    min_unit: int
+    max_unit: int
+    step: int
+    version: int
 
 
 @dataclass
