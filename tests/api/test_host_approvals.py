@@ -21,7 +21,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
 
 async def test_a_host_that_waits_is_approved_and_revoked(cloud: Client, tmp_path: Path) -> None:
     await cloud.context.region.write(
-        lambda tx: host_approvals.heard_waiting(tx, {"n1.example.org": CellId("cell2")}, 7)
+        lambda tx: host_approvals.record_waiting(tx, {"n1.example.org": CellId("cell2")}, 7)
     )
     (row,) = (await cloud.get(PATH)).json()["host_approvals"]
     assert (row["host"], row["cell"], row["status"], row["approved_at"]) == ("n1.example.org", "cell2", "waiting", None)

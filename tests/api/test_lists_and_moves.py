@@ -64,10 +64,10 @@ class Between:
                 raise Unavailable("the database is out")
             return await self._under.read(work)
 
-    async def glance(self, work: Any) -> Any:
+    async def read_inline(self, work: Any) -> Any:
         async with self._turn:
             await self._moving.before_a_read()
-            return await self._under.glance(work)
+            return await self._under.read_inline(work)
 
 
 class Moving(Client):

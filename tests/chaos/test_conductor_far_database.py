@@ -20,7 +20,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
 from moorage.operations.context import SagaContext
 from moorage.sql import open_database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 from moorage.store.region import conductors
 from moorage.testing.postgres import Server, find_binaries, start_postgres
 from moorage.testing.waiting import until
@@ -102,7 +102,7 @@ async def one(server: Server, one_way_ms: int, how: str) -> None:
     port = urlsplit(url).port
     assert port is not None
     near = await open_database(url, name="near")
-    await bring_forward(near, REGION)
+    await migrate(near, REGION)
     wire = Wire(port, one_way_ms / 1000)
     far = await open_database(url.replace(str(port), str(await wire.open())), name="region")
     context = cast("SagaContext", types.SimpleNamespace(region=far))
@@ -140,7 +140,7 @@ async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renew
     url = server.create_database("region_full_pool")
     config = Config(region=RegionSettings(database=url), database=DatabaseSettings(pool_size=2))
     region = await open_database(config.region_url(), name="region", limits=config.database.limits)
-    await bring_forward(region, REGION)
+    await migrate(region, REGION)
     apart = await open_for_lease(config, region)
     context = cast("SagaContext", types.SimpleNamespace(region=region))
     conductor = Conductor(

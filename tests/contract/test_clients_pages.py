@@ -45,7 +45,7 @@ def neutron(request: httpx.Request) -> httpx.Response:
     return httpx.Response(200, json=body)
 
 
-def glance(request: httpx.Request) -> httpx.Response:
+def glance_pages(request: httpx.Request) -> httpx.Response:
     page, full = after(request)
     body: dict[str, Any] = {"images": [{"id": each} for each in page]}
     if full:
@@ -62,7 +62,7 @@ async def test_all_ports_are_seen() -> None:
 
 
 async def test_all_images_are_seen_and_no_more_than_were_wanted() -> None:
-    neighbour = ServiceClient("image", "http://image", transport=httpx.MockTransport(glance))
+    neighbour = ServiceClient("image", "http://image", transport=httpx.MockTransport(glance_pages))
     images = ImageClient(neighbour)
     for limit, wanted in ((100, ROWS), (3, ROWS[:3])):
         rows = await images.list_as("token", {}, limit=limit, marker=None)

@@ -68,7 +68,7 @@ async def small(request: pytest.FixtureRequest) -> AsyncIterator[SmallRegion]:
         await attached(region, "made", guarantees=True)
     else:
         await attached(region, "routed")
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()

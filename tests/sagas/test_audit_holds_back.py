@@ -35,7 +35,7 @@ from moorage.testing.saga_proof import PROVED_OPERATION
 async def opened(*, guarantees: bool) -> SmallRegion:
     small = await SmallRegion.open()
     await attached(small, "made" if guarantees else "routed", guarantees=guarantees)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
     return small
 

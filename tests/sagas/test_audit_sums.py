@@ -13,7 +13,7 @@ from moorage.model.resources import Inventory
 from moorage.placement import healing
 from moorage.placement.inventory import HostReport, report_host
 from moorage.sql import Database, Tx, open_database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import InventoryDelta
 from moorage.store.region.placement.tables import allocations, inventories, stamp
@@ -29,7 +29,7 @@ DEADLINE_S = 180.0
 async def region(postgres_url: str) -> AsyncIterator[Database]:
     database = await open_database(postgres_url, name="region")
     for tree in (REGION, PLACEMENT):
-        await bring_forward(database, tree)
+        await migrate(database, tree)
     host = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(8)})
     await database.write(lambda tx: report_host(tx, host))
     yield database

@@ -176,7 +176,7 @@ ON = {SERVER: PowerState.RUNNING}
 
 async def known(at: AtCell) -> None:
     """The operation is over, and the host's report and first beat were taken."""
-    await at.small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT, drop_order=True))
+    await at.small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT, drop_order=True))
     await at.say(at.report(ON))
     await at.say(at.beat(0, ON, changed=ON))
     at.told.clear()

@@ -103,7 +103,7 @@ class Ground:
 async def ground() -> AsyncIterator[Ground]:
     small = await SmallRegion.open()
     await shelved(small, offload=True)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     for name in ("host1", "host8"):
         host = Host(0, HostId(host_id(name)), "", name, name, HOME)
         await small.cells[HOME].write(lambda tx, host=host: cell_hosts.report(tx, host, 1))  # type: ignore[misc]
@@ -164,7 +164,7 @@ async def test_who_is_busy_is_waited_for(ground: Ground) -> None:
     for _ in range(4):
         (row,) = (await ground.round()).records
         assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "another action on it is under way")
-    await region.write(lambda tx: region_servers.let_go(tx, SERVER, other))
+    await region.write(lambda tx: region_servers.release(tx, SERVER, other))
     (row,) = (await ground.round()).records
     assert (row.progress, row.why) == (Progress.MOVING, "")
     assert [each.saga for each in await ground.accepted()] == ["move_record/1"]

@@ -56,7 +56,7 @@ class TornRegion:
 
     @staticmethod
     def _let_go(tx: Tx) -> None:
-        region_servers.let_go(tx, SERVER, BOOT, drop_order=True)
+        region_servers.release(tx, SERVER, BOOT, drop_order=True)
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["going-back", "ended"])

@@ -102,7 +102,7 @@ class Crossing:
 
     async def _over(self) -> None:
         def work(tx: Tx) -> None:
-            region_servers.let_go(tx, SERVER, BOOT)
+            region_servers.release(tx, SERVER, BOOT)
             tx.run(sa.update(operations.operations).values(ended_at=1, status="done"))
 
         await self.small.region.write(work)

@@ -51,7 +51,7 @@ async def small() -> AsyncIterator[SmallRegion]:
         where = region_servers.find(tx, SERVER)
         assert where is not None
         assert where.operation is not None
-        region_servers.let_go(tx, SERVER, where.operation, drop_order=True)
+        region_servers.release(tx, SERVER, where.operation, drop_order=True)
 
     await region.region.write(free)
     yield region
@@ -129,7 +129,7 @@ async def test_one_that_an_operation_had_in_between_may_have_anything(
     ):
         await accept_delete.begin(with_(small, book), WHO, await recorded(small))
         assert [each.saga for each in book.begun_] == [wanted]
-        await small.region.write(lambda tx, new=book.begun_[0]: region_servers.let_go(tx, SERVER, new.id))
+        await small.region.write(lambda tx, new=book.begun_[0]: region_servers.release(tx, SERVER, new.id))
 
 
 async def test_one_that_was_moved_waits_until_every_conductor_knows_moves(small: SmallRegion) -> None:

@@ -80,7 +80,7 @@ class Ground:
         return dataclasses.replace(self.small.context, dispatcher=cast("Any", self.dispatcher))
 
     async def let_go(self, holder: OperationId = PROVED_OPERATION) -> None:
-        await self.small.region.write(lambda tx: region_servers.let_go(tx, SERVER, holder))
+        await self.small.region.write(lambda tx: region_servers.release(tx, SERVER, holder))
 
     async def ask(self, drain: Drain = DRAIN) -> None:
         await self.small.region.write(lambda tx: drains.ask(tx, drain))

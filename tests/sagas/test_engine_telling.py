@@ -188,9 +188,9 @@ class Asked(MemoryJournal):
         super().__post_init__()
         self.asked = asyncio.Event()
 
-    async def cancel_word(self) -> str | None:
+    async def cancel_reason(self) -> str | None:
         self.asked.set()
-        return await super().cancel_word()
+        return await super().cancel_reason()
 
 
 class TestCancel:

@@ -106,7 +106,7 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
     cell = small.cells[CELL]
 
     async def heard_at(at: int) -> None:
-        await cell.write(lambda tx: cell_hosts.heard(tx, [DEAD], at))
+        await cell.write(lambda tx: cell_hosts.record_heartbeats(tx, [DEAD], at))
 
     async def said_down(at: int, by: str) -> None:
         await cell.write(lambda tx: cell_hosts.set_forced_down(tx, DEAD, True, at, by))
@@ -128,7 +128,7 @@ async def test_an_operators_word_is_of_one_outage(small: SmallRegion) -> None:
 async def test_a_host_that_is_heard_though_it_was_forced_down_is_asked_itself(small: SmallRegion) -> None:
     """Nova's clients force a host down that runs on, and evacuate one server after the other: its own word is the proof of each."""
     asked = await evacuating(small, **WORLDS["volumes"])
-    await small.cells[CELL].write(lambda tx: cell_hosts.heard(tx, [DEAD], 10**15))
+    await small.cells[CELL].write(lambda tx: cell_hosts.record_heartbeats(tx, [DEAD], 10**15))
     assert (await fencing.refuse_unfenced(small.context, await recorded(small))).by is FencedBy.OPERATOR
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
     await told(small, asked)

@@ -147,7 +147,7 @@ async def test_an_approval_that_is_taken_back_puts_the_host_down(doors: Doors) -
     await doors.speaks()
     assert not doors.small.engine.world().alive[slot]
     # and a conductor that begins now does not take it for up because it was heard lately
-    await doors.small.cells[doors.cell].write(lambda tx: cell_hosts.heard(tx, [NEW], 2**52))
+    await doors.small.cells[doors.cell].write(lambda tx: cell_hosts.record_heartbeats(tx, [NEW], 2**52))
     doors.small.engine.set_alive(NEW, True)
     another = doors.another(approves_itself=False)
     await another.start()

@@ -114,7 +114,7 @@ async def test_while_nobody_deletes_the_server_a_port_waits_for_credentials(smal
 
 async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: SmallRegion) -> None:
     await booted(small)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     shut = Gates(early_ports=False, bind_in_conductor=False, credentials=False)
     context = dataclasses.replace(small.context, gates=lambda: shut, network=cast("Any", Losing(small.network, 0)))
     server = (await records.find(context, SERVER)).server

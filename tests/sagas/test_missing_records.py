@@ -42,7 +42,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     await region.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
     await execute(boot, BOOT, a_boot(BOOT), region.context, MemoryJournal(first_lines(boot), region.transact))
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT, drop_order=True))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT, drop_order=True))
     yield region
     await region.close()
 

@@ -33,7 +33,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 async def test_who_may_leave_a_segment_is_told_by_who_knows_of_it(small: SmallRegion, name: str) -> None:
     """During an upgrade it stays on its segment; nothing is refused."""
     await (evacuable(small) if name == "evacuate" else shelved(small, offload=True))
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     server = await recorded(small)
     for allowed, unknown, wanted in ((True, "", "2"), (True, f"{name}/2", "1"), (False, "", "1")):
         book, settings = Book(unknown), Settings(allow_move_across_segments=allowed)
@@ -45,4 +45,4 @@ async def test_who_may_leave_a_segment_is_told_by_who_knows_of_it(small: SmallRe
         (new,) = book.begun_
         asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
         assert (new.saga, asked.across) == (f"{name}/{wanted}", wanted == "2")
-        await small.region.write(lambda tx, new=new: region_servers.let_go(tx, SERVER, new.id))
+        await small.region.write(lambda tx, new=new: region_servers.release(tx, SERVER, new.id))

@@ -97,7 +97,7 @@ class Tellers:
 @pytest.fixture
 async def context(small: SmallRegion) -> SagaContext:
     await shelved(small, offload=True)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     return dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
 
 
@@ -120,7 +120,7 @@ async def test_it_is_begun_for_a_server_that_is_offloaded(small: SmallRegion, co
 
 async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
     await shelved(small, offload=False)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     context = dataclasses.replace(small.context, dispatcher=Tellers())  # type: ignore[arg-type]
     with pytest.raises(Conflict, match="not shelved offloaded"):
         await begun(context)
@@ -142,7 +142,7 @@ async def test_a_server_on_a_host_is_not_moved_so(small: SmallRegion) -> None:
 async def test_nothing_moves_while_an_earlier_release_answers_lists(
     small: SmallRegion, context: SagaContext, role: str, release: str, refused: bool
 ) -> None:
-    await small.region.write(lambda tx: processes.tell(tx, Process("p1", role, "box1", release), 600.0))
+    await small.region.write(lambda tx: processes.report(tx, Process("p1", role, "box1", release), 600.0))
     if refused:
         with pytest.raises(Unavailable, match="are of this release"):
             await begun(context)

@@ -65,7 +65,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     """A server on host1 with three cards, the last on a routed network; nobody holds it."""
     region = await SmallRegion.open(tmp_path)
     await attached(region, "routed")
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()
@@ -218,7 +218,7 @@ async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small:
     del small.network.ports[port]
     await small.hand_to(PROVED_OPERATION)
     assert await events.look() == 0
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     assert await events.look() == 1
     assert await events.look() == 0
     assert len((await record(small)).nics) == 2
@@ -240,7 +240,7 @@ async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(t
     """The policy was changed while the port was bound, and the network service claimed the rest itself."""
     small = await SmallRegion.open(tmp_path)
     await attached(small, "made", guarantees=True)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     small.context = dataclasses.replace(small.context, dispatcher=cast("Any", ToldAtOnce(small)))
     guaranteed = (await record(small)).nics[-1].guarantees
     assert guaranteed
@@ -264,7 +264,7 @@ async def guaranteed(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     """The same server, whose ports are guaranteed bandwidth and packets; nobody holds it."""
     region = await SmallRegion.open(tmp_path)
     await attached(region, "made", guarantees=True)
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     region.context = dataclasses.replace(region.context, dispatcher=cast("Any", ToldAtOnce(region)))
     yield region
     await region.close()

@@ -64,7 +64,7 @@ async def free(small: SmallRegion) -> None:
         where = region_servers.find(tx, SERVER)
         assert where is not None
         assert where.operation is not None
-        region_servers.let_go(tx, SERVER, where.operation, drop_order=True)
+        region_servers.release(tx, SERVER, where.operation, drop_order=True)
 
     await small.region.write(work)
 

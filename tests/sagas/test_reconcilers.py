@@ -146,7 +146,7 @@ OTHERS = ServerId("0d0c0b0a-0000-4000-8000-0000000000aa")
 
 async def with_a_dead_cell(small: SmallRegion) -> tuple[str, str]:
     """Another server, ACTIVE in the cell that is out; the cell, and the first server's."""
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
     where = await small.region.read(lambda tx: region_servers.find(tx, SERVER))
     assert where is not None
     dead = next(cell for cell in small.cells if cell != where.cell)
@@ -154,7 +154,7 @@ async def with_a_dead_cell(small: SmallRegion) -> tuple[str, str]:
     def born(tx: Tx) -> None:
         region_servers.insert(tx, [a_server(id=OTHERS, operation=OperationId("other"))])
         region_servers.place(tx, OTHERS, OperationId("other"), dead)
-        region_servers.let_go(tx, OTHERS, OperationId("other"), drop_order=True)
+        region_servers.release(tx, OTHERS, OperationId("other"), drop_order=True)
 
     await small.region.write(born)
     live = {cell: small.cells[cell] for cell in small.cells if cell != dead}
@@ -257,7 +257,7 @@ async def test_a_project_without_servers_is_charged_nothing(small: SmallRegion) 
 async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None:
     region = await SmallRegion.open(tmp_path)
     await region.fresh(a_server(), BOOT)
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
     assert await QuotaUsage(region.context).run() == QuotaUsageDone(looked_at=1)
     await region.region.write(lambda tx: region_servers.write_order(tx, a_server(deleted_at=5)))
     assert (await QuotaUsage(region.context).run()).mended == (Mended(PROJECT, ONE, NONE),)
@@ -291,7 +291,7 @@ async def test_what_was_begun_while_servers_were_counted_is_not_counted_over(sma
 
     async def slow(work: Any) -> Any:
         await small.hand_to(OperationId("somebody"))
-        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, OperationId("somebody")))
+        await small.region.write(lambda tx: region_servers.release(tx, SERVER, OperationId("somebody")))
         return await plain(work)
 
     cell.read = slow  # type: ignore[method-assign]

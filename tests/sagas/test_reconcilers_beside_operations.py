@@ -72,7 +72,7 @@ async def _before_delete(small: SmallRegion) -> Any:
 
 
 async def free(small: SmallRegion) -> None:
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
 
 
 CASES = {

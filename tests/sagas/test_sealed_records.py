@@ -37,7 +37,7 @@ async def sealed(small: SmallRegion) -> CellId:
     found = await records.find(small.context, SERVER)
     assert found.cell is not None
     cell = found.cell
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, OPERATION, drop_order=True))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, OPERATION, drop_order=True))
     await small.region.write(lambda tx: region_servers.take(tx, SERVER, MOVE, None))
     await small.cells[cell].write(lambda tx: record_transfer.seal(tx, SERVER, Fence(MOVE, 2, 1, 1)))
     return cell

@@ -27,7 +27,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
     """A region with one ACTIVE server on host1 that has a volume, and that nobody holds."""
     region = await SmallRegion.open(tmp_path)
     await with_volume(region)
-    await region.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await region.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     yield region
     await region.close()
 

@@ -100,7 +100,7 @@ async def test_the_image_of_a_move_goes_when_nobody_is_at_work_on_its_server(sma
     plant(small, "moved", "resize", whole=True)
     await small.hand_to(LATER)
     assert [each.deleted for each in await rounds(small, GRACE_S + 1)] == [(), ()]
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, LATER))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, LATER))
     assert [each.deleted for each in await rounds(small, GRACE_S + 1)] == [(), ("moved",)]
     assert "moved" not in small.images.whole
 

@@ -103,7 +103,7 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
     monkeypatch.setattr(region_operations, "get", lambda _, operation: made if operation == "resize" else None)
     if deleted:
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
-        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, BOOT))
+        await small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
     done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
@@ -128,7 +128,7 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
         await small.hand_to(deleting)
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
         assert (await StrayClaims(small.context).run()).released == (), "its delete is under way"
-        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, deleting))
+        await small.region.write(lambda tx: region_servers.release(tx, SERVER, deleting))
     done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone

@@ -42,7 +42,7 @@ async def test_unconfirmed_resizes_already_fine(monkeypatch: pytest.MonkeyPatch)
     never = dataclasses.replace(context, settings=dataclasses.replace(context.settings, resize_confirm_window_s=0))
     assert await ConfirmResizes(never).run() == UnconfirmedDone()
     due = ConfirmResizes(context, Later())
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     small.hosts.silent.add("host3")
     waiting = UnconfirmedDone(looked_at=1, waiting=(SERVER,))
     assert await due.run() == waiting

@@ -95,7 +95,7 @@ class Tellers:
 async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how(small: SmallRegion) -> None:
     """Else it stays, and where a host of another cell is named it is refused for now."""
     await shelved_elsewhere(small)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     server = (await records.find(small.context, SERVER)).server
     assert server is not None
     who = Principal("user-1", project=server.project, roles=("admin",))
@@ -105,7 +105,7 @@ async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how
         context = dataclasses.replace(small.context, dispatcher=dispatcher)  # type: ignore[arg-type]
         await accept_unshelve.begin(context, who, server, wish, check=lambda _: None)
         (told,) = dispatcher.told
-        await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, told.id))
+        await small.region.write(lambda tx: region_servers.release(tx, SERVER, told.id))
         return told.saga, msgspec.json.decode(told.asked)["cross_cell"]
 
     may = UnshelveWish(cross_cell=True)
@@ -116,6 +116,6 @@ async def test_who_has_the_permission_leaves_the_cell_when_all_that_run_know_how
     assert await begun(may, "unshelve/3") == ("unshelve/1", False)
     with pytest.raises(Unavailable, match="of this release"):
         await begun(UnshelveWish(host="host1", cross_cell=True), "unshelve/3")
-    await small.region.write(lambda tx: processes.tell(tx, Process("p1", "api", "box1", "0.1.0"), 600.0))
+    await small.region.write(lambda tx: processes.report(tx, Process("p1", "api", "box1", "0.1.0"), 600.0))
     assert await begun(may) == ("unshelve/1", False)
     await small.region.write(lambda tx: processes.leave(tx, "p1"))

@@ -144,7 +144,7 @@ async def test_only_who_holds_the_server_shows_it_in_another_cell(region: Databa
         held = msgspec.structs.replace(SERVER, operation=OperationId("boot"))
         region_servers.insert(tx, [held])
         region_servers.recorded_in(tx, ID, A)
-        region_servers.let_go(tx, ID, OperationId("boot"))
+        region_servers.release(tx, ID, OperationId("boot"))
         region_servers.take(tx, ID, MOVE, TaskState.RESIZE_PREP)
 
     async def shown(operation: OperationId, left: CellId, to: CellId) -> bool:

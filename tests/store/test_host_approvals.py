@@ -6,7 +6,7 @@ from moorage.main.schemas import REGION
 from moorage.model.ids import CellId
 from moorage.placement.inventory import HostReport, report_host
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward, upgrade
+from moorage.sql.migrate import migrate, upgrade
 from moorage.store.region import host_approvals
 from moorage.store.region.host_approvals import WAITING_MAX
 from moorage.store.region.placement.tables import placement_metadata
@@ -52,7 +52,7 @@ async def test_every_change_can_be_seen_by_counting(region: Database) -> None:
         seen.append(await region.read(host_approvals.counted))
     assert await region.write(lambda tx: host_approvals.revoke(tx, "h1"))
     seen.append(await region.read(host_approvals.counted))
-    await region.write(lambda tx: host_approvals.heard_waiting(tx, {"h9": C1}, 1))
+    await region.write(lambda tx: host_approvals.record_waiting(tx, {"h9": C1}, 1))
     assert len(set(map(str, seen))) == len(seen)
     assert await region.read(host_approvals.counted) == seen[-1], "who waits changes nothing"
     assert not await region.write(lambda tx: host_approvals.revoke(tx, "h1"))
@@ -60,10 +60,10 @@ async def test_every_change_can_be_seen_by_counting(region: Database) -> None:
 
 async def test_who_asks_does_not_change_what_is_approved_and_is_bounded(region: Database) -> None:
     await region.write(lambda tx: host_approvals.approve(tx, "h1", C1, None, 1, "op"))
-    await region.write(lambda tx: host_approvals.heard_waiting(tx, {"h1": C2, "w": C2}, 2))
+    await region.write(lambda tx: host_approvals.record_waiting(tx, {"h1": C2, "w": C2}, 2))
     for number in range(3):
         many = {f"n{number}-{each:04}": C1 for each in range(WAITING_MAX // 2)}
-        await region.write(lambda tx, many=many, number=number: host_approvals.heard_waiting(tx, many, 3 + number))  # type: ignore[misc]
+        await region.write(lambda tx, many=many, number=number: host_approvals.record_waiting(tx, many, 3 + number))  # type: ignore[misc]
     rows = await region.read(host_approvals.listed)
     waiting = [each.host for each in rows if each.approved_at is None]
     assert len(waiting) == WAITING_MAX
@@ -78,6 +78,6 @@ async def test_hosts_that_an_upgraded_region_has_are_approved(database: Database
     for host, node, cell in (("h1", "n1", C1), ("h2", "n2", C2)):
         told = HostReport(host=host, node=node, cell=cell, inventories={})
         await database.write(lambda tx, told=told: report_host(tx, told))  # type: ignore[misc]
-    await bring_forward(database, REGION)
+    await migrate(database, REGION)
     assert await database.read(host_approvals.approved) == {"h1": C1, "h2": C2}
     assert {each.approved_by for each in await database.read(host_approvals.listed)} == {"upgrade"}

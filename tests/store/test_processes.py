@@ -24,10 +24,10 @@ CONDUCTOR = Process("p-2", "conductor", "rack2", "0.1.9")
 
 async def test_they_are_listed_while_they_say_so(database: Database) -> None:
     await database.create(region_metadata)
-    await database.write(lambda tx: processes.tell(tx, CONDUCTOR, 60.0))
-    await database.write(lambda tx: processes.tell(tx, API, -1.0))
+    await database.write(lambda tx: processes.report(tx, CONDUCTOR, 60.0))
+    await database.write(lambda tx: processes.report(tx, API, -1.0))
     assert await database.read(processes.living) == [CONDUCTOR]
-    await database.write(lambda tx: processes.tell(tx, API, 60.0))
+    await database.write(lambda tx: processes.report(tx, API, 60.0))
     assert await database.read(processes.living) == [API, CONDUCTOR]
     await database.write(lambda tx: processes.leave(tx, API.id))
     assert await database.read(processes.living) == [CONDUCTOR]
@@ -35,8 +35,8 @@ async def test_they_are_listed_while_they_say_so(database: Database) -> None:
 
 async def test_who_was_killed_is_forgotten_in_the_end(database: Database) -> None:
     await database.create(region_metadata)
-    await database.write(lambda tx: processes.tell(tx, API, -processes.FORGET_AFTER_S - 60.0))
-    await database.write(lambda tx: processes.tell(tx, CONDUCTOR, -60.0))
+    await database.write(lambda tx: processes.report(tx, API, -processes.FORGET_AFTER_S - 60.0))
+    await database.write(lambda tx: processes.report(tx, CONDUCTOR, -60.0))
     await database.write(processes.forget)
     assert [row.id for row in await database.read(lambda tx: tx.rows(sa.select(table)))] == [CONDUCTOR.id]
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from moorage.main import db
 from moorage.sql import Database
-from moorage.sql.migrate import Tree, bring_forward, number_of, upgrade
+from moorage.sql.migrate import Tree, migrate, number_of, upgrade
 from moorage.testing.draft_revision import TREES, missing
 
 trees = pytest.mark.parametrize("tree", list(TREES.values()), ids=list(TREES))
@@ -53,15 +53,15 @@ async def test_revisions_and_tables_say_the_same_to_sqlite(tree: Tree) -> None:
 
 @trees
 async def test_an_empty_database_is_stamped_with_the_newest(database: Database, tree: Tree) -> None:
-    assert await bring_forward(database, tree) is None
-    assert await bring_forward(database, tree) == tree.head
+    assert await migrate(database, tree) is None
+    assert await migrate(database, tree) == tree.head
 
 
 @trees
 async def test_tables_of_the_release_before_revisions_are_brought_forward(database: Database, tree: Tree) -> None:
     await database.alter(lambda connection: upgrade(connection, tree, "0001"))
     await database.alter(lambda connection: connection.execute(sa.text(f"DROP TABLE {tree.version_table}")))
-    assert await bring_forward(database, tree) is None
+    assert await migrate(database, tree) is None
     assert await database.alter(lambda connection: number_of(connection, tree)) == tree.head
     assert (await database.alter(lambda connection: missing(connection, tree))).strip() == "pass"
 
@@ -87,17 +87,17 @@ async def test_a_database_of_a_newer_release_is_left_alone(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     tree = TREES["cell"]
-    await bring_forward(database, tree)
+    await migrate(database, tree)
     await database.alter(
         lambda connection: connection.execute(sa.text(f"UPDATE {tree.version_table} SET version_num = '9999'"))
     )
-    assert await bring_forward(database, tree) == "9999"
+    assert await migrate(database, tree) == "9999"
     assert "newer release" in caplog.text
 
 
 async def test_several_processes_may_begin_at_once(database: Database) -> None:
     tree = TREES["region"]
-    numbers = await asyncio.gather(*(bring_forward(database, tree) for _ in range(8)))
+    numbers = await asyncio.gather(*(migrate(database, tree) for _ in range(8)))
     assert sorted(numbers, key=str) == [*[tree.head] * 7, None]
 
 

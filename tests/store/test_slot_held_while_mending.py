@@ -18,7 +18,7 @@ from moorage.model.ids import NetworkId, OperationId, PortId, ProviderId
 from moorage.model.server import Address, Nic
 from moorage.operations.interfaces import port_sync
 from moorage.sql import Database, Tx, open_database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.testing.region_fixture import SERVER, a_server
@@ -35,7 +35,7 @@ BLOCKED = sa.text(
 async def region(postgres_url: str) -> AsyncIterator[Database]:
     database = await open_database(postgres_url, name="region")
     for tree in (REGION, PLACEMENT):
-        await bring_forward(database, tree)
+        await migrate(database, tree)
     await database.write(lambda tx: region_servers.insert(tx, [a_server()]))
     owner = {"uuid": str(SERVER), "generation": 1, "project": "p", "user_id": "u"}
     await database.write(lambda tx: tx.run(sa.insert(consumers).values(owner)))

@@ -74,7 +74,7 @@ async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts |
     """
     looked = None
     for _ in range(READS_MAX):
-        where = await context.region.glance(lambda tx: region_servers.find(tx, server_id))
+        where = await context.region.read_inline(lambda tx: region_servers.find(tx, server_id))
         if where is None:
             return None, None
         database = cells_of(context).get(where.cell) if where.cell is not None else None
@@ -84,7 +84,7 @@ async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts |
             break
         looked = where.cell
         try:
-            server = await database.glance(lambda tx: cell_servers.get(tx, ServerId(server_id)))
+            server = await database.read_inline(lambda tx: cell_servers.get(tx, ServerId(server_id)))
         except Unavailable:
             if where.order is None:
                 raise

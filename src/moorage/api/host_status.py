@@ -36,5 +36,5 @@ async def status_of_host(context: AppContext, server: Server) -> str:
     name, database = server.host, cells_of(context).get(server.cell or "")
     if name is None or database is None:
         return ""
-    host = await database.glance(lambda tx: cell_hosts.named(tx, name))
+    host = await database.read_inline(lambda tx: cell_hosts.named(tx, name))
     return "UNKNOWN" if host is None else status_word(context, host)

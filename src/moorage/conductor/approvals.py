@@ -105,7 +105,7 @@ class Approvals:
             self._approved |= unasked
             self._unasked = {}
         if waiting:
-            await self._region.write(lambda tx: host_approvals.heard_waiting(tx, waiting, now))
+            await self._region.write(lambda tx: host_approvals.record_waiting(tx, waiting, now))
             self._waiting = {}
         if refused:
             await self._region.write(lambda tx: host_approvals.note_refused(tx, refused, now))

@@ -514,9 +514,9 @@ class CellConductor:
         names, self._to_flush = self._to_flush, set()
         now = self._now_us()
 
-        def work(tx: Tx) -> cell_hosts.Said:
-            cell_hosts.heard(tx, names, now)
-            return cell_hosts.said(tx)
+        def work(tx: Tx) -> cell_hosts.HostOverrides:
+            cell_hosts.record_heartbeats(tx, names, now)
+            return cell_hosts.host_overrides(tx)
 
         try:
             with label("hosts"):

@@ -25,7 +25,7 @@ class _Word:
 
     name: str
     drawn: Callable[[Engine, CellId], set[str]]
-    said: Callable[[cell_hosts.Said], frozenset[str]]
+    said: Callable[[cell_hosts.HostOverrides], frozenset[str]]
     noted: Callable[[Tx, Collection[str]], dict[str, tuple[HostId, int, bool]]]
     note: Callable[[Tx, HostId, bool, int], bool]
     """False: not at this version any more."""
@@ -49,7 +49,9 @@ _WORDS = (
 )
 
 
-async def mirror(cell: CellId, said: cell_hosts.Said, database: Database, region: Database, engine: Engine) -> None:
+async def mirror(
+    cell: CellId, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
+) -> None:
     """Bring the region to what the cell says, where this process's picture says that they differ."""
     wrote = [await _mirror(cell, each, said, database, region, engine) for each in _WORDS]
     if any(wrote):
@@ -57,14 +59,14 @@ async def mirror(cell: CellId, said: cell_hosts.Said, database: Database, region
 
 
 async def _mirror(
-    cell: CellId, word: _Word, said: cell_hosts.Said, database: Database, region: Database, engine: Engine
+    cell: CellId, word: _Word, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
 ) -> bool:
     """The region is read first, then the cell, and written only at the version that was read: what a request wrote meanwhile stays."""
     suspects = word.drawn(engine, cell) ^ {host for host in word.said(said) if engine.host_named(host) is not None}
     if not suspects:
         return False
     seen = await region.read(lambda tx: word.noted(tx, suspects))
-    now = word.said(await database.read(cell_hosts.said))
+    now = word.said(await database.read(cell_hosts.host_overrides))
 
     def follow(tx: Tx) -> list[str]:
         return [

@@ -26,7 +26,7 @@ from moorage.model.ids import CellId
 from moorage.model.server import Fault
 from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.identity import CellIdentity, Recorded
@@ -66,10 +66,10 @@ async def adopt_opened(
     try:
         region, cells = await look(databases.region, databases.cells)
         check_adoptable(region, cells, frozenset(empty))
-        await bring_forward(databases.region, REGION)
-        await bring_forward(databases.region, PLACEMENT)
+        await migrate(databases.region, REGION)
+        await migrate(databases.region, PLACEMENT)
         for database in databases.cells.values():
-            await bring_forward(database, CELL)
+            await migrate(database, CELL)
         if not alone:
             await _check_stopped(databases.region)
         await identify(databases.region, databases.cells)

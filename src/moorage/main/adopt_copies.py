@@ -23,7 +23,7 @@ from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import identity as region_identities
 from moorage.store.region import record_copies
 from moorage.store.region.placement import claims
-from moorage.store.region.record_copies import KeptCopy
+from moorage.store.region.record_copies import StoredCopy
 
 PAGE_ROWS = 100
 US = 1_000_000
@@ -52,7 +52,7 @@ async def record_again(region: Database, cell: CellId, database: Database, now_u
     return said
 
 
-def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[KeptCopy]:
+def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[StoredCopy]:
     """Those of which nothing says that they are too old."""
     known = region_identities.known(tx, ids)
     return [
@@ -65,13 +65,13 @@ def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[KeptCopy]:
     ]
 
 
-def _is_held_there(tx: Tx, kept: KeptCopy) -> bool:
+def _is_held_there(tx: Tx, kept: StoredCopy) -> bool:
     server = kept.copy.server
     owner = claims.owner(tx, server.id)
     return owner is None or owner.host is None or server.provider is None or owner.host == server.provider
 
 
-def _put(tx: Tx, kept: KeptCopy) -> bool:
+def _put(tx: Tx, kept: StoredCopy) -> bool:
     """Nobody is at work with it any more, so it shows no task. False: the cell remembers somebody later."""
     server = msgspec.structs.replace(kept.copy.server, task_state=None)
     try:

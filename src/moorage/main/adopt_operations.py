@@ -148,7 +148,7 @@ async def _end(
             ended=True,
             fault=f"the region's database was restored, and {why}",
         )
-        heir = region_servers.let_go(tx, server, operation.id, drop_order=where is not None)
+        heir = region_servers.release(tx, server, operation.id, drop_order=where is not None)
         if heir is not None:
             region_operations.let_begin(tx, heir)
         if where is not None:

@@ -125,7 +125,7 @@ async def _settle(
         return
     rows: dict[CellId, _Row] = {}
     for cell, database in cells.items():
-        found, sealed = await database.read(partial(cell_servers.look, server=server))
+        found, sealed = await database.read(partial(cell_servers.get_with_seal, server=server))
         if found is not None:
             rows[cell] = _Row(found, sealed)
     shown = _shown(told.where.cell, rows, behind=behind)

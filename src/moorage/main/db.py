@@ -19,7 +19,7 @@ from moorage.main.private_data_dir import keep_private
 from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.sql import Database, open_database
-from moorage.sql.migrate import Tree, bring_forward, number_of
+from moorage.sql.migrate import Tree, migrate, number_of
 
 ROLES = Path(moorage.store.__file__).with_name("roles.sql")
 """What each process may do in the databases, for PostgreSQL."""
@@ -65,7 +65,7 @@ async def upgrade(config: Config) -> list[str]:
     said = []
     for name, url, tree in trees(config):
         async with _opened(url, name) as database:
-            before = await bring_forward(database, tree)
+            before = await migrate(database, tree)
         done = "is" if before == tree.head else f"was {before or 'without revision'}, is now"
         said.append(f"{name:20} {done} at {tree.head}")
     return said

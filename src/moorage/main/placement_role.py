@@ -32,7 +32,7 @@ from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, World
 from moorage.placement.engine import Engine
 from moorage.sql import open_database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 
 
 def keystone(identity: IdentityClient) -> Authenticate:
@@ -82,7 +82,7 @@ async def run(config: Config) -> None:
     database = await open_database(
         url, name="placement", durability=config.region.durability, limits=config.database.limits
     )
-    await bring_forward(database, PLACEMENT)
+    await migrate(database, PLACEMENT)
     engine = Engine(database, _unranked)
     await engine.start()
     asking: tuple[ServiceClient, ...] = ()

@@ -15,7 +15,7 @@ from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, ServerId
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward, has_table
+from moorage.sql.migrate import has_table, migrate
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell.identity import CellIdentity
 from moorage.store.region import identity as region_identities
@@ -140,10 +140,10 @@ async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
 async def bring_together(region: Database, cells: Mapping[CellId, Database]) -> None:
     """Check, bring tables forward, and give an identity to those that are new. Raises Invalid as `check` does."""
     await check(region, cells)
-    await bring_forward(region, REGION)
-    await bring_forward(region, PLACEMENT)
+    await migrate(region, REGION)
+    await migrate(region, PLACEMENT)
     for database in cells.values():
-        await bring_forward(database, CELL)
+        await migrate(database, CELL)
     await identify(region, cells)
     await check(region, cells)
     await region.write(restamp)
@@ -153,7 +153,7 @@ async def bring_in(region: Database, cell: CellId, database: Database) -> None:
     """`bring_together` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
     alone = {cell: database}
     await check(region, alone)
-    await bring_forward(database, CELL)
+    await migrate(database, CELL)
     await identify(region, alone)
     await check(region, alone)
 

@@ -20,7 +20,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.cell_databases import CellDatabase
-from moorage.sql import Database, PreparedStatement, Tx, label
+from moorage.sql import Database, Tx, label
 from moorage.sql.failures import sqlstate_of
 from moorage.sql.guarded_database import examining
 from moorage.sql.postgresql import Ask, PostgresqlDatabase
@@ -35,9 +35,7 @@ EVERY_S = 5.0
 NO_SUCH_TABLE = "42P01"
 WHO = "SELECT uuid, epoch, mark FROM store_identity WHERE id = 1"
 _IDENTITY = sa.table("store_identity", *map(sa.column, ("id", "uuid", "epoch", "mark")))
-_WHO = PreparedStatement(
-    sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_IDENTITY.c.id == sa.literal(1))
-)
+_WHO = sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_IDENTITY.c.id == sa.literal(1))
 
 
 class _Watched:

@@ -45,7 +45,7 @@ class AbsentDatabase:
     async def read(self, work: Callable[[Tx], T]) -> T:
         raise Unavailable(self.barred)
 
-    async def glance(self, work: Callable[[Tx], T]) -> T:
+    async def read_inline(self, work: Callable[[Tx], T]) -> T:
         raise Unavailable(self.barred)
 
     async def create(self, metadata: Any) -> None:
@@ -102,8 +102,8 @@ class CellDatabase:
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._asked(self.inner.read, work)
 
-    async def glance(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self.inner.glance, work)
+    async def read_inline(self, work: Callable[[Tx], T]) -> T:
+        return await self._asked(self.inner.read_inline, work)
 
     async def create(self, metadata: Any) -> None:
         await self.inner.create(metadata)

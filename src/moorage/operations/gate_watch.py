@@ -84,7 +84,7 @@ class GateWatch:
             self._told_open = frozenset()
             with label("look:gates"):
                 await self._context.region.write(
-                    lambda tx: conductor_health.tell(tx, conductor, mine.state.value, mine.why)
+                    lambda tx: conductor_health.report(tx, conductor, mine.state.value, mine.why)
                 )
         await self.look()
 
@@ -127,7 +127,7 @@ class GateWatch:
         if now_open != self._told_open:
             told = msgspec.json.encode(circuits).decode()
             with label("look:gates"):
-                await self._context.region.write(lambda tx: conductor_health.tell_circuits(tx, me, told))
+                await self._context.region.write(lambda tx: conductor_health.report_circuits(tx, me, told))
             self._told_open = now_open
 
     def _wants_trying(self) -> bool:
@@ -156,7 +156,7 @@ class GateWatch:
         if mine != self._mine:
             self._mine = mine
             with label("look:gates"):
-                await self._context.region.write(lambda tx: conductor_health.tell(tx, me, state.value, why))
+                await self._context.region.write(lambda tx: conductor_health.report(tx, me, state.value, why))
             if state is Credentials.REFUSED:
                 logger.warning(
                     "the network service does not accept this conductor's credentials (%s): ports are made and bound by hosts "

@@ -59,4 +59,4 @@ class Presence:
 
     async def _tell(self) -> None:
         with label("presence"):
-            await self._region.write(lambda tx: processes.tell(tx, self.process, COUNTS_FOR_S))
+            await self._region.write(lambda tx: processes.report(tx, self.process, COUNTS_FOR_S))

@@ -35,7 +35,7 @@ class CancelListener:
             await hint.wait()
             hint.clear()
             try:
-                self.journal_writer.cancel = await self.log.cancel_word()
+                self.journal_writer.cancel = await self.log.cancel_reason()
             except Problem as problem:
                 logger.info("the cancel word could not be read: %s", problem)
         if self._listening and not self.journal_writer.writing and not self.deaf and executor is not None:

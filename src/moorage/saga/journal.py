@@ -227,6 +227,6 @@ class Log(Protocol):
         """
         ...
 
-    async def cancel_word(self) -> str | None:
+    async def cancel_reason(self) -> str | None:
         """The row's `cancel` word now: a read, asked only after a hint."""
         ...

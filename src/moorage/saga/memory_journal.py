@@ -90,7 +90,7 @@ class MemoryJournal:
         """The lines as they are now."""
         return decode_lines(self.row.text)
 
-    async def cancel_word(self) -> str | None:
+    async def cancel_reason(self) -> str | None:
         return self.row.cancel
 
     async def append(

@@ -53,7 +53,7 @@ class Database(Protocol):
         """Run `work` in a read-only snapshot."""
         ...
 
-    async def glance(self, work: Work[T]) -> T:
+    async def read_inline(self, work: Work[T]) -> T:
         """The same for a row or two found by key: with SQLite on the asker's own thread, where it takes less than asking another."""
         ...
 

@@ -49,13 +49,13 @@ class Tree:
         return found
 
 
-async def bring_forward(database: Database, tree: Tree) -> str | None:
+async def migrate(database: Database, tree: Tree) -> str | None:
     """Make or bring forward the tree's tables; the number they had before, or None for an empty database.
 
     Safe from several processes at once, and cheap when there is nothing to do.  A database that is ahead of this release is
     left as it is, with a warning: revisions only expand.
     """
-    return await database.alter(lambda connection: _bring(connection, tree))
+    return await database.alter(lambda connection: _migrate(connection, tree))
 
 
 def has_table(connection: Connection, name: str) -> bool:
@@ -73,7 +73,7 @@ def number_of(connection: Connection, tree: Tree) -> str | None:
     return connection.execute(sa.text(f"SELECT version_num FROM {tree.version_table}")).scalar()
 
 
-def _bring(connection: Connection, tree: Tree) -> str | None:
+def _migrate(connection: Connection, tree: Tree) -> str | None:
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
     number, head = number_of(connection, tree), tree.head

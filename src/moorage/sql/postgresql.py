@@ -181,7 +181,7 @@ class PostgresqlDatabase:
                 raise
             return await self._read_once(work)
 
-    async def glance(self, work: Work[T]) -> T:
+    async def read_inline(self, work: Work[T]) -> T:
         return await self.read(work)
 
     async def _read_once(self, work: Work[T]) -> T:

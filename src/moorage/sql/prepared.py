@@ -1,10 +1,9 @@
-"""Statements that are made once and run many times: on SQLite without anything in between.
+"""Statements that are executed again and again: on SQLite they pass through SQLAlchemy once.
 
-    _PLACE = Ready(servers.update().where(...).returning(...))      # at import; `tx.rows(_PLACE, {...})` as ever
-
-SQLAlchemy finds a statement in its cache, binds, runs and wraps for ten times what SQLite needs for a row.  A `PreparedStatement` keeps the
-text and the order of its parameters and hands both to the driver.  What comes back are tuples whose columns have names, too.
-Types that need a hand on the way in or out (booleans) get it.  On PostgreSQL it is the statement it was made of.
+SQLAlchemy finds a statement in its cache, binds, executes and wraps for ten times what SQLite needs for a row.  A statement that
+is executed for the second time (the same object: one of a module, or of a function that caches it) is prepared here: its text
+and the order of its parameters are kept and handed to the driver.  Rows are tuples whose columns have names, too.  Types that
+are converted on the way in or out (booleans) are.  Nobody asks for it: `Tx` does it.  On PostgreSQL the driver prepares by text.
 """
 
 import sqlite3
@@ -21,8 +20,6 @@ from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.visitors import iterate
 from typing_extensions import override
 
-from moorage.model.errors import Internal
-
 FORMS_MAX = 100
 PADDED_TO_POWERS_UNTIL, PADDED_STEP = 1_024, 512
 """A list is said with one mark for each of its elements, so each length would be a form of its own: its last element is said again
@@ -32,14 +29,32 @@ Values: TypeAlias = Mapping[str, Any]
 Convert: TypeAlias = Callable[[Any], Any]
 
 
-class PreparedStatement:
-    """One statement and, for each set of parameters it was ever given, how SQLite wants it said.
+_EXECUTED, _PREPARED = "_moorage_executed", "_moorage_prepared"
+"""Kept on the statement itself.  A statement made of another one (`.where(…)`) copies them, so both say which object they are of."""
 
-    For statements that stand in a module: whatever differs from call to call is a parameter.
-    """
+
+def prepared_of(statement: sa.Executable) -> "PreparedStatement | None":
+    """The statement, prepared, from its second execution on; None: SQLAlchemy executes it."""
+    kept = statement.__dict__
+    prepared = kept.get(_PREPARED)
+    if prepared is not None and prepared.statement is statement:
+        return cast("PreparedStatement", prepared) if prepared.can_run else None
+    if kept.get(_EXECUTED) != id(statement):
+        kept[_EXECUTED] = id(statement)
+        return None
+    prepared = kept[_PREPARED] = PreparedStatement(statement)
+    return prepared if prepared.can_run else None
+
+
+class PreparedStatement:
+    """One statement and, for each set of parameters that it was ever given, its text for SQLite."""
 
     def __init__(self, statement: sa.Executable) -> None:
         self.statement = statement
+        self.returns = bool(getattr(statement, "_returning", ())) or isinstance(statement, sa.TextClause)
+        """Rows may come back: of several sets of parameters only SQLAlchemy gathers them."""
+        self.can_run = not _has_defaults(statement)
+        """Defaults of a table are filled in by SQLAlchemy while it executes a statement."""
         self.reads = isinstance(statement, sa.Select | sa.CompoundSelect)
         self._lists = any(
             isinstance(each, sa.BindParameter) and each.expanding for each in iterate(cast("ClauseElement", statement))
@@ -57,7 +72,7 @@ class PreparedStatement:
             cursor = raw.execute(form.text, form.bound(values))
             found = cursor.fetchall()
         except sqlite3.Error as failure:
-            raise _told(form.text, failure) from failure
+            raise _as_sqlalchemy(form.text, failure) from failure
         return form.named(cursor, found) if found else found
 
     def run_in_parts(self, raw: sqlite3.Connection, dialect: Dialect, rows: int) -> Iterator[Sequence[Sequence[Any]]]:
@@ -68,7 +83,7 @@ class PreparedStatement:
             while found := cursor.fetchmany(rows):
                 yield form.converted(found)
         except sqlite3.Error as failure:
-            raise _told(form.text, failure) from failure
+            raise _as_sqlalchemy(form.text, failure) from failure
 
     def run_each(self, raw: sqlite3.Connection, dialect: Dialect, many: Sequence[Values]) -> None:
         """Once for each; what comes back is not looked at."""
@@ -76,11 +91,12 @@ class PreparedStatement:
         try:
             raw.executemany(form.text, [form.bound(values) for values in many])
         except sqlite3.Error as failure:
-            raise _told(form.text, failure) from failure
+            raise _as_sqlalchemy(form.text, failure) from failure
 
     def _form(self, dialect: Dialect, values: Values) -> "_Form":
         key: tuple[object, ...] = tuple(values)
         if self._lists:
+            values = {name: _as_sequence(each) for name, each in values.items()}
             key += tuple(_padded(len(each)) for each in values.values() if isinstance(each, list | tuple))
         form = self._forms.get(key)
         if form is None:
@@ -90,12 +106,16 @@ class PreparedStatement:
         return form
 
 
+def _has_defaults(statement: sa.Executable) -> bool:
+    if not isinstance(statement, sa.Insert | sa.Update):
+        return False
+    return any(column.default is not None or column.onupdate is not None for column in statement.table.c)
+
+
 class _Form:
     def __init__(self, statement: sa.Executable, dialect: Dialect, values: Values) -> None:
         made = cast("ClauseElement", statement).compile(dialect=dialect, column_keys=list(values))
         compiled = cast("SQLCompiler", made)
-        if compiled.insert_prefetch or compiled.update_prefetch:
-            raise Internal("a statement with defaults of its own cannot be made ready", private=compiled.string)
         state = compiled.construct_expanded_state(
             {
                 name: _longer(each, _padded(len(each))) if isinstance(each, list) else each
@@ -117,7 +137,7 @@ class _Form:
     def bound(self, values: Values) -> Sequence[Any]:
         """The values in the order of the text."""
         if self._lists:
-            values = dict(values)
+            values = {name: _as_sequence(each) for name, each in values.items()}
             for name, marks in self._lists.items():
                 values |= dict(zip(marks, _longer(values[name], len(marks)), strict=True))
         picked = self._pick(self._fixed | values if self._fixed else values)  # type: ignore[operator]
@@ -137,6 +157,10 @@ class _Form:
     def converted(self, found: list[Any]) -> list[Any]:
         """The rows, with what must be converted."""
         return [_converted(row, self._results) for row in found] if self._results else found
+
+
+def _as_sequence(value: Any) -> Any:
+    return list(value) if isinstance(value, set | frozenset) else value
 
 
 def _padded(length: int) -> int:
@@ -178,6 +202,6 @@ def _row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
     return cast("type[tuple[Any, ...]]", type("ReadyRow", (tuple,), {"__slots__": (), **columns}))
 
 
-def _told(text: str, failure: sqlite3.Error) -> BaseException:
+def _as_sqlalchemy(text: str, failure: sqlite3.Error) -> BaseException:
     """As SQLAlchemy would have raised it."""
     return DBAPIError.instance(text, None, failure, sqlite3.Error, hide_parameters=True)

@@ -162,7 +162,7 @@ class SqliteDatabase:
             self._asking -= 1
             patience.cancel()
 
-    async def glance(self, work: Work[T]) -> T:
+    async def read_inline(self, work: Work[T]) -> T:
         self._check_open()
         return self._read(work)
 
@@ -223,7 +223,7 @@ class SqliteDatabase:
                     ends = True
                     break
                 members.append(following)
-            self._tell_together(raw, members)
+            self._run_together(raw, members)
             loops = {member.loop for member in members}
             for loop in loops:
                 mine = [member for member in members if member.loop is loop]
@@ -232,7 +232,7 @@ class SqliteDatabase:
             if ends:
                 return
 
-    def _tell_together(self, raw: sqlite3.Connection, members: Sequence[_Member]) -> None:
+    def _run_together(self, raw: sqlite3.Connection, members: Sequence[_Member]) -> None:
         members = [member for member in members if not member.given_up]
         if not members:
             return
@@ -240,7 +240,7 @@ class SqliteDatabase:
         try:
             raw.execute("BEGIN IMMEDIATE")
             alone = len(members) == 1
-            wrote = [self._tell(raw, member, alone) for member in members]
+            wrote = [self._run_member(raw, member, alone) for member in members]
             if raw.in_transaction:  # one that was alone and refused has taken back all of it
                 committing = True
                 raw.execute("COMMIT")
@@ -257,7 +257,7 @@ class SqliteDatabase:
         if writers:
             self.meter.commits[self.name, writers[0].context.run(current_label)] += 1
 
-    def _tell(self, raw: sqlite3.Connection, member: _Member, alone: bool) -> bool:
+    def _run_member(self, raw: sqlite3.Connection, member: _Member, alone: bool) -> bool:
         """Run one member in its savepoint; an exception is its own and takes back its own work only.
 
         One that is alone needs none: the transaction is its own.

@@ -9,12 +9,11 @@ from sqlalchemy.engine import Connection
 
 from moorage.model.errors import Internal
 from moorage.sql.meter import Meter, current_label
-from moorage.sql.prepared import PreparedStatement
+from moorage.sql.prepared import PreparedStatement, prepared_of
 from moorage.sql.raw_statement import RawStatement
 
 T = TypeVar("T")
 Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-Statement: TypeAlias = sa.Executable | PreparedStatement
 
 
 class Refused(Exception):
@@ -30,7 +29,7 @@ class LostRace(Exception):
 
 
 class Tx:
-    """One open transaction. Statements are SQLAlchemy Core constructs; text is for what Core cannot say, `Words` for the busiest."""
+    """One open transaction. Statements are SQLAlchemy Core constructs; `RawStatement` is for the busiest."""
 
     def __init__(
         self,
@@ -73,56 +72,63 @@ class Tx:
         self.wrote |= words.writes
         return self._raw.executemany(words.sqlite, rows).rowcount
 
-    def _ready(self, statement: PreparedStatement, parameters: Params, raw: sqlite3.Connection) -> list[Any]:
-        self._meter.statements[self._name, current_label()] += 1
-        if not statement.reads:
-            self.wrote = True
+    def _prepared(
+        self, prepared: PreparedStatement, parameters: Params, raw: sqlite3.Connection, *, wants_rows: bool = True
+    ) -> list[Any] | None:
+        """Its rows; None where SQLAlchemy is to execute it."""
         if type(parameters) is dict or isinstance(parameters, Mapping):  # to ask an abstract class takes longer
-            return statement.run(raw, self._connection.dialect, parameters)
-        if parameters is None or len(parameters) == 1:
-            return statement.run(raw, self._connection.dialect, parameters[0] if parameters else {})
-        statement.run_each(raw, self._connection.dialect, parameters)
+            one: Mapping[str, Any] | None = parameters
+        elif parameters is None or len(parameters) == 1:
+            one = parameters[0] if parameters else {}
+        elif wants_rows and prepared.returns:
+            return None
+        else:
+            one = None
+        self._meter.statements[self._name, current_label()] += 1
+        if not prepared.reads:
+            self.wrote = True
+        if one is not None:
+            return prepared.run(raw, self._connection.dialect, one)
+        prepared.run_each(raw, self._connection.dialect, cast("Sequence[Mapping[str, Any]]", parameters))
         return []
 
-    def rows(self, statement: Statement, parameters: Params = None) -> Sequence[Any]:
+    def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
         """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
-        if isinstance(statement, PreparedStatement):
-            if self._raw is not None:
-                return self._ready(statement, parameters, self._raw)
-            statement = statement.statement
+        if self._raw is not None and (prepared := prepared_of(statement)) is not None:
+            found = self._prepared(prepared, parameters, self._raw)
+            if found is not None:
+                return found
         return self._execute(statement, parameters).fetchall()
 
-    def stream(self, statement: Statement, rows: int) -> Iterator[Sequence[Any]]:
-        """Every row, so many at a time, while the database still looks for others."""
-        if isinstance(statement, PreparedStatement):
-            if self._raw is not None:
-                self._meter.statements[self._name, current_label()] += 1
-                yield from statement.run_in_parts(self._raw, self._connection.dialect, rows)
-                return
-            statement = statement.statement
+    def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[Any]]:
+        """Every row of a statement without parameters, `rows` at a time, while the database still finds others."""
+        if self._raw is not None and (prepared := prepared_of(statement)) is not None:
+            self._meter.statements[self._name, current_label()] += 1
+            yield from prepared.run_in_parts(self._raw, self._connection.dialect, rows)
+            return
         yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
 
-    def row(self, statement: Statement, parameters: Params = None) -> Any:
+    def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
         """The first row, or None."""
-        if isinstance(statement, PreparedStatement):
-            if self._raw is not None:
-                found = self._ready(statement, parameters, self._raw)
+        if self._raw is not None and (prepared := prepared_of(statement)) is not None:
+            found = self._prepared(prepared, parameters, self._raw)
+            if found is not None:
                 return found[0] if found else None
-            statement = statement.statement
         return self._execute(statement, parameters).fetchone()
 
-    def scalar(self, statement: Statement, parameters: Params = None) -> Any:
+    def scalar(self, statement: sa.Executable, parameters: Params = None) -> Any:
         """The first column of the first row, or None."""
         first = self.row(statement, parameters)
         return None if first is None else first[0]
 
-    def run(self, statement: Statement, parameters: Params = None) -> None:
+    def run(self, statement: sa.Executable, parameters: Params = None) -> None:
         """For what returns nothing; a list of parameter mappings runs the statement for each."""
-        if isinstance(statement, PreparedStatement):
-            if self._raw is not None:
-                self._ready(statement, parameters, self._raw)
-                return
-            statement = statement.statement
+        if (
+            self._raw is not None
+            and (prepared := prepared_of(statement)) is not None
+            and self._prepared(prepared, parameters, self._raw, wants_rows=False) is not None
+        ):
+            return
         self._execute(statement, parameters).close()
 
     def refuse(self, value: object) -> NoReturn:

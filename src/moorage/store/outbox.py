@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from moorage.model.audit_event import Audited
 from moorage.model.notification import Notification
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +27,7 @@ def outbox_columns() -> list[sa.Column[Any]]:
     ]
 
 
-class Kept(msgspec.Struct, frozen=True):
+class OutboxRow(msgspec.Struct, frozen=True):
     """One row; the document is read by who sends it."""
 
     number: int
@@ -40,8 +40,8 @@ class Outbox:
 
     def __init__(self, table: sa.Table) -> None:
         self.table = table
-        self._insert = PreparedStatement(table.insert().inline())
-        self._first = PreparedStatement(sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit")))
+        self._insert = table.insert().inline()
+        self._first = sa.select(table).order_by(table.c.number).limit(sa.bindparam("b_limit"))
 
     def write(self, tx: Tx, notifications: Sequence[Notification]) -> None:
         """All that a transaction has to say: one statement, or none."""
@@ -54,9 +54,11 @@ class Outbox:
         if events:
             tx.run(self._insert, [{"created_at": each.at, "doc": _encode(each).decode()} for each in events])
 
-    def first(self, tx: Tx, limit: int) -> Sequence[Kept]:
+    def first(self, tx: Tx, limit: int) -> Sequence[OutboxRow]:
         """The oldest rows, in order."""
-        return [Kept(row.number, row.created_at, row.doc.encode()) for row in tx.rows(self._first, {"b_limit": limit})]
+        return [
+            OutboxRow(row.number, row.created_at, row.doc.encode()) for row in tx.rows(self._first, {"b_limit": limit})
+        ]
 
     def remove(self, tx: Tx, numbers: Sequence[int]) -> None:
         if numbers:

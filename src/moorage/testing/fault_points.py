@@ -181,8 +181,8 @@ class StagedLog:
     def cancel(self) -> str | None:
         return self.log.cancel
 
-    async def cancel_word(self) -> str | None:
-        return await self.log.cancel_word()
+    async def cancel_reason(self) -> str | None:
+        return await self.log.cancel_reason()
 
     async def append(
         self,

@@ -62,7 +62,7 @@ class InlineDatabase:
         finally:
             raw.execute("ROLLBACK")
 
-    async def glance(self, work: Work[T]) -> T:
+    async def read_inline(self, work: Work[T]) -> T:
         return await self.read(work)
 
     async def create(self, metadata: sa.MetaData) -> None:

@@ -30,7 +30,7 @@ async def crossed(small: SmallRegion, **world: Any) -> SmallRegion:
 
 async def let_go(small: SmallRegion, operation: OperationId = PROVED_OPERATION) -> SmallRegion:
     """Nobody holds it any more."""
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, operation))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, operation))
     return small
 
 

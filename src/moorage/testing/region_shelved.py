@@ -78,7 +78,7 @@ async def shelved_elsewhere(small: SmallRegion, *, routed: bool = False) -> Smal
     """The same server, off its host, with its record in the second cell, where one host is."""
     await small.wire_host4()
     await shelved(small, offload=True, routed=routed)
-    await small.region.write(lambda tx: region_servers.let_go(tx, SERVER, PROVED_OPERATION))
+    await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     await small.hand_to(MOVED)
     saga = SAGAS["move_record/1"]
     await execute(saga, MOVED, moving_record(), small.context, MemoryJournal(first_lines(saga), small.transact))

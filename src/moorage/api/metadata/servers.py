@@ -105,7 +105,7 @@ class Guests:
         if database is None:
             return None, False
         with label("metadata"):
-            return await database.read(lambda tx: cell_servers.look(tx, ServerId(server)))
+            return await database.read(lambda tx: cell_servers.get_with_seal(tx, ServerId(server)))
 
     async def _place(self, server: str) -> str | None:
         with label("metadata"):

@@ -23,7 +23,7 @@ from moorage.sql import Tx
 from moorage.store.cell import audit_reads as cell_audited
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell.audit_reads import Living
-from moorage.store.cell.migrations import Told
+from moorage.store.cell.migrations import MoveState
 from moorage.store.region import audit_reads, hidden_records
 
 T = TypeVar("T")
@@ -261,11 +261,11 @@ def _region_among(tx: Tx, ids: Collection[str], consumers: Collection[str]) -> _
 
 class _Moves(NamedTuple):
     moves: list[Migration]
-    told: dict[str, Told]
+    told: dict[str, MoveState]
 
 
 def _moves_of(tx: Tx, ids: Collection[ServerId], moves: Collection[str]) -> _Moves:
-    return _Moves(cell_audited.open_moves(tx, ids), cell_migrations.told(tx, list(moves)) if moves else {})
+    return _Moves(cell_audited.open_moves(tx, ids), cell_migrations.move_states(tx, list(moves)) if moves else {})
 
 
 def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, high: str | None) -> Page:

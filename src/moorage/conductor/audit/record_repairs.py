@@ -46,7 +46,7 @@ class MendingRecords:
         where, hidden = await self._context.region.read(said)
         found: dict[CellId, Server] = {}
         for cell in self._context.cells.ids:
-            row, sealed = await self._context.cells[cell].read(partial(cell_servers.look, server=server))
+            row, sealed = await self._context.cells[cell].read(partial(cell_servers.get_with_seal, server=server))
             named = where is not None and where.cell == cell
             if row is not None and not row.deleted and cell not in hidden and (named or not sealed):
                 found[cell] = row
@@ -234,7 +234,7 @@ class MendingRecords:
             rows = audit_reads.mapped_among(tx, [server])
             if not rows or rows[0].operation is None or not rows[0].slot_left:
                 return False
-            heir = region_servers.let_go(tx, server, OperationId(rows[0].operation))
+            heir = region_servers.release(tx, server, OperationId(rows[0].operation))
             if heir is not None:
                 region_operations.let_begin(tx, heir)
             return True

@@ -8,7 +8,7 @@ from moorage.model.migration import Migration
 from moorage.model.network import Port
 from moorage.model.server import Server
 from moorage.model.volume import Attachment
-from moorage.store.cell.migrations import Told
+from moorage.store.cell.migrations import MoveState
 from moorage.store.region.audit_reads import Held, Mapped
 
 
@@ -34,7 +34,7 @@ class Page:
     """By consumer: servers, and moves."""
     moves: dict[ServerId, list[Migration]] = field(default_factory=dict[ServerId, list[Migration]])
     """Migrations that are open."""
-    told: dict[str, Told] = field(default_factory=dict[str, Told])
+    told: dict[str, MoveState] = field(default_factory=dict[str, MoveState])
     """What the cells say of the moves among the consumers."""
     devices: tuple[str, ...] = ()
     """Of ports, in this range."""

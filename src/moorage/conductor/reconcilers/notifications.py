@@ -24,7 +24,7 @@ from moorage.model.retry import SeldomLog, pause_s
 from moorage.operations.notifications.messages import Wording, audit_messages, messages_of
 from moorage.sql import Database
 from moorage.store.cell import notifications as of_cell
-from moorage.store.outbox import Kept, Outbox
+from moorage.store.outbox import Outbox, OutboxRow
 from moorage.store.region import notifications as of_region
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Notifications:
         self._resting_until = 0.0
         self._tries: tuple[str, int, int] = ("", 0, 0)
         """The row that waits at the head (database, number), and how often it was tried."""
-        self._told: dict[str, set[Kept]] = {}
+        self._told: dict[str, set[OutboxRow]] = {}
         """Database → rows that were sent and could not be removed: it takes no writes for now."""
 
     async def run(self) -> NotificationsDone:
@@ -140,7 +140,7 @@ class Notifications:
                 told.clear()
         return len(done) - lost, lost
 
-    async def _one(self, database: Database, row: Kept) -> bool:
+    async def _one(self, database: Database, row: OutboxRow) -> bool:
         """False: it was given up. Raises _NotTaken when it is to be tried again."""
         try:
             messages = self._messages(row.doc)

@@ -82,7 +82,9 @@ class StrayClaims:
         out = False
         for cell in self._context.cells.ids if left else ():
             try:
-                told = [await self._context.cells[cell].read(partial(migrations.told, uuids=page)) for page in every]
+                told = [
+                    await self._context.cells[cell].read(partial(migrations.move_states, uuids=page)) for page in every
+                ]
             except Unavailable as problem:
                 logger.info("the moves of cell %s wait: %s", cell, problem)
                 out = True

@@ -32,7 +32,7 @@ from moorage.embedded.identity.tokens import Seal
 from moorage.model.errors import NotFound
 from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 
 __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
 
@@ -63,7 +63,7 @@ class IdentityService:
 
     async def start(self) -> None:
         """Make the tables, and what the cloud begins with; safe at every start."""
-        await bring_forward(self._context.database, TABLES)
+        await migrate(self._context.database, TABLES)
         await bootstrap(self._context, self._first)
 
     async def validate(self, token: str) -> Principal:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from moorage.model.errors import Conflict, NotFound
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.migrate import Tree
 
 Record: TypeAlias = dict[str, Any]
@@ -183,18 +183,18 @@ def table_of(name: str) -> sa.Table:
 
 
 @cache
-def _by_id(table: str) -> PreparedStatement:
-    return PreparedStatement(sa.select(table_of(table)).where(table_of(table).c.id == sa.bindparam("b_id")))
+def _by_id(table: str) -> sa.Executable:
+    return sa.select(table_of(table)).where(table_of(table).c.id == sa.bindparam("b_id"))
 
 
 @cache
-def _equal(table: str, names: tuple[tuple[str, bool], ...]) -> PreparedStatement:
+def _equal(table: str, names: tuple[tuple[str, bool], ...]) -> sa.Executable:
     """By columns, each equal to a value or NULL (`True`); there are few such questions, and most requests ask one."""
     columns = table_of(table).c
     query = sa.select(table_of(table))
     for name, null in names:
         query = query.where(columns[name].is_(None) if null else columns[name] == sa.bindparam(f"b_{name}"))
-    return PreparedStatement(query.order_by(*_order(columns)).limit(LIST_MAX + 1))
+    return query.order_by(*_order(columns)).limit(LIST_MAX + 1)
 
 
 def _order(columns: Any) -> list[sa.Column[Any]]:
@@ -314,10 +314,8 @@ def add_grant(tx: Tx, grant: Mapping[str, Any]) -> None:
 
 
 @cache
-def _granted(names: tuple[str, ...]) -> PreparedStatement:
-    return PreparedStatement(
-        sa.select(grants.c.role_id).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
-    )
+def _granted(names: tuple[str, ...]) -> sa.Executable:
+    return sa.select(grants.c.role_id).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
 
 
 def has_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
@@ -332,12 +330,12 @@ def drop_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
 
 
 @cache
-def _grants(names: tuple[str, ...], of_actors: bool) -> PreparedStatement:
+def _grants(names: tuple[str, ...], of_actors: bool) -> sa.Executable:
     query = sa.select(grants).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
     if of_actors:
         query = query.where(grants.c.actor_id.in_(sa.bindparam("b_actors", expanding=True)))
     order = (grants.c.target_kind, grants.c.target_id, grants.c.actor_id, grants.c.role_id)
-    return PreparedStatement(query.order_by(*order).limit(LIST_MAX + 1))
+    return query.order_by(*order).limit(LIST_MAX + 1)
 
 
 def find_grants(tx: Tx, equal: Mapping[str, Any], *, actors: Sequence[str] | None = None) -> list[Record]:
@@ -348,7 +346,7 @@ def find_grants(tx: Tx, equal: Mapping[str, Any], *, actors: Sequence[str] | Non
     return [_record_of(grants, row) for row in rows]
 
 
-_IMPLICATIONS = PreparedStatement(sa.select(implied_roles).order_by(implied_roles.c.prior_id))
+_IMPLICATIONS = sa.select(implied_roles).order_by(implied_roles.c.prior_id)
 
 
 def implications(tx: Tx) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from moorage.embedded.image.store import TABLES, Condition, Doc, Query, Store
 from moorage.model.errors import Invalid
 from moorage.model.principal import Principal
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 
 __all__ = ["ImageService", "Settings", "make_image"]
 
@@ -38,7 +38,7 @@ class ImageService:
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""
-        await bring_forward(self._context.database, TABLES)
+        await migrate(self._context.database, TABLES)
         keep = await self._context.write(_recover)
         await asyncio.to_thread(self._context.files.sweep, keep)
 

@@ -33,7 +33,7 @@ async def create(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     id = call.parts[1]
-    return json_text(await call.context.glance(lambda store: look_up(store, call.who, id).text))
+    return json_text(await call.context.read_inline(lambda store: look_up(store, call.who, id).text))
 
 
 async def index(call: Call) -> Response:

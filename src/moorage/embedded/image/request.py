@@ -63,9 +63,9 @@ class Desk:
     async def read(self, work: Callable[[Store], T]) -> T:
         return await self.database.read(lambda tx: work(Store(tx)))
 
-    async def glance(self, work: Callable[[Store], T]) -> T:
+    async def read_inline(self, work: Callable[[Store], T]) -> T:
         """A read of one image by its id."""
-        return await self.database.glance(lambda tx: work(Store(tx)))
+        return await self.database.read_inline(lambda tx: work(Store(tx)))
 
 
 @dataclass(frozen=True)

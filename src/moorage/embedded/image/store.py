@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import msgspec
 import sqlalchemy as sa
 
-from moorage.sql import PreparedStatement, Tx, upsert
+from moorage.sql import Tx, upsert
 from moorage.sql.migrate import Tree
 
 Doc: TypeAlias = dict[str, Any]
@@ -90,7 +90,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 _FIND = sa.select(images.c.visibility, images.c.owner, images.c.doc).where(images.c.id == sa.bindparam("id"))
-_SHOW, _HOLD = PreparedStatement(_FIND), PreparedStatement(_FIND.with_for_update())
+_SHOW, _HOLD = _FIND, _FIND.with_for_update()
 _PUT = sa.update(images).where(images.c.id == sa.bindparam("b_id"))
 _MEMBER = sa.select(members.c.member).where(
     members.c.image == sa.bindparam("image"), members.c.member == sa.bindparam("member")

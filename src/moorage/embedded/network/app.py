@@ -15,7 +15,7 @@ from moorage.embedded.network.segments import create as create_segments
 from moorage.embedded.network.service_info import pool_size
 from moorage.embedded.network.store import TABLES, Doc, Store
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 
 __all__ = ["HostNetworks", "NetworkService", "SegmentInventory", "SegmentReports", "Settings", "make_network"]
 
@@ -40,7 +40,7 @@ class NetworkService:
 
     async def start(self) -> None:
         """Make the tables that are missing, and begin to tell compute and placement."""
-        await bring_forward(self._database, TABLES)
+        await migrate(self._database, TABLES)
         self.outbox.start()
 
     async def stop(self) -> None:

@@ -14,7 +14,7 @@ from moorage.embedded.volume.service_clients import Images, NotifyCompute, Serve
 from moorage.embedded.volume.store import TABLES, Store
 from moorage.embedded.volume.types import new_type
 from moorage.sql import Database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 
 __all__ = ["Images", "NotifyCompute", "ServerVolumes", "Settings", "VolumeService", "make_volume"]
 
@@ -32,7 +32,7 @@ class VolumeService:
     async def start(self) -> None:
         """Make the tables and the default type where they are missing, and go on with what the last process left."""
         context = self._context
-        await bring_forward(context.database, TABLES)
+        await migrate(context.database, TABLES)
         busy, keep = await context.write(lambda store: _begin(store, context.settings))
         await asyncio.to_thread(context.files.sweep, keep)
         context.jobs.start(self._worker.run)

@@ -131,7 +131,7 @@ def connect(call: Call, volume: Doc, doc: Doc, connector: dict[str, Any]) -> Non
 
 async def show(call: Call) -> Response:
     call.since(27)
-    doc = await call.context.glance(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
     return json({"attachment": views.attachment_detail(doc)})
 
 
@@ -217,7 +217,7 @@ async def act(call: Call) -> Response:
 async def delete(call: Call) -> Response:
     """End it. 409 for a user while compute's server uses it (CVE-2023-2088)."""
     call.since(27)
-    doc = await call.context.glance(lambda store: attachment_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
     if not call.who.writes(doc["project_id"]):
         raise forbidden("volume:attachment_delete")
     await check_removable(call, doc)

@@ -50,7 +50,7 @@ class Worker:
 
     async def run(self, noun: str, id: str) -> None:
         """Raises whatever may be mended by waiting."""
-        doc = await self.context.glance(lambda store: store.get(noun, id))
+        doc = await self.context.read_inline(lambda store: store.get(noun, id))
         if doc is None or not doc.get("work"):
             return
         work = doc["work"]
@@ -140,7 +140,7 @@ async def _create(worker: Worker, doc: Doc, work: Doc) -> Changes:
 
 async def _check_type(worker: Worker, doc: Doc) -> None:
     """Raises Broken when the volume's type asks for what the back end does not have."""
-    type = await worker.context.glance(lambda store: store.get("type", doc["volume_type_id"]))
+    type = await worker.context.read_inline(lambda store: store.get("type", doc["volume_type_id"]))
     specs = {} if type is None else type["extra_specs"]
     if not specs:
         return

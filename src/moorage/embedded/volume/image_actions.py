@@ -214,5 +214,5 @@ async def unset_metadata(call: Call, said: Doc) -> Response:
 
 
 async def show_metadata(call: Call, _: object) -> Response:
-    doc = await call.context.glance(lambda store: volume_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
     return json({"metadata": doc["image_metadata"]})

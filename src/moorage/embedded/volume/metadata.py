@@ -56,7 +56,7 @@ async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
 
 
 async def index(call: Call) -> Response:
-    doc = await call.context.glance(lambda store: _find(call, store))
+    doc = await call.context.read_inline(lambda store: _find(call, store))
     answer = Response(_text(doc["metadata"]), 200, None, "application/json")
     if call.version >= 15 and _noun(call) == "volume":
         answer.headers["ETag"] = _tag(doc["metadata"])
@@ -74,7 +74,7 @@ async def replace(call: Call) -> Response:
 
 
 async def show_one(call: Call) -> Response:
-    doc = await call.context.glance(lambda store: _find(call, store))
+    doc = await call.context.read_inline(lambda store: _find(call, store))
     key = call.parts[3]
     if key not in doc["metadata"]:
         raise _no_key(call, key)

@@ -149,7 +149,7 @@ async def resource_filters(call: Call) -> Response:
 
 async def encryption_metadata(call: Call) -> Response:
     """No volume here is encrypted."""
-    await call.context.glance(lambda store: volume_of(call, store, call.parts[1]))
+    await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
     return json({"encryption_key_id": None})
 
 
@@ -219,7 +219,7 @@ async def no_backup(call: Call) -> Response:
     said: Any = body.get("backup")
     if not isinstance(said, dict) or "volume_id" not in said:
         raise bad("Invalid input for field/attribute backup. It needs a volume_id.")
-    await call.context.glance(lambda store: volume_of(call, store, str(said["volume_id"])))
+    await call.context.read_inline(lambda store: volume_of(call, store, str(said["volume_id"])))
     raise Fault(503, "Service cinder-backup could not be found.")
 
 

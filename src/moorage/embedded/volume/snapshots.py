@@ -113,7 +113,7 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
 
 
 async def show(call: Call) -> Response:
-    doc = await call.context.glance(lambda store: snapshot_of(call, store, call.parts[1]))
+    doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.parts[1]))
     return json({"snapshot": views.snapshot_detail(call, doc)})
 
 

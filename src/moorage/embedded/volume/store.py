@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import sqlalchemy as sa
 
-from moorage.sql import PreparedStatement, Tx, alone, upsert
+from moorage.sql import Tx, alone, upsert
 from moorage.sql.migrate import Tree
 
 Doc: TypeAlias = dict[str, Any]
@@ -58,18 +58,16 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 _FIND = sa.select(records.c.doc).where(records.c.noun == sa.bindparam("noun"), records.c.id == sa.bindparam("id"))
-_GET, _HOLD = PreparedStatement(_FIND), PreparedStatement(_FIND.with_for_update())
-_ADD = PreparedStatement(sa.insert(records))
+_GET, _HOLD = _FIND, _FIND.with_for_update()
+_ADD = sa.insert(records)
 _CHANGED = ("project", "key", "status", "type", "size", "busy", "doc")
-_PUT = PreparedStatement(
+_PUT = (
     sa.update(records)
     .where(records.c.noun == sa.bindparam("b_noun"), records.c.id == sa.bindparam("b_id"))
     .values({name: sa.bindparam(f"b_{name}") for name in _CHANGED})
 )
-_REMOVE = PreparedStatement(
-    sa.delete(records).where(records.c.noun == sa.bindparam("b_noun"), records.c.id == sa.bindparam("b_id"))
-)
-_CHILDREN = PreparedStatement(
+_REMOVE = sa.delete(records).where(records.c.noun == sa.bindparam("b_noun"), records.c.id == sa.bindparam("b_id"))
+_CHILDREN = (
     sa.select(records.c.doc)
     .where(records.c.parent == sa.bindparam("parent"), records.c.noun == sa.bindparam("noun"))
     .order_by(records.c.born, records.c.id)

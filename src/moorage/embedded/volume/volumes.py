@@ -89,7 +89,7 @@ async def show(call: Call) -> Response:
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
 
-    return json({"volume": await call.context.glance(work)})
+    return json({"volume": await call.context.read_inline(work)})
 
 
 async def index(call: Call) -> Response:

@@ -59,13 +59,13 @@ async def find(context: SagaContext, server: ServerId) -> Found:
     """
     looked: CellId | None = None
     for _ in range(LOOKS_MAX):
-        where = await context.region.glance(lambda tx: region_servers.find(tx, server))
+        where = await context.region.read_inline(lambda tx: region_servers.find(tx, server))
         if where is None:
             return Found(None)
         cell = where.cell
         if cell is None or (cell == looked and where.recorded_in is not None):
             return Found(where.order, missing_in=where.recorded_in)
-        row = await context.cells[cell].glance(lambda tx: cell_servers.get(tx, server))
+        row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
             return Found(row, cell)
         if where.recorded_in is None:
@@ -107,6 +107,6 @@ async def change(
 
 def let_go(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
     """In the commit that ends a story: free the server, or hand it to who waits in line."""
-    heir = region_servers.let_go(tx, run.asked.server.id, run.operation, drop_order=drop_order)
+    heir = region_servers.release(tx, run.asked.server.id, run.operation, drop_order=drop_order)
     if heir is not None:
         region_operations.let_begin(tx, heir)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from moorage.model.action import Action, Event
 from moorage.model.ids import ServerId
-from moorage.sql import PreparedStatement, Tx, upsert
+from moorage.sql import Tx, upsert
 from moorage.store.cell.tables import cell_metadata
 
 PAGE_MAX = 1000
@@ -38,10 +38,10 @@ _COLUMNS = tuple(actions.c.keys())
 
 
 @cache
-def _write(dialect: str) -> PreparedStatement:
+def _write(dialect: str) -> sa.Executable:
     """Made once: it is put together in more time than it takes to run."""
     given = {name: sa.bindparam(name, type_=actions.c[name].type) for name in _COLUMNS}
-    return PreparedStatement(upsert(dialect, actions, given, key=("server", "request_id")))
+    return upsert(dialect, actions, given, key=("server", "request_id"))
 
 
 def write(tx: Tx, action: Action) -> None:
@@ -70,7 +70,7 @@ def _values(action: Action) -> dict[str, Any]:
     }
 
 
-_finish = PreparedStatement(
+_finish = (
     actions.update()
     .where(actions.c.server == sa.bindparam("b_server"), actions.c.request_id == sa.bindparam("b_request"))
     .values(

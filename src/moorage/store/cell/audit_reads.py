@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from moorage.model.ids import ServerId
 from moorage.model.migration import Migration
 from moorage.model.server import Server
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.cell.migrations import migrations
 from moorage.store.cell.servers import fences, servers
 from moorage.store.servers import record_columns, server_of
@@ -20,11 +20,11 @@ _AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit",
 _IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
 _LIVING = sa.select(*record_columns(servers), _S.hidden).where(_S.deleted_at.is_(None))
 _GONE = sa.select(_S.id, _S.deleted_at).where(_S.deleted_at.is_not(None))
-_PAGE = PreparedStatement(_LIVING.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT))
-_AMONG = PreparedStatement(_LIVING.where(_S.id.in_(_IDS)))
-_GONE_PAGE = PreparedStatement(_GONE.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT))
-_GONE_AMONG = PreparedStatement(_GONE.where(_S.id.in_(_IDS)))
-_OPEN = PreparedStatement(sa.select(_M.number, _M.doc).where(_M.is_open, _M.server.in_(_IDS)))
+_PAGE = _LIVING.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT)
+_AMONG = _LIVING.where(_S.id.in_(_IDS))
+_GONE_PAGE = _GONE.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT)
+_GONE_AMONG = _GONE.where(_S.id.in_(_IDS))
+_OPEN = sa.select(_M.number, _M.doc).where(_M.is_open, _M.server.in_(_IDS))
 _decode = msgspec.json.Decoder(Migration).decode
 
 

@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.host import NO_TROUBLES, Host, HostTroubles
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
@@ -49,16 +49,16 @@ _REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
 
 
 @cache
-def _report(dialect: str) -> PreparedStatement:
+def _report(dialect: str) -> sa.Executable:
     """Made once for each kind of database: every host reports several times a minute."""
     statement = insert(dialect, hosts).values({name: sa.bindparam(f"b_{name}") for name in _GIVEN})
     written = statement.on_conflict_do_update(
         index_elements=["host"], set_={name: statement.excluded[name] for name in _REPORTED}
     )
-    return PreparedStatement(written.returning(*hosts.c))
+    return written.returning(*hosts.c)
 
 
-_TAKE_AGENT = PreparedStatement(
+_TAKE_AGENT = (
     hosts.update()
     .where(
         hosts.c.host == sa.bindparam("b_host"),
@@ -69,17 +69,17 @@ _TAKE_AGENT = PreparedStatement(
     .values(agent=sa.bindparam("b_agent"))
     .returning(hosts.c.agent)
 )
-_HEARD = PreparedStatement(
+_HEARD = (
     hosts.update()
     .where(hosts.c.host.in_(sa.bindparam("b_hosts", expanding=True)))
     .values(seen_at=sa.bindparam("b_now"))
 )
-_TROUBLES = PreparedStatement(sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None)))
-_LISTED = PreparedStatement(sa.select(hosts).order_by(hosts.c.host))
-_SAID = PreparedStatement(
-    sa.select(hosts.c.host, hosts.c.disabled, hosts.c.forced_down).where(sa.or_(hosts.c.disabled, hosts.c.forced_down))
+_TROUBLES = sa.select(hosts.c.host, hosts.c.troubles).where(hosts.c.troubles.is_not(None))
+_LISTED = sa.select(hosts).order_by(hosts.c.host)
+_SAID = sa.select(hosts.c.host, hosts.c.disabled, hosts.c.forced_down).where(
+    sa.or_(hosts.c.disabled, hosts.c.forced_down)
 )
-_NAMED = PreparedStatement(sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host")))
+_NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
 
 
 def report(tx: Tx, told: Host, now: int) -> Host:
@@ -159,7 +159,7 @@ def troubles(tx: Tx) -> dict[str, HostTroubles]:
     return {row.host: _troubles_decoder.decode(row.troubles) for row in rows}
 
 
-def heard(tx: Tx, names: Collection[str], now: int) -> None:
+def record_heartbeats(tx: Tx, names: Collection[str], now: int) -> None:
     """They gave a sign of life; written for many at once."""
     if names:
         tx.run(_HEARD, {"b_hosts": list(names), "b_now": now})
@@ -179,17 +179,17 @@ def releases(tx: Tx) -> dict[str, int]:
     return {row.version or "": row.hosts for row in rows}
 
 
-class Said(msgspec.Struct, frozen=True):
+class HostOverrides(msgspec.Struct, frozen=True):
     """What operators said of the cell's hosts, by name."""
 
     disabled: frozenset[str] = frozenset()
     forced_down: frozenset[str] = frozenset()
 
 
-def said(tx: Tx) -> Said:
+def host_overrides(tx: Tx) -> HostOverrides:
     """Asked all the time, so no record is read for it."""
     rows = tx.rows(_SAID)
-    return Said(
+    return HostOverrides(
         frozenset(row.host for row in rows if row.disabled), frozenset(row.host for row in rows if row.forced_down)
     )
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Fault, PowerState, Server, VmState
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell import actions
 from moorage.store.cell.servers import fences, servers
@@ -42,9 +42,9 @@ class CellIdentity(msgspec.Struct, frozen=True):
     """How far the region's database was, as far as is known here."""
 
 
-_GET = PreparedStatement(sa.select(identity).where(identity.c.id == ONLY))
+_GET = sa.select(identity).where(identity.c.id == ONLY)
 _REGION_MARK = sa.bindparam("b_region_mark", type_=identity.c.region_mark.type)
-_REMEMBER = PreparedStatement(
+_REMEMBER = (
     identity.update()
     .where(identity.c.id == ONLY)
     .values(

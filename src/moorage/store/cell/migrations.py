@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import ENDED, SENDING, Migration, MigrationStatus, MigrationType
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.tables import cell_metadata
 
@@ -78,11 +78,11 @@ def place_of(migration: Migration) -> tuple[int, int, str]:
 
 
 @cache
-def _put(dialect: str) -> PreparedStatement:
+def _put(dialect: str) -> sa.Executable:
     statement = insert(dialect, migrations).inline()
     kept = ("number", "uuid", "server", "created_at")
     changed = {each.name: statement.excluded[each.name] for each in migrations.c if each.name not in kept}
-    return PreparedStatement(statement.on_conflict_do_update(index_elements=["uuid"], set_=changed))
+    return statement.on_conflict_do_update(index_elements=["uuid"], set_=changed)
 
 
 def put(tx: Tx, migration: Migration) -> None:
@@ -96,9 +96,7 @@ def put_all(tx: Tx, those: Sequence[Migration]) -> None:
         tx.run(_put(tx.dialect), [_values(each) for each in those])
 
 
-_GET = PreparedStatement(
-    sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid"))
-)
+_GET = sa.select(migrations.c.number, migrations.c.doc).where(migrations.c.uuid == sa.bindparam("b_uuid"))
 
 
 def get(tx: Tx, uuid: str) -> Migration | None:
@@ -142,7 +140,7 @@ def listed(tx: Tx, query: MigrationQuery) -> Sequence[Migration]:
     return [_migration(row) for row in tx.rows(wanted)]
 
 
-class Told(msgspec.Struct, frozen=True):
+class MoveState(msgspec.Struct, frozen=True):
     """What is said of a move without its record."""
 
     server: ServerId
@@ -151,12 +149,12 @@ class Told(msgspec.Struct, frozen=True):
     """It is over but for a host that was dead, which may keep something of the server until it is back."""
 
 
-def told(tx: Tx, uuids: Sequence[str]) -> dict[str, Told]:
+def move_states(tx: Tx, uuids: Sequence[str]) -> dict[str, MoveState]:
     """Of those of these moves that are recorded here: whose they are, and whether they have ended."""
     c = migrations.c
     rows = tx.rows(sa.select(c.uuid, c.server, c.is_open, c.status).where(c.uuid.in_(uuids)))
     return {
-        row.uuid: Told(ServerId(row.server), bool(row.is_open), row.status == MigrationStatus.DONE.value)
+        row.uuid: MoveState(ServerId(row.server), bool(row.is_open), row.status == MigrationStatus.DONE.value)
         for row in rows
     }
 
@@ -172,14 +170,12 @@ class Leaving(msgspec.Struct, frozen=True):
     """They are being started elsewhere: their guests go.  Of those that were, their records say where they are."""
 
 
-_LEAVING = PreparedStatement(
-    sa.select(migrations.c.server, migrations.c.type, migrations.c.status).where(
-        migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
-    )
+_LEAVING = sa.select(migrations.c.server, migrations.c.type, migrations.c.status).where(
+    migrations.c.is_open, migrations.c.source_host == sa.bindparam("b_host")
 )
 STARTED_ELSEWHERE = (MigrationStatus.MIGRATING, MigrationStatus.DONE)
 """How far an evacuation is whose server its old host destroys when it is back."""
-_EVACUATED = PreparedStatement(
+_EVACUATED = (
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
         migrations.c.is_open,
@@ -205,7 +201,7 @@ def leaving(tx: Tx, host: str) -> Leaving:
     return Leaving(frozenset(stay), frozenset(stay_off), frozenset(evacuated))
 
 
-_SENDING = PreparedStatement(
+_SENDING = (
     sa.select(migrations.c.number, migrations.c.doc)
     .where(
         migrations.c.is_open,
@@ -223,13 +219,11 @@ def sending_from(tx: Tx, host: str) -> Sequence[Migration]:
     return [_migration(row) for row in tx.rows(_SENDING, {"b_host": host})]
 
 
-_ARRIVING = PreparedStatement(
-    sa.select(migrations.c.dest_host, migrations.c.server).where(
-        migrations.c.is_open,
-        migrations.c.dest_host.in_(sa.bindparam("b_hosts", expanding=True)),
-        migrations.c.type == MigrationType.LIVE_MIGRATION.value,
-        migrations.c.status.in_([MigrationStatus.PREPARING.value, MigrationStatus.RUNNING.value]),
-    )
+_ARRIVING = sa.select(migrations.c.dest_host, migrations.c.server).where(
+    migrations.c.is_open,
+    migrations.c.dest_host.in_(sa.bindparam("b_hosts", expanding=True)),
+    migrations.c.type == MigrationType.LIVE_MIGRATION.value,
+    migrations.c.status.in_([MigrationStatus.PREPARING.value, MigrationStatus.RUNNING.value]),
 )
 
 

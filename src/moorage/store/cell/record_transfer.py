@@ -17,7 +17,7 @@ from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.server import Server
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence, not_later, servers
@@ -40,7 +40,7 @@ class RecordCopy(msgspec.Struct, frozen=True):
     """Oldest first. Each cell counts its own numbers."""
 
 
-_set_hidden = PreparedStatement(
+_set_hidden = (
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_server"),
@@ -80,7 +80,7 @@ def _sealed(tx: Tx, server: ServerId, fence: Fence, *, hidden: bool) -> Server:
     raise Stale(f"server {server} belongs to a later operation")
 
 
-_IS_SEALED = PreparedStatement(sa.select(servers.c.hidden).where(servers.c.id == sa.bindparam("b_server")))
+_IS_SEALED = sa.select(servers.c.hidden).where(servers.c.id == sa.bindparam("b_server"))
 
 
 def is_sealed(tx: Tx, server: ServerId) -> bool:
@@ -108,12 +108,10 @@ def has_rows(tx: Tx, server: ServerId) -> bool:
     return bool(actions.of_server(tx, server) or migrations.of_server(tx, server))
 
 
-_COPIED_BEFORE = PreparedStatement(
-    sa.select(*record_columns(servers)).where(
-        servers.c.id == sa.bindparam("b_server"),
-        servers.c.op_epoch == sa.bindparam("b_rank"),
-        servers.c.op_line == sa.bindparam("b_line"),
-    )
+_COPIED_BEFORE = sa.select(*record_columns(servers)).where(
+    servers.c.id == sa.bindparam("b_server"),
+    servers.c.op_epoch == sa.bindparam("b_rank"),
+    servers.c.op_line == sa.bindparam("b_line"),
 )
 
 

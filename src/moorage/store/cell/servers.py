@@ -17,7 +17,7 @@ from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import PowerState, Server, VmState
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.migrations import get as find_migration
 from moorage.store.cell.migrations import migrations
@@ -91,7 +91,7 @@ def not_later(rank: sa.ColumnElement[int], line: sa.ColumnElement[int]) -> sa.Co
 
 
 @cache
-def _record(dialect: str) -> PreparedStatement:
+def _record(dialect: str) -> sa.Executable:
     """Made once: a statement over thirty columns costs more to put together than to run."""
     given: dict[str, sa.BindParameter[Any]] = {
         name: sa.bindparam(f"b_{name}", type_=servers.c[name].type) for name in _NAMES
@@ -100,16 +100,14 @@ def _record(dialect: str) -> PreparedStatement:
     later = sa.exists().where(fences.c.server == given["id"], sa.or_(fences.c.rank > given["op_epoch"], same))
     names = [*_NAMES, "hidden"]
     statement = insert(dialect, servers).from_select(names, sa.select(*given.values(), sa.false()).where(~later))
-    return PreparedStatement(
-        statement.on_conflict_do_update(
-            index_elements=["id"],
-            set_={name: statement.excluded[name] for name in names if name != "id"},
-            where=not_later(statement.excluded.op_epoch, statement.excluded.op_line),
-        ).returning(servers.c.id)
-    )
+    return statement.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: statement.excluded[name] for name in names if name != "id"},
+        where=not_later(statement.excluded.op_epoch, statement.excluded.op_line),
+    ).returning(servers.c.id)
 
 
-_write = PreparedStatement(
+_write = (
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_id"),
@@ -119,26 +117,22 @@ _write = PreparedStatement(
     .values({name: sa.bindparam(f"b_{name}") for name in _NAMES if name != "id"})
     .returning(servers.c.id)
 )
-_remove = PreparedStatement(
-    servers.delete().where(
-        servers.c.id == sa.bindparam("b_server"),
-        not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
-    )
+_remove = servers.delete().where(
+    servers.c.id == sa.bindparam("b_server"),
+    not_later(sa.bindparam("b_rank", type_=sa.BigInteger), sa.bindparam("b_line", type_=sa.BigInteger)),
 )
 
 
 @cache
-def _raise_fence(dialect: str) -> PreparedStatement:
+def _raise_fence(dialect: str) -> sa.Executable:
     given: dict[str, sa.BindParameter[Any]] = {name: sa.bindparam(f"b_{name}") for name in ("server", "rank", "line")}
     statement = insert(dialect, fences).values(given)
     new = statement.excluded
     same = sa.and_(fences.c.rank == new.rank, fences.c.line < new.line)
-    return PreparedStatement(
-        statement.on_conflict_do_update(
-            index_elements=["server"],
-            set_={"rank": new.rank, "line": new.line},
-            where=sa.or_(fences.c.rank < new.rank, same),
-        )
+    return statement.on_conflict_do_update(
+        index_elements=["server"],
+        set_={"rank": new.rank, "line": new.line},
+        where=sa.or_(fences.c.rank < new.rank, same),
     )
 
 
@@ -206,7 +200,7 @@ def take_over(tx: Tx, server: ServerId, fence: Fence) -> Server | None:
     return get(tx, server)
 
 
-_GET = PreparedStatement(sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server")))
+_GET = sa.select(*record_columns(servers)).where(servers.c.id == sa.bindparam("b_server"))
 
 
 def get(tx: Tx, server: ServerId) -> Server | None:
@@ -214,12 +208,10 @@ def get(tx: Tx, server: ServerId) -> Server | None:
     return None if row is None else server_of(row)
 
 
-_LOOK = PreparedStatement(
-    sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == sa.bindparam("b_server"))
-)
+_LOOK = sa.select(*record_columns(servers), servers.c.hidden).where(servers.c.id == sa.bindparam("b_server"))
 
 
-def look(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
+def get_with_seal(tx: Tx, server: ServerId) -> tuple[Server | None, bool]:
     """The record, and whether its row is sealed: another cell's is shown, or is about to be."""
     row = tx.row(_LOOK, {"b_server": server})
     return (None, False) if row is None else (server_of(row), bool(row.hidden))
@@ -229,8 +221,8 @@ _ALL_ON_HOST = sa.select(*record_columns(servers)).where(
     servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None)
 )
 _on_host, _also_sealed = (
-    PreparedStatement(_ALL_ON_HOST.where(sa.not_(servers.c.hidden))),
-    PreparedStatement(_ALL_ON_HOST),
+    _ALL_ON_HOST.where(sa.not_(servers.c.hidden)),
+    _ALL_ON_HOST,
 )
 
 
@@ -261,10 +253,8 @@ _PLACED = (
 )
 
 
-_ON_HOST = PreparedStatement(
-    sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
-)
-_AMONG = PreparedStatement(sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True))))
+_ON_HOST = sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
+_AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True)))
 
 
 def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
@@ -287,17 +277,15 @@ def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[Se
     }
 
 
-_POWER_STATES = PreparedStatement(
-    sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
-        servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
-        servers.c.deleted_at.is_(None),
-        sa.not_(servers.c.hidden),
-        servers.c.power_state != NO_STATE,
-    )
+_POWER_STATES = sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
+    servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
+    servers.c.deleted_at.is_(None),
+    sa.not_(servers.c.hidden),
+    servers.c.power_state != NO_STATE,
 )
 
 
-_LEFT_BEHIND = PreparedStatement(
+_LEFT_BEHIND = (
     sa.select(migrations.c.source_host, migrations.c.server, migrations.c.type)
     .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
     .where(
@@ -358,10 +346,8 @@ class _Cards(msgspec.Struct, frozen=True):
 _cards = msgspec.json.Decoder(_Cards)
 
 
-_DOCUMENTS = PreparedStatement(
-    sa.select(servers.c.id, servers.c.doc).where(
-        servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.deleted_at.is_(None)
-    )
+_DOCUMENTS = sa.select(servers.c.id, servers.c.doc).where(
+    servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.deleted_at.is_(None)
 )
 
 
@@ -435,7 +421,7 @@ def _but(without: Collection[str]) -> Sequence[sa.ColumnElement[bool]]:
     return (servers.c.id.not_in(without),) if without else ()
 
 
-_OBSERVE = PreparedStatement(
+_OBSERVE = (
     servers.update()
     .where(
         servers.c.id.in_(sa.bindparam("b_servers", expanding=True)),

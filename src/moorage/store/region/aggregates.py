@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from moorage.model.aggregate import Aggregate
 from moorage.model.errors import Conflict, NotFound
-from moorage.sql import PreparedStatement, Tx, alone
+from moorage.sql import Tx, alone
 from moorage.store.region.tables import region_metadata
 
 AGGREGATES_MAX = 10_000
@@ -25,7 +25,7 @@ aggregates = sa.Table(
     sa.Column("updated_at", sa.BigInteger),
 )
 
-_EVERY = PreparedStatement(sa.select(aggregates).order_by(aggregates.c.number).limit(AGGREGATES_MAX))
+_EVERY = sa.select(aggregates).order_by(aggregates.c.number).limit(AGGREGATES_MAX)
 _encode = msgspec.json.Encoder().encode
 _metadata = msgspec.json.Decoder(dict[str, str])
 _hosts = msgspec.json.Decoder(tuple[str, ...])

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.operations import operations
 from moorage.store.region.placement.claims import MIGRATION, Key, Owner, owner_of
 from moorage.store.region.placement.tables import allocations, consumers, providers
@@ -61,16 +61,14 @@ _MAPPED = sa.select(
 ).select_from(servers.outerjoin(operations, _O.id == _S.operation))
 _AFTER, _LIMIT = sa.bindparam("b_after", type_=sa.Text), sa.bindparam("b_limit", type_=sa.Integer)
 _IDS: sa.BindParameter[str] = sa.bindparam("b_ids", expanding=True)
-_PAGE = PreparedStatement(_MAPPED.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT))
-_AMONG = PreparedStatement(_MAPPED.where(_S.id.in_(_IDS)))
+_PAGE = _MAPPED.where(_S.id > _AFTER).order_by(_S.id).limit(_LIMIT)
+_AMONG = _MAPPED.where(_S.id.in_(_IDS))
 _OURS = sa.select(*_C).where(_C.operation.is_not(None))
-_CONSUMERS = PreparedStatement(_OURS.where(_C.uuid > _AFTER).order_by(_C.uuid).limit(_LIMIT))
-_CONSUMERS_AMONG = PreparedStatement(_OURS.where(_C.uuid.in_(_IDS)))
-_ALLOCATIONS = PreparedStatement(sa.select(_A.consumer, _A.provider, _A["class"], _A.used).where(_A.consumer.in_(_IDS)))
+_CONSUMERS = _OURS.where(_C.uuid > _AFTER).order_by(_C.uuid).limit(_LIMIT)
+_CONSUMERS_AMONG = _OURS.where(_C.uuid.in_(_IDS))
+_ALLOCATIONS = sa.select(_A.consumer, _A.provider, _A["class"], _A.used).where(_A.consumer.in_(_IDS))
 
-_PROVIDERS = PreparedStatement(
-    sa.select(providers.c.uuid, providers.c.name, providers.c.root).where(providers.c.uuid.in_(_IDS))
-)
+_PROVIDERS = sa.select(providers.c.uuid, providers.c.name, providers.c.root).where(providers.c.uuid.in_(_IDS))
 
 
 def mapped(tx: Tx, after: str, limit: int) -> list[Mapped]:

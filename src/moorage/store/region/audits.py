@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.audit import Audit, AuditAsked, AuditReport, AuditStatus, Repair
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
 KEPT_MAX = 100
@@ -52,9 +52,7 @@ audit_repairs = sa.Table(
 
 _asked = msgspec.json.Decoder(AuditAsked)
 _report = msgspec.json.Decoder(AuditReport)
-_OPEN = PreparedStatement(
-    sa.select(audits).where(audits.c.ended_at.is_(None)).order_by(audits.c.asked_at, audits.c.id).limit(10)
-)
+_OPEN = sa.select(audits).where(audits.c.ended_at.is_(None)).order_by(audits.c.asked_at, audits.c.id).limit(10)
 _SAID = ("audit", "at", "by", "kind", "what", "where", "server", "was", "done")
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from moorage.model.cell_drain import CellDrain, CellDrainAsked, HostPart, RecordRow
 from moorage.model.drain import DrainStatus
 from moorage.model.errors import Conflict
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
@@ -48,7 +48,7 @@ cell_drains = sa.Table(
 _asked = msgspec.json.Decoder(CellDrainAsked)
 _hosts = msgspec.json.Decoder(tuple[HostPart, ...])
 _records = msgspec.json.Decoder(tuple[RecordRow, ...])
-_OPEN = PreparedStatement(
+_OPEN = (
     sa.select(cell_drains)
     .where(cell_drains.c.ended_at.is_(None))
     .order_by(cell_drains.c.asked_at, cell_drains.c.id)

@@ -7,7 +7,7 @@ from functools import cache
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId
-from moorage.sql import PreparedStatement, Tx, upsert
+from moorage.sql import Tx, upsert
 from moorage.store.region.conductors import clock_of, conductors
 from moorage.store.region.tables import region_metadata
 
@@ -24,21 +24,21 @@ conductor_network = sa.Table(
 )
 
 
-def tell(tx: Tx, me: ConductorId, state: str, why: str) -> None:
+def report(tx: Tx, me: ConductorId, state: str, why: str) -> None:
     """Write what I know of mine, over what I knew before."""
     row = {"id": me, "state": state, "why": why[:WHY_CHARACTERS_MAX]}
     tx.run(upsert(tx.dialect, conductor_network, row, key=("id",), change=("state", "why")))
 
 
-def tell_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
+def report_circuits(tx: Tx, me: ConductorId, circuits: str) -> None:
     """Write whom I leave alone (JSON). Nothing, while I have told nothing else yet."""
     tx.run(conductor_network.update().where(conductor_network.c.id == me).values(circuits=circuits))
 
 
 @cache
-def _of_the_living(dialect: str) -> PreparedStatement:
+def _of_the_living(dialect: str) -> sa.Executable:
     both = conductors.outerjoin(conductor_network, conductors.c.id == conductor_network.c.id)
-    return PreparedStatement(
+    return (
         sa.select(
             conductors.c.id,
             conductors.c.host,

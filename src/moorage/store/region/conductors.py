@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
 LEASE_S = 15.0
@@ -61,9 +61,9 @@ def take(
 
 
 @cache
-def _renew(dialect: str) -> PreparedStatement:
+def _renew(dialect: str) -> sa.Executable:
     now = clock_of(dialect)
-    return PreparedStatement(
+    return (
         conductors.update()
         .where(conductors.c.id == sa.bindparam("b_me"), conductors.c.alive_until > now)
         .values(alive_until=now + sa.bindparam("b_lease_s", type_=sa.Float))
@@ -85,9 +85,9 @@ def retire(tx: Tx, me: ConductorId) -> None:
 
 
 @cache
-def _living(dialect: str) -> PreparedStatement:
+def _living(dialect: str) -> sa.Executable:
     c = conductors.c
-    return PreparedStatement(sa.select(c.id, c.sagas, c.host).where(c.alive_until > clock_of(dialect)))
+    return sa.select(c.id, c.sagas, c.host).where(c.alive_until > clock_of(dialect))
 
 
 def living(tx: Tx) -> Sequence[tuple[ConductorId, frozenset[str], str]]:
@@ -110,11 +110,9 @@ class Peer(msgspec.Struct, frozen=True):
 
 
 @cache
-def _peers(dialect: str) -> PreparedStatement:
+def _peers(dialect: str) -> sa.Executable:
     lives = sa.case((conductors.c.alive_until > clock_of(dialect), 1), else_=0)
-    return PreparedStatement(
-        sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id)
-    )
+    return sa.select(conductors, lives.label("lives")).order_by(conductors.c.started_at, conductors.c.id)
 
 
 def peers(tx: Tx) -> Sequence[Peer]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from moorage.model.console import ConsoleSocket, ConsoleToken
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
 console_tokens = sa.Table(
@@ -26,7 +26,7 @@ console_tokens = sa.Table(
     sa.Index("console_tokens_by_expiry", "expires_at"),
 )
 
-_FIND = PreparedStatement(sa.select(console_tokens).where(console_tokens.c.hash == sa.bindparam("b_hash")))
+_FIND = sa.select(console_tokens).where(console_tokens.c.hash == sa.bindparam("b_hash"))
 
 
 def add(tx: Tx, new: ConsoleToken, most: int) -> None:

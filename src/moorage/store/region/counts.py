@@ -4,7 +4,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.operation import OperationStatus
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.outbox import Outbox
 from moorage.store.region.inbox import inbox
 from moorage.store.region.operations import operations
@@ -32,7 +32,7 @@ class Backlog(msgspec.Struct, frozen=True):
     """µs; None: there is nothing."""
 
 
-def _by_state() -> PreparedStatement:
+def _by_state() -> sa.Executable:
     c = operations.c
     state = sa.case(
         (c.status == OperationStatus.STUCK.value, "stuck"),
@@ -43,9 +43,7 @@ def _by_state() -> PreparedStatement:
     )
     kept = sa.select(c.saga, state.label("state"), c.created_at).where(c.ended_at.is_(None)).subquery()
     k = kept.c
-    return PreparedStatement(
-        sa.select(k.saga, k.state, sa.func.count(), sa.func.min(k.created_at)).group_by(k.saga, k.state)
-    )
+    return sa.select(k.saga, k.state, sa.func.count(), sa.func.min(k.created_at)).group_by(k.saga, k.state)
 
 
 _BY_STATE = _by_state()

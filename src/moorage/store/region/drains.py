@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus
 from moorage.model.errors import Conflict
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
@@ -45,9 +45,7 @@ drains = sa.Table(
 
 _asked = msgspec.json.Decoder(DrainAsked)
 _servers = msgspec.json.Decoder(tuple[DrainServer, ...])
-_OPEN = PreparedStatement(
-    sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.asked_at, drains.c.id).limit(OPEN_MAX)
-)
+_OPEN = sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.asked_at, drains.c.id).limit(OPEN_MAX)
 
 
 def ask(tx: Tx, new: Drain) -> Conflict | None:

@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
@@ -76,7 +76,7 @@ def is_open(tx: Tx, server: ServerId, cell: CellId) -> bool:
     return tx.row(sa.select(c.server).where(c.server == server, c.cell == cell, c.ended_at.is_(None))) is not None
 
 
-_OF_SERVER = PreparedStatement(
+_OF_SERVER = (
     sa.select(hidden_records)
     .where(hidden_records.c.server == sa.bindparam("b_server"))
     .order_by(hidden_records.c.cell)
@@ -89,10 +89,8 @@ def of_server(tx: Tx, server: ServerId) -> Sequence[HiddenRecord]:
     return [_row(row) for row in tx.rows(_OF_SERVER, {"b_server": server})]
 
 
-_OPEN_OF = PreparedStatement(
-    sa.select(hidden_records.c.server, hidden_records.c.cell).where(
-        hidden_records.c.server.in_(sa.bindparam("b_servers", expanding=True)), hidden_records.c.ended_at.is_(None)
-    )
+_OPEN_OF = sa.select(hidden_records.c.server, hidden_records.c.cell).where(
+    hidden_records.c.server.in_(sa.bindparam("b_servers", expanding=True)), hidden_records.c.ended_at.is_(None)
 )
 
 
@@ -104,7 +102,7 @@ def open_of(tx: Tx, servers: Collection[ServerId]) -> dict[ServerId, frozenset[C
     return found
 
 
-_RECENT = PreparedStatement(
+_RECENT = (
     sa.select(hidden_records)
     .where(sa.or_(hidden_records.c.ended_at.is_(None), hidden_records.c.ended_at >= sa.bindparam("b_since")))
     .limit(READ_MAX)

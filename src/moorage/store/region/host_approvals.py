@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.tables import region_metadata
 
@@ -56,12 +56,10 @@ class Counted(msgspec.Struct, frozen=True):
     newest: int = 0
 
 
-_COUNTED = PreparedStatement(
-    sa.select(sa.func.count(), sa.func.coalesce(sa.func.max(host_approvals.c.approved_at), 0)).where(
-        host_approvals.c.approved_at.is_not(None)
-    )
+_COUNTED = sa.select(sa.func.count(), sa.func.coalesce(sa.func.max(host_approvals.c.approved_at), 0)).where(
+    host_approvals.c.approved_at.is_not(None)
 )
-_APPROVED = PreparedStatement(
+_APPROVED = (
     sa.select(host_approvals.c.host, host_approvals.c.cell)
     .where(host_approvals.c.approved_at.is_not(None))
     .limit(APPROVED_MAX)
@@ -136,7 +134,7 @@ def revoke(tx: Tx, host: str) -> bool:
     return tx.row(host_approvals.delete().where(c.host == host).returning(c.host)) is not None
 
 
-def heard_waiting(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
+def record_waiting(tx: Tx, hosts: Mapping[str, CellId], now: int) -> None:
     """They asked, and nobody has approved them; the ones that were heard longest ago are forgotten when there are too many."""
     c = host_approvals.c
     for host, cell in sorted(hosts.items())[:WAITING_MAX]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
@@ -53,9 +53,9 @@ class KnownCell(msgspec.Struct, frozen=True):
     mark: int
 
 
-_GET = PreparedStatement(sa.select(identity).where(identity.c.id == ONLY))
-_CELLS = PreparedStatement(sa.select(known_cells))
-_REMIND = PreparedStatement(
+_GET = sa.select(identity).where(identity.c.id == ONLY)
+_CELLS = sa.select(known_cells)
+_REMIND = (
     known_cells.update()
     .where(
         known_cells.c.cell == sa.bindparam("b_cell"),
@@ -64,22 +64,18 @@ _REMIND = PreparedStatement(
     )
     .values(mark=sa.bindparam("b_mark"))
 )
-_RAISE = PreparedStatement(
-    identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
-)
+_RAISE = identity.update().where(identity.c.id == ONLY).values(mark=identity.c.mark + 1).returning(identity.c.mark)
 
 
 @cache
-def _remember(dialect: str) -> PreparedStatement:
+def _remember(dialect: str) -> sa.Executable:
     statement = insert(dialect, known_cells).values(
         {name: sa.bindparam(f"b_{name}") for name in ("cell", "uuid", "mark")}
     )
-    return PreparedStatement(
-        statement.on_conflict_do_update(
-            index_elements=["cell"],
-            set_={"mark": statement.excluded.mark},
-            where=(known_cells.c.uuid == statement.excluded.uuid) & (known_cells.c.mark < statement.excluded.mark),
-        )
+    return statement.on_conflict_do_update(
+        index_elements=["cell"],
+        set_={"mark": statement.excluded.mark},
+        where=(known_cells.c.uuid == statement.excluded.uuid) & (known_cells.c.mark < statement.excluded.mark),
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
@@ -35,7 +35,7 @@ class ExternalEvent(msgspec.Struct, frozen=True):
 
 
 @cache
-def _put_placed(dialect: str) -> PreparedStatement:
+def _put_placed(dialect: str) -> sa.Executable:
     """Keep one event, if the region knows its server and a cell has it: looking and writing are one statement."""
     given = [
         servers.c.id,
@@ -43,12 +43,10 @@ def _put_placed(dialect: str) -> PreparedStatement:
     ]
     placed = sa.select(*given).where(servers.c.id == sa.bindparam("b_server"), servers.c.cell.is_not(None))
     statement = insert(dialect, inbox).from_select([each.name for each in inbox.c], placed)
-    return PreparedStatement(
-        statement.on_conflict_do_update(
-            index_elements=["server", "name", "tag"],
-            set_={name: statement.excluded[name] for name in ("status", "seen_at")},
-        ).returning(inbox.c.server)
-    )
+    return statement.on_conflict_do_update(
+        index_elements=["server", "name", "tag"],
+        set_={name: statement.excluded[name] for name in ("status", "seen_at")},
+    ).returning(inbox.c.server)
 
 
 def put_placed(tx: Tx, events: Iterable[ExternalEvent]) -> set[tuple[str, str, str]]:
@@ -69,11 +67,11 @@ _ORDER = (inbox.c.seen_at, inbox.c.server, inbox.c.name, inbox.c.tag)
 _AFTER = tuple(sa.bindparam(f"b_{each.name}", type_=each.type) for each in _ORDER)
 
 
-def _ready(*more: sa.ColumnElement[bool]) -> PreparedStatement:
+def _ready(*more: sa.ColumnElement[bool]) -> sa.Executable:
     free = sa.exists().where(servers.c.id == inbox.c.server, servers.c.operation.is_(None))
     named = inbox.c.name.in_(sa.bindparam("b_names", expanding=True))
     most = sa.bindparam("b_most", type_=sa.Integer)
-    return PreparedStatement(sa.select(inbox).where(named, free, *more).order_by(*_ORDER).limit(most))
+    return sa.select(inbox).where(named, free, *more).order_by(*_ORDER).limit(most)
 
 
 _READY = _ready()
@@ -112,9 +110,7 @@ def taken(tx: Tx, events: Iterable[ExternalEvent]) -> None:
         )
 
 
-_DROP = PreparedStatement(
-    inbox.delete().where(inbox.c.server == sa.bindparam("b_server"), inbox.c.name == sa.bindparam("b_name"))
-)
+_DROP = inbox.delete().where(inbox.c.server == sa.bindparam("b_server"), inbox.c.name == sa.bindparam("b_name"))
 
 
 def drop(tx: Tx, server: str, name: str) -> None:

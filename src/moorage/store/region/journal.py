@@ -125,8 +125,8 @@ class Journal:
         self._bytes += written
         return Appended(answer, cancel, after)
 
-    async def cancel_word(self) -> str | None:
-        """See `saga.Log.cancel_word`."""
+    async def cancel_reason(self) -> str | None:
+        """See `saga.Log.cancel_reason`."""
         row = await self._region.read(lambda tx: operations.get(tx, self._operation))
         return None if row is None else row.cancel
 

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region import conductors
 from moorage.store.region.placement.claims import MIGRATION
 from moorage.store.region.placement.tables import allocations, consumers
@@ -112,9 +112,9 @@ def accept(tx: Tx, accepted: Sequence[Accepted]) -> None:
     )
 
 
-_insert = PreparedStatement(operations.insert())
+_insert = operations.insert()
 
-_append = PreparedStatement(
+_append = (
     operations.update()
     .where(
         operations.c.id == sa.bindparam("b_id"),
@@ -177,7 +177,7 @@ def append(
 
 
 @cache
-def _orphaned(dialect: str, everything: bool) -> PreparedStatement:
+def _orphaned(dialect: str, everything: bool) -> sa.Executable:
     c = operations.c
     knows = c.saga.in_(sa.bindparam("b_sagas", expanding=True))
     query = (
@@ -186,7 +186,7 @@ def _orphaned(dialect: str, everything: bool) -> PreparedStatement:
         .order_by(c.created_at, c.id)
         .limit(sa.bindparam("b_most", type_=sa.Integer))
     )
-    return PreparedStatement(query if everything else query.where(c.owner.not_in(conductors.living_ids(dialect))))
+    return query if everything else query.where(c.owner.not_in(conductors.living_ids(dialect)))
 
 
 def orphaned(
@@ -241,7 +241,7 @@ class Owned(msgspec.Struct, frozen=True):
     cell: str | None
 
 
-def _owned() -> PreparedStatement:
+def _owned() -> sa.Executable:
     c = operations.c
     cell = servers.c.cell
     place = sa.func.row_number().over(partition_by=(c.saga, c.project, cell), order_by=(c.created_at, c.id))
@@ -253,9 +253,7 @@ def _owned() -> PreparedStatement:
         .subquery()
     )
     few = found.c.place <= sa.bindparam("b_of_each", type_=sa.Integer)
-    return PreparedStatement(
-        sa.select(found).where(few).order_by(found.c.place).limit(sa.bindparam("b_most", type_=sa.Integer))
-    )
+    return sa.select(found).where(few).order_by(found.c.place).limit(sa.bindparam("b_most", type_=sa.Integer))
 
 
 _OWNED = _owned()
@@ -270,9 +268,7 @@ def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000)
     return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
 
 
-_BY_IDS = PreparedStatement(
-    sa.select(operations).where(operations.c.id.in_(sa.bindparam("b_operations", expanding=True)))
-)
+_BY_IDS = sa.select(operations).where(operations.c.id.in_(sa.bindparam("b_operations", expanding=True)))
 
 
 def by_ids(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Operation]:
@@ -291,8 +287,8 @@ def owned_of(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Owned]:
     return [Owned(OperationId(row[0]), row[1], row[2], row[3]) for row in rows]
 
 
-_GET = PreparedStatement(sa.select(operations).where(operations.c.id == sa.bindparam("b_operation")))
-_SPILLED = PreparedStatement(
+_GET = sa.select(operations).where(operations.c.id == sa.bindparam("b_operation"))
+_SPILLED = (
     sa.select(operation_lines.c.text)
     .where(operation_lines.c.operation == sa.bindparam("b_operation"))
     .order_by(operation_lines.c.line)

@@ -38,7 +38,7 @@ class Process(msgspec.Struct, frozen=True):
     release: str
 
 
-def tell(tx: Tx, process: Process, for_s: float) -> None:
+def report(tx: Tx, process: Process, for_s: float) -> None:
     """It runs, and will for so long without another word."""
     row = {**msgspec.to_builtins(process), "alive_until": clock(tx) + for_s}
     tx.run(upsert(tx.dialect, processes, row, key=("id",)))

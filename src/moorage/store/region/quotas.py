@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.quota import COUNTED, DEFAULT_LIMITS, Shortfall, narrower, shortfall
-from moorage.sql import PreparedStatement, Tx, upsert
+from moorage.sql import Tx, upsert
 from moorage.store.region import user_quotas
 from moorage.store.region.tables import region_metadata
 
@@ -66,14 +66,14 @@ def _fits(resource: str, used: sa.ColumnElement[int] | None) -> sa.ColumnElement
 
 
 @cache
-def _take(dialect: str) -> PreparedStatement:
+def _take(dialect: str) -> sa.Executable:
     """Insert the first counters, or add to them, where every limit allows."""
     insert = sqlite.insert(quota_usage) if dialect == "sqlite" else postgresql.insert(quota_usage)
     wanted = [sa.bindparam(f"b_{resource}", type_=sa.BigInteger) for resource in COUNTED]
     first = sa.select(sa.bindparam("b_project", type_=sa.String), *wanted).where(
         *(_fits(each, None) for each in COUNTED)
     )
-    return PreparedStatement(
+    return (
         insert.from_select(["project", *COUNTED], first)
         .on_conflict_do_update(
             index_elements=["project"],
@@ -146,7 +146,7 @@ def lock_usage(tx: Tx, project: str) -> dict[str, int]:
     return {each: 0 if row is None else getattr(row, each) for each in COUNTED}
 
 
-_usage = PreparedStatement(sa.select(quota_usage).where(quota_usage.c.project == sa.bindparam("b_project")))
+_usage = sa.select(quota_usage).where(quota_usage.c.project == sa.bindparam("b_project"))
 
 
 def usage(tx: Tx, project: str) -> dict[str, int]:

@@ -41,7 +41,7 @@ _server = msgspec.json.Decoder(ServerCopy).decode
 _host = msgspec.json.Decoder(Host).decode
 
 
-class KeptCopy(msgspec.Struct, frozen=True):
+class StoredCopy(msgspec.Struct, frozen=True):
     copy: ServerCopy
     copied_at: int
     """Microseconds since 1970, UTC."""
@@ -76,11 +76,11 @@ def put(tx: Tx, cell: CellId, copies: Sequence[ServerCopy], now_us: int) -> None
     )
 
 
-def of_cell(tx: Tx, cell: CellId, ids: Collection[ServerId]) -> Sequence[KeptCopy]:
+def of_cell(tx: Tx, cell: CellId, ids: Collection[ServerId]) -> Sequence[StoredCopy]:
     """Those that there are of these servers, in the order of their ids."""
     c = record_copies.c
     rows = tx.rows(sa.select(c.doc, c.copied_at).where(c.cell == cell, c.server.in_(sorted(ids))).order_by(c.server))
-    return [KeptCopy(_server(row.doc), row.copied_at) for row in rows]
+    return [StoredCopy(_server(row.doc), row.copied_at) for row in rows]
 
 
 def forget_gone(tx: Tx, most: int) -> int:

@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId, OperationId, ServerId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.operations import operations
 from moorage.store.region.placement.tables import consumers
 from moorage.store.region.servers import servers
@@ -39,7 +39,7 @@ class Standing(msgspec.Struct, frozen=True):
         return None if self.deleted or self.has_order else self.cell
 
 
-def _standings() -> PreparedStatement:
+def _standings() -> sa.Executable:
     s, o, c = servers.c, operations.c, consumers.c
     whole = servers.outerjoin(operations, o.id == s.operation).outerjoin(
         consumers, (c.uuid == s.id) & (c.operation == s.operation)
@@ -52,9 +52,7 @@ def _standings() -> PreparedStatement:
         c.host,
         c.attempt,
     )
-    return PreparedStatement(
-        sa.select(*columns).select_from(whole).where(s.id.in_(sa.bindparam("b_servers", expanding=True)))
-    )
+    return sa.select(*columns).select_from(whole).where(s.id.in_(sa.bindparam("b_servers", expanding=True)))
 
 
 _STANDINGS = _standings()

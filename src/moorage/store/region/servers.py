@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.server import Server, TaskState
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.hidden_records import hidden_records
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import (
@@ -75,8 +75,8 @@ class Held(msgspec.Struct, frozen=True):
     """Set when somebody else holds it; `seq` is then the one to come."""
 
 
-_insert = PreparedStatement(servers.insert())
-_SHOW_TASK = PreparedStatement(
+_insert = servers.insert()
+_SHOW_TASK = (
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_server"),
@@ -85,10 +85,8 @@ _SHOW_TASK = PreparedStatement(
     )
     .values(task=sa.bindparam("b_task"))
 )
-_SETTLED = PreparedStatement(
-    sa.select(servers.c.id, servers.c.cell).where(
-        servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.operation.is_(None)
-    )
+_SETTLED = sa.select(servers.c.id, servers.c.cell).where(
+    servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.operation.is_(None)
 )
 
 
@@ -97,7 +95,7 @@ def insert(tx: Tx, born: Sequence[Server]) -> None:
     tx.run(_insert, [{**server_values(each), "op_seq": 1, "cell": None, "task": None} for each in born])
 
 
-_place = PreparedStatement(
+_place = (
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(cell=sa.bindparam("b_cell"), generation=servers.c.generation + 1)
@@ -115,7 +113,7 @@ def place(tx: Tx, server: ServerId, operation: OperationId, cell: CellId) -> Ser
     return None if row is None or row.doc is None else server_of(row)
 
 
-_take = PreparedStatement(
+_take = (
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation.is_(None))
     .values(operation=sa.bindparam("b_operation"), op_seq=servers.c.op_seq + 1, task=sa.bindparam("b_task"))
@@ -160,7 +158,7 @@ def queue(tx: Tx, server: ServerId, operation: OperationId, task: TaskState) -> 
     return None if held is None else Held(seq=0, holder=held.operation)
 
 
-_let_go = PreparedStatement(
+_let_go = (
     servers.update()
     .where(servers.c.id == sa.bindparam("b_id"), servers.c.operation == sa.bindparam("b_operation"))
     .values(
@@ -173,7 +171,7 @@ _let_go = PreparedStatement(
 )
 
 
-def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False) -> OperationId | None:
+def release(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool = False) -> OperationId | None:
     """End an operation's hold; who waited in line holds the server now, and is returned.
 
     `drop_order`: the cell's row is finished, and the record from now on.
@@ -182,7 +180,7 @@ def let_go(tx: Tx, server: ServerId, operation: OperationId, *, drop_order: bool
     return None if row is None else row.operation
 
 
-_SHOW_IN = PreparedStatement(
+_SHOW_IN = (
     servers.update()
     .where(
         servers.c.id == sa.bindparam("b_id"),
@@ -256,7 +254,7 @@ _SELECT_ONE = sa.select(
     servers.c.task,
     servers.c.deleted_at.label("removed_at"),
 ).where(servers.c.id == sa.bindparam("b_server"))
-_FIND = PreparedStatement(_SELECT_ONE)
+_FIND = _SELECT_ONE
 """Made once: every show runs it, and making it costs as much as running it."""
 
 
@@ -265,7 +263,7 @@ def find(tx: Tx, server: str) -> Whereabouts | None:
     return None if row is None else _whereabouts(row)
 
 
-_FIND_AND_HOLD = PreparedStatement(_SELECT_ONE.with_for_update())
+_FIND_AND_HOLD = _SELECT_ONE.with_for_update()
 
 
 def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:

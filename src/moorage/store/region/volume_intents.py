@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 
 from moorage.model.ids import ServerId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
 OLD_MAX = 100
@@ -30,7 +30,7 @@ def done(tx: Tx, servers: Sequence[ServerId]) -> None:
     tx.run(sa.delete(volume_intents).where(volume_intents.c.server.in_(list(servers))))
 
 
-_OLD = PreparedStatement(
+_OLD = (
     sa.select(volume_intents.c.server)
     .where(volume_intents.c.began_at < sa.bindparam("b_before"))
     .order_by(volume_intents.c.began_at)

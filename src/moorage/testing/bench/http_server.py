@@ -13,7 +13,7 @@ from pathlib import Path
 
 from moorage.main.schemas import PLACEMENT
 from moorage.sql import Durability, open_database
-from moorage.sql.migrate import bring_forward
+from moorage.sql.migrate import migrate
 from moorage.testing.bench.fleet import FLAT, Part, fill
 from moorage.testing.bench.load import Connection, Refused
 from moorage.testing.bench.machine import cpu_s_of_tree
@@ -99,7 +99,7 @@ async def placement_of(
         name = f"served_{time.monotonic_ns()}"
         url = f"sqlite:///{room}/placement.db" if postgres is None else postgres.create_database(name)
         database = await open_database(url, name="placement", durability="process")
-        await bring_forward(database, PLACEMENT)
+        await migrate(database, PLACEMENT)
         uuids = await database.write(lambda tx: fill(tx, hosts, layout))
         await database.close()
         config = Path(room) / "moorage.toml"

@@ -15,7 +15,7 @@ from moorage.main.databases import Databases, open_databases
 from moorage.main.hosts import HostPlan, planned_hosts
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.sql import Database, PreparedStatement
+from moorage.sql import Database
 from moorage.testing.simulation.bus import Hub, SimulatedBus
 from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
 from moorage.testing.simulation.copies import Copies
@@ -27,7 +27,7 @@ from moorage.testing.simulation.trace import Trace
 from moorage.testing.simulation.transports import Door, RemoteTransport
 
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
-_ASKED = PreparedStatement(sa.select(sa.literal_column("1")))
+_ASKED: sa.Executable = sa.select(sa.literal_column("1"))
 EMBEDDED = ("identity", "image", "network", "volume")
 WAKES_S = 0.5
 """After a freeze an agent notices within a tenth of a second that it stood still; a driver takes its time to let go."""

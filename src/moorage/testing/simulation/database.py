@@ -20,7 +20,6 @@ from sqlalchemy.engine import Connection
 from moorage.model.errors import Unavailable, UnknownOutcome
 from moorage.sql import Meter, Refused, Tx, Work, current_label
 from moorage.sql.guarded_database import check_barred
-from moorage.sql.tx import Again
 from moorage.testing.simulation.clock import Machine, MachineProcess
 from moorage.testing.simulation.loop import PROCESS, Process, VirtualLoop, context_of
 from moorage.testing.simulation.trace import Trace
@@ -233,13 +232,7 @@ class Store:
         raw.execute("BEGIN IMMEDIATE")
         tx = Tx(self._connection, self.meter, self.name, "sqlite", raw)
         try:
-            try:
-                answer = work(tx)
-            except Again:
-                raw.execute("ROLLBACK")
-                raw.execute("BEGIN IMMEDIATE")
-                tx = Tx(self._connection, self.meter, self.name, "sqlite", raw, again=True)
-                answer = work(tx)
+            answer = work(tx)
         except BaseException as failure:
             raw.execute("ROLLBACK")
             if isinstance(failure, Refused):
@@ -271,7 +264,7 @@ class SimulatedDatabase:
         check_barred(self)
         return await self.store.ask(work, writes=False)
 
-    async def glance(self, work: Work[T]) -> T:
+    async def read_inline(self, work: Work[T]) -> T:
         return await self.read(work)
 
     async def create(self, metadata: sa.MetaData) -> None:

@@ -11,45 +11,33 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import addresses, free_ranges, ports
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 
 # Offsets are 64-bit; what lies beyond in an IPv6 subnet can be asked for by address, but is never handed out.
 OFFSET_MAX = 2**62
 RACES_MAX = 50
 
-_TAKE = PreparedStatement(
-    sa.text(
-        'UPDATE network_free_ranges SET "first" = "first" + 1 WHERE subnet = :subnet AND "first" ='
-        ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" < "last" RETURNING "first" - 1'
-    )
+_TAKE = sa.text(
+    'UPDATE network_free_ranges SET "first" = "first" + 1 WHERE subnet = :subnet AND "first" ='
+    ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" < "last" RETURNING "first" - 1'
 )
-_TAKE_LAST_OF_RANGE = PreparedStatement(
-    sa.text(
-        'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" ='
-        ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" = "last" RETURNING "first"'
-    )
+_TAKE_LAST_OF_RANGE = sa.text(
+    'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" ='
+    ' (SELECT min("first") FROM network_free_ranges WHERE subnet = :subnet) AND "first" = "last" RETURNING "first"'
 )
-_ANY_FREE = PreparedStatement(
-    sa.select(free_ranges.c.first).where(free_ranges.c.subnet == sa.bindparam("subnet")).limit(1)
+_ANY_FREE = sa.select(free_ranges.c.first).where(free_ranges.c.subnet == sa.bindparam("subnet")).limit(1)
+_CUT = sa.text(
+    'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" <= :offset AND "last" >= :offset'
+    ' RETURNING "first", "last"'
 )
-_CUT = PreparedStatement(
-    sa.text(
-        'DELETE FROM network_free_ranges WHERE subnet = :subnet AND "first" <= :offset AND "last" >= :offset'
-        ' RETURNING "first", "last"'
-    )
+_FREE = sa.text(
+    'INSERT INTO network_free_ranges (subnet, "first", "last") VALUES (:subnet, :first, :last) ON CONFLICT DO NOTHING'
 )
-_FREE = PreparedStatement(
-    sa.text(
-        'INSERT INTO network_free_ranges (subnet, "first", "last") VALUES (:subnet, :first, :last) ON CONFLICT DO NOTHING'
-    )
+_NOTE = sa.text(
+    "INSERT INTO network_addresses (subnet, address, port) VALUES (:subnet, :address, :port)"
+    " ON CONFLICT DO NOTHING RETURNING address"
 )
-_NOTE = PreparedStatement(
-    sa.text(
-        "INSERT INTO network_addresses (subnet, address, port) VALUES (:subnet, :address, :port)"
-        " ON CONFLICT DO NOTHING RETURNING address"
-    )
-)
-_FORGET = PreparedStatement(
+_FORGET = (
     sa.delete(addresses)
     .where(
         addresses.c.subnet == sa.bindparam("b_subnet"),
@@ -58,7 +46,7 @@ _FORGET = PreparedStatement(
     )
     .returning(addresses.c.address)
 )
-_FORGET_PORT = PreparedStatement(
+_FORGET_PORT = (
     sa.delete(addresses)
     .where(addresses.c.port == sa.bindparam("b_port"))
     .returning(addresses.c.subnet, addresses.c.address)

@@ -6,13 +6,11 @@ from typing import cast
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import holds, shares, usage
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 
-_COUNT = PreparedStatement(
-    sa.text(
-        "INSERT INTO network_usage (project, noun, used, cap) VALUES (:project, :noun, :n, NULL)"
-        " ON CONFLICT (project, noun) DO UPDATE SET used = network_usage.used + :n RETURNING used, cap"
-    )
+_COUNT = sa.text(
+    "INSERT INTO network_usage (project, noun, used, cap) VALUES (:project, :noun, :n, NULL)"
+    " ON CONFLICT (project, noun) DO UPDATE SET used = network_usage.used + :n RETURNING used, cap"
 )
 _CAP = sa.text(
     "INSERT INTO network_usage (project, noun, used, cap) VALUES (:project, :noun, 0, :cap)"

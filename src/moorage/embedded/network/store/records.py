@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.embedded.network.store.tables import addresses, ports, records, shares
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 
 Doc: TypeAlias = dict[str, Any]
 
@@ -21,46 +21,40 @@ _encode = msgspec.json.Encoder().encode
 
 _FIND = sa.select(records.c.doc).where(records.c.id == sa.bindparam("id"), records.c.noun == sa.bindparam("noun"))
 _FIND_PORT = sa.select(ports.c.doc).where(ports.c.id == sa.bindparam("id"))
-_GET, _GET_LOCKED = PreparedStatement(_FIND), PreparedStatement(_FIND.with_for_update())
-_GET_PORT, _GET_PORT_LOCKED = PreparedStatement(_FIND_PORT), PreparedStatement(_FIND_PORT.with_for_update())
-_ADD = PreparedStatement(sa.insert(records))
-_ADD_PORT = PreparedStatement(
-    sa.text(
-        "INSERT INTO network_ports (id, project, network, mac, device, owner, host, doc) VALUES"
-        " (:id, :project, :network, :mac, :device, :owner, :host, :doc) ON CONFLICT DO NOTHING RETURNING id"
-    )
+_GET, _GET_LOCKED = _FIND, _FIND.with_for_update()
+_GET_PORT, _GET_PORT_LOCKED = _FIND_PORT, _FIND_PORT.with_for_update()
+_ADD = sa.insert(records)
+_ADD_PORT = sa.text(
+    "INSERT INTO network_ports (id, project, network, mac, device, owner, host, doc) VALUES"
+    " (:id, :project, :network, :mac, :device, :owner, :host, :doc) ON CONFLICT DO NOTHING RETURNING id"
 )
-_PUT = PreparedStatement(
+_PUT = (
     sa.update(records)
     .where(records.c.id == sa.bindparam("b_id"))
     .values(key=sa.bindparam("b_key"), doc=sa.bindparam("b_doc"), project=sa.bindparam("b_project"))
 )
-_PUT_PORT = PreparedStatement(
+_PUT_PORT = (
     sa.update(ports)
     .where(ports.c.id == sa.bindparam("b_id"))
     .values({name: sa.bindparam(f"b_{name}") for name in ("mac", "device", "owner", "host", "doc")})
 )
-_REMOVE = PreparedStatement(sa.delete(records).where(records.c.id == sa.bindparam("b_id")))
-_REMOVE_PORT = PreparedStatement(sa.delete(ports).where(ports.c.id == sa.bindparam("b_id")).returning(ports.c.id))
-_MAC_TAKEN = PreparedStatement(
-    sa.select(ports.c.id).where(ports.c.network == sa.bindparam("network"), ports.c.mac == sa.bindparam("mac"))
-)
+_REMOVE = sa.delete(records).where(records.c.id == sa.bindparam("b_id"))
+_REMOVE_PORT = sa.delete(ports).where(ports.c.id == sa.bindparam("b_id")).returning(ports.c.id)
+_MAC_TAKEN = sa.select(ports.c.id).where(ports.c.network == sa.bindparam("network"), ports.c.mac == sa.bindparam("mac"))
 
-_AROUND = PreparedStatement(
-    sa.union_all(
-        sa.select(records.c.noun, records.c.key, records.c.doc).where(
-            records.c.id.in_(sa.bindparam("ids", expanding=True))
-        ),
-        sa.select(records.c.noun, records.c.key, records.c.doc).where(
-            records.c.parent == sa.bindparam("network"), records.c.noun.in_(["subnet", "segment"])
-        ),
-        sa.select(records.c.noun, records.c.key, records.c.doc).where(
-            records.c.noun == "security_group", records.c.key == sa.bindparam("default_group")
-        ),
-        sa.select(records.c.noun, records.c.key, records.c.doc).where(
-            records.c.noun == "agent", records.c.key == sa.bindparam("host")
-        ),
-    )
+_AROUND = sa.union_all(
+    sa.select(records.c.noun, records.c.key, records.c.doc).where(
+        records.c.id.in_(sa.bindparam("ids", expanding=True))
+    ),
+    sa.select(records.c.noun, records.c.key, records.c.doc).where(
+        records.c.parent == sa.bindparam("network"), records.c.noun.in_(["subnet", "segment"])
+    ),
+    sa.select(records.c.noun, records.c.key, records.c.doc).where(
+        records.c.noun == "security_group", records.c.key == sa.bindparam("default_group")
+    ),
+    sa.select(records.c.noun, records.c.key, records.c.doc).where(
+        records.c.noun == "agent", records.c.key == sa.bindparam("host")
+    ),
 )
 
 
@@ -206,7 +200,7 @@ def _port_row(doc: Doc) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=QUESTIONS_MAX)
-def _many(noun: str, where: tuple[str, ...], seen: bool, after: bool, limited: bool) -> PreparedStatement:
+def _many(noun: str, where: tuple[str, ...], seen: bool, after: bool, limited: bool) -> sa.Executable:
     """Documents by id; the same few questions are asked all the time."""
     table = ports if noun == "port" else records
     query = sa.select(table.c.doc).order_by(table.c.id)
@@ -220,7 +214,7 @@ def _many(noun: str, where: tuple[str, ...], seen: bool, after: bool, limited: b
         query = query.where(table.c.id > sa.bindparam("b_after"))
     if limited:
         query = query.limit(sa.bindparam("b_most", type_=sa.Integer))
-    return PreparedStatement(query)
+    return query
 
 
 def _narrow(table: sa.Table, column: str, values: sa.BindParameter[Any]) -> sa.ColumnElement[bool]:

@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.placement.providers import lock, upsert
 from moorage.store.region.placement.tables import Stamp, cells, hosts, providers
 
@@ -19,7 +19,7 @@ CELLS_MAX = 10_000
 HOSTS_AT_ONCE = 1_000
 
 _CELL: sa.BindParameter[str] = sa.bindparam("b_cell", type_=sa.String)
-_DISABLED = PreparedStatement(sa.select(cells.c.disabled).where(cells.c.cell == _CELL).with_for_update(read=True))
+_DISABLED = sa.select(cells.c.disabled).where(cells.c.cell == _CELL).with_for_update(read=True)
 
 
 class CellSaid(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 
-from moorage.sql import PreparedStatement, RawStatement, Tx
+from moorage.sql import RawStatement, Tx
 from moorage.store.region.placement.tables import (
     gone,
     group_homes,
@@ -109,17 +109,17 @@ class Everything:
 
 
 _ALL_PROVIDERS, _ALL_HOSTS = (
-    PreparedStatement(sa.select(*PROVIDER)),
-    PreparedStatement(sa.select(hosts.c.provider, *HOST)),
+    sa.select(*PROVIDER),
+    sa.select(hosts.c.provider, *HOST),
 )
-_ALL_STOCKS = PreparedStatement(sa.select(inventories.c.provider, *STOCK))
+_ALL_STOCKS = sa.select(inventories.c.provider, *STOCK)
 _ALL_GROUP_HOSTS, _ALL_GROUP_HOMES = (
-    PreparedStatement(sa.select(*group_hosts.c)),
-    PreparedStatement(sa.select(*group_homes.c)),
+    sa.select(*group_hosts.c),
+    sa.select(*group_homes.c),
 )
 
 
-def _named(name: sa.Column[Any]) -> dict[str, PreparedStatement]:
+def _named(name: sa.Column[Any]) -> dict[str, sa.Executable]:
     """By dialect. In one order, so that those of alike providers are equal texts."""
     key = name.table.c.provider
     comma: sa.ColumnElement[str] = sa.literal_column("','")
@@ -127,8 +127,8 @@ def _named(name: sa.Column[Any]) -> dict[str, PreparedStatement]:
     ordered = sa.select(key, name).order_by(key, name).subquery()
     in_order: Any = sa.func.group_concat(ordered.c[1])
     return {
-        "postgresql": PreparedStatement(sa.select(key, together).group_by(key)),
-        "sqlite": PreparedStatement(sa.select(ordered.c[0], in_order).group_by(ordered.c[0])),
+        "postgresql": sa.select(key, together).group_by(key),
+        "sqlite": sa.select(ordered.c[0], in_order).group_by(ordered.c[0]),
     }
 
 
@@ -205,26 +205,24 @@ class _Asked:
     """Some providers, and all that belongs to them."""
 
     def __init__(self, these: sa.ColumnElement[bool]) -> None:
-        def of(table: sa.Table) -> PreparedStatement:
+        def of(table: sa.Table) -> sa.Executable:
             joined = table.join(providers, table.c.provider == providers.c.uuid)
-            return PreparedStatement(sa.select(*_columns(table)).select_from(joined).where(these))
+            return sa.select(*_columns(table)).select_from(joined).where(these)
 
-        self.providers = PreparedStatement(sa.select(*providers.c).where(these))
+        self.providers = sa.select(*providers.c).where(these)
         self.whole, self.traits = of(inventories), of(provider_traits)
         self.aggregates, self.hosts = of(provider_aggregates), of(hosts)
 
 
 _SINCE = _Asked(_fresh(providers))
 _AMONG = _Asked(providers.c.uuid.in_(sa.bindparam("b_providers", expanding=True)))
-_VERSIONS = PreparedStatement(sa.select(providers.c.uuid, providers.c.version).where(_fresh(providers)))
-_INVENTORIES = PreparedStatement(
-    sa.select(*(inventories.c[name].label("resource" if name == "class" else name) for name in _CHANGED_STOCK)).where(
-        _fresh(inventories)
-    )
-)
-_GONE = PreparedStatement(sa.select(gone.c.provider).where(_fresh(gone)))
-_GROUP_HOSTS = PreparedStatement(sa.select(*group_hosts.c).where(_fresh(group_hosts)))
-_GROUP_HOMES = PreparedStatement(sa.select(*group_homes.c).where(_fresh(group_homes)))
+_VERSIONS = sa.select(providers.c.uuid, providers.c.version).where(_fresh(providers))
+_INVENTORIES = sa.select(
+    *(inventories.c[name].label("resource" if name == "class" else name) for name in _CHANGED_STOCK)
+).where(_fresh(inventories))
+_GONE = sa.select(gone.c.provider).where(_fresh(gone))
+_GROUP_HOSTS = sa.select(*group_hosts.c).where(_fresh(group_hosts))
+_GROUP_HOMES = sa.select(*group_homes.c).where(_fresh(group_homes))
 
 
 def _look(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.model.ids import HostId, OperationId, ProviderId
 from moorage.model.verdict import Row
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.placement.tables import Stamp, allocations, consumers, inventories
 
 INSTANCE = "INSTANCE"
@@ -85,20 +85,18 @@ RETURNING i.provider, i.class, i.used, i.cap, i.version"""
 
 
 @lru_cache(maxsize=64)
-def _take_sqlite(count: int, seen: int = 0) -> PreparedStatement:
+def _take_sqlite(count: int, seen: int = 0) -> sa.Executable:
     versions = ", ".join(f"(:sp{n}, :sv{n})" for n in range(seen))
     unchanged = f"""
     AND (SELECT count(*) FROM (VALUES {versions}) AS s JOIN providers AS p ON p.uuid = s.column1 AND p.version = s.column2) = {seen}"""
     rows = ", ".join(f"(:p{n}, :c{n}, :d{n}, :l{n}, :m{n}, :u{n})" for n in range(count))
-    return PreparedStatement(
-        sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
+    return sa.text(f"""WITH want(provider, class, change, least, most, unit) AS (VALUES {rows})
 UPDATE inventories AS i
 SET used = i.used + w.change, changed = :stamp, version = :stamp
 FROM want AS w
 WHERE i.provider = w.provider AND i.class = w.class
     AND {_GUARD}{unchanged if seen else ""}
 RETURNING provider, class, used, cap, version""")
-    )
 
 
 def take(tx: Tx, wants: Sequence[InventoryDelta], at: Stamp, versions: Mapping[ProviderId, int] = NOTHING) -> list[Row]:
@@ -154,7 +152,7 @@ ON CONFLICT (uuid) DO UPDATE SET generation = consumers.generation + 1, project 
     attempt = excluded.attempt, server_group = excluded.server_group, group_policy = excluded.group_policy,
     updated_at = excluded.updated_at"""
 
-_OWN_SQLITE = PreparedStatement(sa.text(_OWN))
+_OWN_SQLITE = sa.text(_OWN)
 _OWN_TYPES: tuple[sa.BindParameter[Any], ...] = (
     *(
         sa.bindparam(name, type_=sa.Text)
@@ -177,13 +175,11 @@ ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + 
 
 
 @lru_cache(maxsize=64)
-def _write_sqlite(count: int) -> PreparedStatement:
+def _write_sqlite(count: int) -> sa.Executable:
     rows = ", ".join(f"(:uuid, :p{n}, :c{n}, :u{n})" for n in range(count))
-    return PreparedStatement(
-        sa.text(
-            f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
+    return sa.text(
+        f"""INSERT INTO allocations (consumer, provider, class, used) VALUES {rows}
 ON CONFLICT (consumer, provider, class) DO UPDATE SET used = allocations.used + excluded.used"""
-        )
     )
 
 
@@ -217,12 +213,12 @@ def write(tx: Tx, owner: Owner, amounts: Mapping[Key, int], now: int) -> None:
 
 
 _A, _C = allocations.c, consumers.c
-_DROP = PreparedStatement(
+_DROP = (
     sa.delete(allocations).where(_A.consumer == sa.bindparam("consumer")).returning(_A.provider, _A["class"], _A.used)
 )
-_FORGET = PreparedStatement(sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C))
-_OWNER = PreparedStatement(sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update())
-_HELD = PreparedStatement(sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer")))
+_FORGET = sa.delete(consumers).where(_C.uuid == sa.bindparam("consumer")).returning(*_C)
+_OWNER = sa.select(*_C).where(_C.uuid == sa.bindparam("consumer")).with_for_update()
+_HELD = sa.select(_A.provider, _A["class"], _A.used).where(_A.consumer == sa.bindparam("consumer"))
 
 
 def drop(tx: Tx, consumer: str) -> dict[Key, int]:
@@ -296,7 +292,7 @@ def force(tx: Tx, key: Key, amount: int, at: Stamp) -> Row | None:
     return None if found is None else Row(*key, amount, found.used, found.cap, found.version)
 
 
-_RENAME = PreparedStatement(
+_RENAME = (
     sa.update(allocations)
     .where(
         allocations.c.consumer == sa.bindparam("b_old"),

@@ -9,7 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -28,27 +28,23 @@ NAMES_AT_ONCE = 1000
 
 # Asked for every host and device that reports, which is all the time.
 _PROVIDER = sa.bindparam("b_provider", type_=providers.c.uuid.type)
-_FIND = PreparedStatement(sa.select(*providers.c).where(providers.c.uuid == _PROVIDER))
-_FIND_BY_NAME = PreparedStatement(sa.select(*providers.c).where(providers.c.name == sa.bindparam("b_name")))
-_CHILDREN = PreparedStatement(sa.select(providers.c.uuid).where(providers.c.parent == _PROVIDER))
+_FIND = sa.select(*providers.c).where(providers.c.uuid == _PROVIDER)
+_FIND_BY_NAME = sa.select(*providers.c).where(providers.c.name == sa.bindparam("b_name"))
+_CHILDREN = sa.select(providers.c.uuid).where(providers.c.parent == _PROVIDER)
 _INVENTORY = tuple(
     inventories.c[name] for name in ("class", "total", "reserved", "ratio", "min_unit", "max_unit", "step", "used")
 )
-_INVENTORIES = PreparedStatement(sa.select(*_INVENTORY).where(inventories.c.provider == _PROVIDER))
-_TRAITS = PreparedStatement(sa.select(provider_traits.c.trait).where(provider_traits.c.provider == _PROVIDER))
-_AGGREGATES = PreparedStatement(
-    sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == _PROVIDER)
-)
-_HOST = PreparedStatement(sa.select(*hosts.c).where(hosts.c.provider == _PROVIDER))
+_INVENTORIES = sa.select(*_INVENTORY).where(inventories.c.provider == _PROVIDER)
+_TRAITS = sa.select(provider_traits.c.trait).where(provider_traits.c.provider == _PROVIDER)
+_AGGREGATES = sa.select(provider_aggregates.c.aggregate).where(provider_aggregates.c.provider == _PROVIDER)
+_HOST = sa.select(*hosts.c).where(hosts.c.provider == _PROVIDER)
 _HOST_COLUMNS = tuple(each.name for each in hosts.c)
-_MEMBERS = PreparedStatement(
-    sa.select(provider_aggregates.c.provider).where(provider_aggregates.c.aggregate == sa.bindparam("b_aggregate"))
+_MEMBERS = sa.select(provider_aggregates.c.provider).where(
+    provider_aggregates.c.aggregate == sa.bindparam("b_aggregate")
 )
-_NAMED_HOSTS = PreparedStatement(
-    sa.select(hosts.c.provider).where(hosts.c.host.in_(sa.bindparam("b_names", expanding=True)))
-)
+_NAMED_HOSTS = sa.select(hosts.c.provider).where(hosts.c.host.in_(sa.bindparam("b_names", expanding=True)))
 _REMOVED = {
-    column.table: PreparedStatement(
+    column.table: (
         sa.delete(column.table).where(
             column.table.c.provider == _PROVIDER, column.in_(sa.bindparam("b_names", expanding=True))
         )

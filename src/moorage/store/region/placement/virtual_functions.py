@@ -12,16 +12,14 @@ import sqlalchemy as sa
 
 from moorage.model.ids import ProviderId
 from moorage.model.request_groups import SRIOV_NET_VF, VirtualFunction
-from moorage.sql import PreparedStatement, Tx
+from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.region.placement.tables import allocations, functions
 
 FUNCTIONS_MAX = 256
 """Of one interface, as PCI allows."""
 
-_OF_PROVIDER = PreparedStatement(
-    sa.select(*functions.c).where(functions.c.provider == sa.bindparam("b_provider")).limit(FUNCTIONS_MAX)
-)
+_OF_PROVIDER = sa.select(*functions.c).where(functions.c.provider == sa.bindparam("b_provider")).limit(FUNCTIONS_MAX)
 _FACTS = ("number", "vendor_id", "product_id", "physical_network", "pf_mac", "card_serial_number")
 
 
