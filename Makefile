@@ -26,22 +26,25 @@ help:  ## what there is
 
 # Every package is known by the hash of its file: nothing else is installed, whoever serves it.
 PIP := -m pip install -q --disable-pip-version-check
-MYSELF := --no-deps --no-build-isolation -e .
+WITHOUT_DEPS := --no-deps --no-build-isolation
+EMBEDDED := packages/embedded
+TESTING := packages/testing
+SOURCES := src packages tests
 DEV_EXTRAS := client,nats,notifications,postgres,redfish,tracing,dev
 LOCK := pip compile pyproject.toml -c constraints.txt -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra build
 
-$(VENV)/.up: pyproject.toml requirements.lock
+$(VENV)/.up: pyproject.toml $(EMBEDDED)/pyproject.toml requirements.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing Moorage and the openstack client into $(VENV) (once) ..."
 	@$(BIN)/python $(PIP) --require-hashes -r requirements.lock
-	@$(BIN)/python $(PIP) $(MYSELF)
+	@$(BIN)/python $(PIP) $(WITHOUT_DEPS) -e . -e $(EMBEDDED)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml requirements-dev.lock
+$(VENV)/.dev: pyproject.toml $(EMBEDDED)/pyproject.toml $(TESTING)/pyproject.toml requirements-dev.lock
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what the tests need into $(VENV) (once) ..."
 	@$(BIN)/python $(PIP) --require-hashes -r requirements-dev.lock
-	@$(BIN)/python $(PIP) $(MYSELF)
+	@$(BIN)/python $(PIP) $(WITHOUT_DEPS) -e . -e $(EMBEDDED) -e $(TESTING)
 	@touch $(VENV)/.up $@
 
 $(VENV)/tools/.made:
@@ -54,7 +57,7 @@ lock: $(VENV)/tools/.made  ## write the locks anew, after a change of dependenci
 	@$(VENV)/tools/bin/uv $(LOCK) $(foreach each,$(subst $(comma),$(space),$(DEV_EXTRAS)),--extra $(each)) -o requirements-dev.lock
 
 audit-deps: $(VENV)/.dev $(VENV)/tools/.made  ## licences of what is installed, and known advisories, where a database of them answers
-	@$(BIN)/python -m moorage.testing.audit_deps $(VENV)/tools/bin/pip-audit
+	@$(BIN)/python -m moorage_testing.audit_deps $(VENV)/tools/bin/pip-audit
 
 dev: $(VENV)/.dev  ## only install
 
@@ -74,13 +77,13 @@ test-all: $(VENV)/.dev  ## those, the whole matrix of crashes, and all that star
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not soak and not real and not hypervisor" $(ARGS)
 
 test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement and Cinder, installed from PyPI once for this machine
-	@$(BIN)/python -m moorage.testing.real_services.install
+	@$(BIN)/python -m moorage_testing.real_services.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
-	@$(BIN)/python -m moorage.testing.hypervisor install
+	@$(BIN)/python -m moorage_testing.hypervisor install
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
-	@$(BIN)/python -m moorage.testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
 
 check: fmt-check lint types layers test  ## before a commit, in the order that fails fastest
 
@@ -88,21 +91,21 @@ ci:  ## all that CI runs (the soak tests and benchmarks are not in it)
 	@.ci/run
 
 fmt: $(VENV)/.dev  ## format in place
-	@$(BIN)/ruff format src tests
-	@$(BIN)/ruff check --fix src tests
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
 
 fmt-check: $(VENV)/.dev
-	@$(BIN)/ruff format --check -q src tests
+	@$(BIN)/ruff format --check -q $(SOURCES)
 
 lint: $(VENV)/.dev  ## style
-	@$(BIN)/ruff check src tests
+	@$(BIN)/ruff check $(SOURCES)
 
 types: $(VENV)/.dev  ## two type checkers
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 
 layers: $(VENV)/.dev  ## who may import whom
-	@PYTHONPATH=src $(BIN)/lint-imports
+	@PYTHONPATH=src:$(EMBEDDED):$(TESTING) $(BIN)/lint-imports
 
 rooms: layers
 
@@ -110,16 +113,16 @@ prove: $(VENV)/.dev  ## break one operation, or all of them: fail, repeat and ki
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/sagas $(if $(SAGA),-k $(SAGA)) $(ARGS)
 
 simulate: $(VENV)/.dev  ## one simulation of the whole cloud, by its seed or from a plan (SEED=17, PLAN=found.json)
-	@$(BIN)/python -m moorage.testing.simulation $(addprefix --seed ,$(SEED)) $(addprefix --plan ,$(PLAN)) $(ARGS)
+	@$(BIN)/python -m moorage_testing.simulation $(addprefix --seed ,$(SEED)) $(addprefix --plan ,$(PLAN)) $(ARGS)
 
 soak: $(VENV)/.dev  ## the long tests, 10,000 simulations among them
 	@$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m soak $(ARGS)
 
 fuzz: $(VENV)/.dev  ## malformed requests to all listeners and messages to all that hear the bus (ARGS="--seed 7 --postgres")
-	@$(BIN)/python -m moorage.testing.fuzz $(ARGS)
+	@$(BIN)/python -m moorage_testing.fuzz $(ARGS)
 
 revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TREE=region SAYS="hosts have a rack"
-	@$(BIN)/python -m moorage.testing.draft_revision $(TREE) "$(SAYS)"
+	@$(BIN)/python -m moorage_testing.draft_revision $(TREE) "$(SAYS)"
 
 bless: $(VENV)/.dev  ## accept new golden files after reading the diff
 	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real and not hypervisor" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden
@@ -128,10 +131,10 @@ why: $(VENV)/.up  ## replay a scheduler decision from a picture of the world (WO
 	@$(BIN)/moorage schedule --world $(WORLD) --ask $(ASK)
 
 bench: $(VENV)/.dev  ## the benchmarks, with budgets
-	@$(BIN)/python -m moorage.testing.bench $(ARGS)
+	@$(BIN)/python -m moorage_testing.bench $(ARGS)
 
 bench-peers: $(VENV)/.dev  ## the benchmarks beside the real Placement and Neutron
-	@$(BIN)/python -m moorage.testing.bench --peers $(ARGS)
+	@$(BIN)/python -m moorage_testing.bench --peers $(ARGS)
 
 clean:  ## remove what the targets made (not the data of `make up`)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

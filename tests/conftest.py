@@ -8,9 +8,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.postgres import Server, find_binaries, start_postgres
 from moorage.sql import Database, open_database
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.postgres import Server, find_binaries, start_postgres
 
 _numbers = itertools.count(1)
 

@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -30,6 +31,8 @@ from moorage.operations.registry import SAGAS
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "moorage"
+PACKAGES = (ROOT / "packages" / "embedded", ROOT / "packages" / "testing")
+"""Of this repository too, and not needed by the roles of a cloud."""
 LINES_MAX = 600
 """Where nobody can say what a file is for any more; 400 is the aim."""
 OPEN_ROUTES = {
@@ -54,7 +57,7 @@ LOOKED_THROUGH = 5
 
 
 def modules() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+    return sorted(path for root in (SOURCE, *PACKAGES) for path in root.rglob("*.py"))
 
 
 def tracked() -> list[Path]:
@@ -83,6 +86,13 @@ def test_no_file_is_too_long_to_have_one_subject() -> None:
         if (lines := len(each.read_text().splitlines())) > LINES_MAX
     }
     assert not long
+
+
+def test_the_packages_of_the_repository_have_one_version() -> None:
+    for package in PACKAGES:
+        project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+        assert project["version"] == moorage.__version__
+        assert f"moorage=={moorage.__version__}" in project["dependencies"]
 
 
 def test_every_command_has_an_entry() -> None:
@@ -252,7 +262,7 @@ def test_every_link_resolves(page: Path) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_files_that_a_page_names_exist(page: Path) -> None:
-    """A path in backquotes is one in the repository, or below `src/moorage`."""
+    """A path in backquotes is one in the repository, or below `src/moorage` or another package."""
     if page.name == "CHANGELOG.md":
         return
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
@@ -260,7 +270,7 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         if (
             "/" in name
             and "NNN" not in name
-            and not any(root.joinpath(name).exists() for root in (ROOT, SOURCE, page.parent))
+            and not any(root.joinpath(name).exists() for root in (ROOT, SOURCE, *PACKAGES, page.parent))
         ):
             raise AssertionError(f"{page.relative_to(ROOT)} speaks of {name}, which is not there")
 

@@ -20,7 +20,7 @@ COMMANDS = {
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": (
-        "moorage.testing.local_cluster",
+        "moorage.main.local_cluster.cluster",
         "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents",
     ),
     "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),

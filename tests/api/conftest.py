@@ -9,9 +9,9 @@ import pytest
 from moorage.operations.server_service import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage.testing.compute_app import MEMBER, Client, front_desk
-from moorage.testing.consoles import PaperConsoles
-from moorage.testing.fake_server_service import IMAGE, NETWORK, OrderBook, a_server, keep
+from moorage_testing.compute_app import MEMBER, Client, front_desk
+from moorage_testing.consoles import PaperConsoles
+from moorage_testing.fake_server_service import IMAGE, NETWORK, OrderBook, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 

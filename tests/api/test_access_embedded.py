@@ -15,23 +15,23 @@ import msgspec
 import pytest
 from tests.helpers.access_matrix import HERS, PERSONAS
 
-from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
-from moorage.embedded.image.app import make_image
-from moorage.embedded.image.routes import ROUTES as IMAGE_ROUTES
-from moorage.embedded.network.app import make_network
-from moorage.embedded.network.resources import BY_PATH
-from moorage.embedded.network.routes import (
-    _ACTIONS as ACTIONS,  # pyright: ignore[reportPrivateUsage]
-)
-from moorage.embedded.network.routes import (
-    _OTHERS as OTHERS,  # pyright: ignore[reportPrivateUsage]
-)
-from moorage.embedded.volume.app import make_volume
-from moorage.embedded.volume.routes import ROUTES as VOLUME_ROUTES
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage.testing.compute_app import token
+from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.image.app import make_image
+from moorage_embedded.image.routes import ROUTES as IMAGE_ROUTES
+from moorage_embedded.network.app import make_network
+from moorage_embedded.network.resources import BY_PATH
+from moorage_embedded.network.routes import (
+    _ACTIONS as ACTIONS,  # pyright: ignore[reportPrivateUsage]
+)
+from moorage_embedded.network.routes import (
+    _OTHERS as OTHERS,  # pyright: ignore[reportPrivateUsage]
+)
+from moorage_embedded.volume.app import make_volume
+from moorage_embedded.volume.routes import ROUTES as VOLUME_ROUTES
+from moorage_testing.compute_app import token
 
 AN_ID = "0f0e0d0c-0000-4000-8000-000000000001"
 NOBODY = Principal("1" * 32)

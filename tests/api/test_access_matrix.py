@@ -26,8 +26,8 @@ from moorage.scheduler.rank import rank
 from moorage.sql import Database
 from moorage.store.region import operations
 from moorage.store.region.placement import placement_metadata
-from moorage.testing.compute_app import MEMBER, token
-from moorage.testing.fake_server_service import IMAGE, a_server
+from moorage_testing.compute_app import MEMBER, token
+from moorage_testing.fake_server_service import IMAGE, a_server
 
 OPERATION = OperationId("op-1")
 COMPUTE = Table("compute.txt", nova())

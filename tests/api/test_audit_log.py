@@ -27,8 +27,8 @@ from moorage.model.errors import Unavailable
 from moorage.model.request_identity import heard
 from moorage.operations.notifications.messages import Wording
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.compute_app import MEMBER, token
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import MEMBER, token
+from moorage_testing.fake_server_service import a_server
 
 ID = str(a_server().id)
 EVENT_TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"

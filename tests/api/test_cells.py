@@ -12,7 +12,7 @@ from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport, report_host
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
 
 
 class Desk(Client):

@@ -10,8 +10,8 @@ from tests.api.test_embedded_identity_people import cloud as identity
 from tests.helpers.embedded_network_cloud import Cloud as NetworkCloud
 from tests.helpers.embedded_network_cloud import cloud as network
 
-from moorage.testing.image_app import Cloud as ImageCloud
-from moorage.testing.image_app import image_desk
+from moorage_testing.image_app import Cloud as ImageCloud
+from moorage_testing.image_app import image_desk
 
 __all__ = ["identity", "network"]
 

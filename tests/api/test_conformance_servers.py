@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.compute_app import ADMIN, MEMBER, Client
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, Client
+from moorage_testing.fake_server_service import a_server
 
 ME = f"/servers/{a_server().id}"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from moorage.sql.sqlite import SqliteDatabase
-from moorage.testing.compute_app import front_desk
+from moorage_testing.compute_app import front_desk
 
 
 async def test_a_full_region_is_said_to_whoever_asks(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.api.test_embedded_identity_people import Cloud, cloud, with_password
 
-from moorage.embedded.identity import domain_config, store
+from moorage_embedded.identity import domain_config, store
 
 __all__ = ["cloud"]
 

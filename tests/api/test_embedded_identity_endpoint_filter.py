@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.api.test_embedded_identity_people import Cloud, cloud, with_password
 
-from moorage.embedded.identity import endpoint_filter
+from moorage_embedded.identity import endpoint_filter
 
 __all__ = ["cloud"]
 

@@ -13,13 +13,13 @@ import pytest
 import sqlalchemy as sa
 from tests.api.test_embedded_identity_tokens import FIRST, Clock, Cloud, on
 
-from moorage.embedded.identity import passwords, store
-from moorage.embedded.identity.app import make_identity
-from moorage.embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
-from moorage.embedded.identity.passwords import ROUNDS, Passwords
 from moorage.main.config import Config
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.sql import open_database
+from moorage_embedded.identity import passwords, store
+from moorage_embedded.identity.app import make_identity
+from moorage_embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
+from moorage_embedded.identity.passwords import ROUNDS, Passwords
 
 Open = Callable[..., Any]
 FEW = Limits(lockout_failure_attempts=3, lockout_duration_s=600.0, failures_per_minute=0)

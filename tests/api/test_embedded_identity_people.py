@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
 from moorage.sql import open_database
+from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
 
 FIRST = Bootstrap(users=(FirstUser("admin", "secret", (("admin", "admin"),), ("admin",)),))
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.embedded.identity.app import Bootstrap, FirstService, FirstUser, IdentityService, make_identity
 from moorage.model.errors import Unauthenticated
 from moorage.sql import open_database
+from moorage_embedded.identity.app import Bootstrap, FirstService, FirstUser, IdentityService, make_identity
 
 FIRST = Bootstrap(
     users=(

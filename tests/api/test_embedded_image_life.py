@@ -9,9 +9,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from moorage.embedded.image.request import Settings
-from moorage.testing.image_app import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
-from moorage.testing.images import WICKED
+from moorage_embedded.image.request import Settings
+from moorage_testing.image_app import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
+from moorage_testing.images import WICKED
 
 
 @pytest.fixture

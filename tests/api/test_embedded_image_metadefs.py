@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.embedded.image.app import make_image
-from moorage.embedded.image.metadefs import read_metadefs
 from moorage.sql import open_database
-from moorage.testing.image_app import validate
+from moorage_embedded.image.app import make_image
+from moorage_embedded.image.metadefs import read_metadefs
+from moorage_testing.image_app import validate
 
 VIRT: dict[str, Any] = {
     "namespace": "OS::Compute::VirtCPUTopology",

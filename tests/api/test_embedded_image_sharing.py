@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.testing.image_app import OLD_PATCH, Cloud, fill, image_desk, made, patch
+from moorage_testing.image_app import OLD_PATCH, Cloud, fill, image_desk, made, patch
 
 
 @pytest.fixture

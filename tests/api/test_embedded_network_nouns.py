@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.helpers.embedded_network_cloud import Cloud, cloud
 
-from moorage.embedded.network.app import HostNetworks
+from moorage_embedded.network.app import HostNetworks
 
 __all__ = ["cloud"]
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from moorage.embedded.network import outbox
-from moorage.embedded.network.outbox import Outbox, SegmentInventory
+from moorage_embedded.network import outbox
+from moorage_embedded.network.outbox import Outbox, SegmentInventory
 
 DEADLINE_S = 120.0
 INVENTORY = SegmentInventory("seg", "net", total=5, reserved=1, hosts=("cmp1",))

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from moorage.testing.volume_app import (
+from moorage_testing.volume_app import (
     OTHER_SERVER,
     SERVER,
     Cloud,
@@ -20,7 +20,7 @@ from moorage.testing.volume_app import (
     until,
     volume_desk,
 )
-from moorage.testing.waiting import until as eventually
+from moorage_testing.waiting import until as eventually
 
 IMAGE, OTHER = "1a6e0000-0000-4000-8000-0000000000aa", "1a6e0000-0000-4000-8000-0000000000bb"
 DATA = bytes(range(256)) * 100

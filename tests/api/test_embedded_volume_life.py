@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.volume_app import (
+from moorage_testing.volume_app import (
     OTHER_SERVER,
     RED,
     SERVER,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.volume_app import Cloud, ask_volume, attached, gone, made, shown, until, volume_desk
+from moorage_testing.volume_app import Cloud, ask_volume, attached, gone, made, shown, until, volume_desk
 
 pytestmark = pytest.mark.postgres
 

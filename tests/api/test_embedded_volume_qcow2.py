@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.embedded.volume import qcow2
-from moorage.testing.volume_app import made, volume_desk
+from moorage_embedded.volume import qcow2
+from moorage_testing.volume_app import made, volume_desk
 
 BITS = 12
 CLUSTER = 1 << BITS

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.embedded.volume.matching import unmet
-from moorage.testing.volume_app import Cloud, act, gone, made, shown, until, volume_desk
+from moorage_embedded.volume.matching import unmet
+from moorage_testing.volume_app import Cloud, act, gone, made, shown, until, volume_desk
 
 HOST = "moorage@files"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.compute_app import ADMIN, MEMBER, STRANGER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, Client
 
 SMALL = {"name": "small", "id": "1", "ram": 512, "vcpus": "1", "disk": 1}
 

@@ -15,7 +15,7 @@ from moorage.api.routes import LIMIT, Params, Route, Router
 from moorage.api.schema import Body, Name, NovaBool, Positive32
 from moorage.api.version_changes import CHANGES
 from moorage.model.errors import Conflict
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
 
 
 class Thing(Body):

@@ -17,7 +17,7 @@ from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
 from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
-from moorage.testing.compute_app import ADMIN, Cells, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, Cells, Client, cells_in, front_desk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -8,7 +8,7 @@ import pytest
 from moorage.main.bus import make_key
 from moorage.model.ids import CellId
 from moorage.store.region import host_approvals
-from moorage.testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
 
 PATH = "/ext/host-approvals"
 

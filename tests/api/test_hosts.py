@@ -19,8 +19,8 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
-from moorage.testing.compute_app import MEMBER, Cells, Client, cells_in, front_desk
-from moorage.testing.fake_server_service import a_server, keep
+from moorage_testing.compute_app import MEMBER, Cells, Client, cells_in, front_desk
+from moorage_testing.fake_server_service import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 

@@ -12,8 +12,8 @@ from tests.helpers.route_bodies import body_of, newest
 from moorage.api.route_table import TABLE
 from moorage.api.routes import Route
 from moorage.model.principal import Principal
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_server
 
 HERS, NOBODYS = a_server(1).id, a_server(999).id
 SYSTEM = Principal("6" * 32, project=None, roles=("admin", "member", "reader"), system=True)

@@ -6,7 +6,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from moorage.testing.compute_app import ADMIN, MEMBER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, Client
 
 PUBLIC = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBPvpyYTIKHhKDGDB8G1DPrYZ4mNf0pYNLtkuSJUsUsv somebody"
 

@@ -11,7 +11,7 @@ from moorage.main.connection_limits import caller_of
 from moorage.main.http_limits import HttpLimits
 from moorage.main.http_protocol import BODY, HEAD, PIPELINED_MAX
 from moorage.model.errors import Invalid
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 LIMITS = HttpLimits(url_max_bytes=200, header_max_bytes=2_000, headers_max=10)
 

@@ -9,7 +9,7 @@ from moorage.main.rate_limits import Buckets, RateLimits
 from moorage.model.admission import CHARGE
 from moorage.model.errors import TooManyRequests
 from moorage.model.principal import Principal
-from moorage.testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
+from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
 
 
 def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:

@@ -17,11 +17,11 @@ from moorage.main.config import Api, Config, Listen, read_config
 from moorage.main.consoles import urls
 from moorage.main.event_loop import run_loop
 from moorage.main.http_limits import HttpLimits
+from moorage.main.local_cluster.certificates import Authority
 from moorage.main.process import stop_on_signals
 from moorage.main.tls import Certificate
 from moorage.model.errors import Invalid, Unavailable
-from moorage.testing.certificates import Authority
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.compute_app import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
-from moorage.testing.fake_server_service import OrderBook, a_migration, a_server, keep
+from moorage_testing.compute_app import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
+from moorage_testing.fake_server_service import OrderBook, a_migration, a_server, keep
 
 CELLS = (CellId("cell1"), CellId("cell2"))
 HERE = 4

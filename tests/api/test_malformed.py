@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from moorage.testing.compute_app import ADMIN, token
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, token
+from moorage_testing.fake_server_service import a_server
 
 DEEP = 2_000
 

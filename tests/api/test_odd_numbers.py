@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.compute_app import ADMIN
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN
+from moorage_testing.fake_server_service import a_server
 
 LONG = ("9" * 30, "9" * 5000)
 """The second is longer than Python reads as a number."""

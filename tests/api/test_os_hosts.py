@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.api.test_hosts import cloud
 
-from moorage.testing.compute_app import MEMBER, Client
+from moorage_testing.compute_app import MEMBER, Client
 
 __all__ = ["cloud"]
 

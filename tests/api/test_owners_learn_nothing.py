@@ -29,8 +29,8 @@ from moorage.saga.journal import Failed, Line, Stalled, Unwinding, Waiting
 from moorage.store.cell import actions, migrations
 from moorage.store.region import operations
 from moorage.store.region.journal import Journal
-from moorage.testing.compute_app import ADMIN, MEMBER, READER
-from moorage.testing.fake_server_service import a_migration, a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER
+from moorage_testing.fake_server_service import a_migration, a_server
 
 CANARY = "canary"
 SENTENCE = "it could not be done where the server was to be"

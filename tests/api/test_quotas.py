@@ -3,8 +3,8 @@
 from typing import Any
 
 from moorage.store.region import quotas
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage_testing.fake_server_service import a_server
 
 PATH = f"/os-quota-sets/{MEMBER.project}"
 EVERYTHING = {

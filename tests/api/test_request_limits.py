@@ -9,14 +9,14 @@ from moorage.api.compute import server_view
 from moorage.api.compute.server_filters import SORT_FIELDS, SORT_KEYS_MAX
 from moorage.api.compute.server_hints import hints_of
 from moorage.api.compute.server_view import full
-from moorage.embedded.network import listing as network_listing
-from moorage.embedded.network.attributes import Attr
-from moorage.embedded.network.faults import Fault as NetworkFault
-from moorage.embedded.volume import listing as volume_listing
-from moorage.embedded.volume.faults import Fault as VolumeFault
 from moorage.model.errors import Invalid
-from moorage.testing.compute_app import ADMIN, MEMBER, token
-from moorage.testing.fake_server_service import a_server
+from moorage_embedded.network import listing as network_listing
+from moorage_embedded.network.attributes import Attr
+from moorage_embedded.network.faults import Fault as NetworkFault
+from moorage_embedded.volume import listing as volume_listing
+from moorage_embedded.volume.faults import Fault as VolumeFault
+from moorage_testing.compute_app import ADMIN, MEMBER, token
+from moorage_testing.fake_server_service import a_server
 
 KEYS = sorted(set(SORT_FIELDS) - {"locked"})
 

@@ -13,8 +13,8 @@ from moorage.model.server import TaskState, VmState
 from moorage.store.cell import actions as cell_actions
 from moorage.store.region import inbox
 from moorage.store.region import operations as region_operations
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import NETWORK, a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import NETWORK, a_server
 
 ID = a_server().id
 PATH = f"/servers/{ID}"

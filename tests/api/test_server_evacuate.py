@@ -7,8 +7,8 @@ import pytest
 from tests.api.test_server_actions import ID, act
 
 from moorage.model.server import Moved, TaskState, VmState
-from moorage.testing.compute_app import ADMIN, MEMBER, READER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER
+from moorage_testing.fake_server_service import a_server
 
 
 async def test_what_each_version_may_say_and_is_told(servers: Any) -> None:

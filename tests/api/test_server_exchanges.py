@@ -16,8 +16,8 @@ from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import BlockDevice, VmState
 from moorage.store.cell import actions as cell_actions
 from moorage.store.cell import migrations as cell_migrations
-from moorage.testing.compute_app import ADMIN, MEMBER
-from moorage.testing.fake_server_service import IMAGE, NETWORK, a_migration, a_server
+from moorage_testing.compute_app import ADMIN, MEMBER
+from moorage_testing.fake_server_service import IMAGE, NETWORK, a_migration, a_server
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 ID = a_server().id

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client
 
 
 async def make(cloud: Client, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:

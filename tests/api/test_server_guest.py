@@ -10,8 +10,8 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ImageId
 from moorage.model.server import BlockDevice, Shelved, TaskState, VmState
 from moorage.operations.volumes.assisted_snapshot import SnapshotWish
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_server
 
 ID = a_server().id
 ACTION = f"/servers/{ID}/action"

@@ -12,8 +12,8 @@ from moorage.model.migration import MigrationStatus
 from moorage.model.server import Moved, Server, TaskState, VmState
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.store.cell import migrations as cell_migrations
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_migration, a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_migration, a_server
 
 RESIZE = {"resize": {"flavorRef": "2"}}
 

@@ -8,8 +8,8 @@ import pytest
 
 from moorage.api.route_table import TABLE
 from moorage.model.server import TaskState, VmState
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_server
 
 IMAGE = "11111111-2222-4333-8444-555555555555"
 ID = a_server().id

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from moorage.model.server import TaskState, VmState
-from moorage.testing.compute_app import MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_server
 
 IMAGE = "11111111-2222-4333-8444-555555555555"
 ID = a_server().id

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from moorage.model.server import VmState
-from moorage.testing.compute_app import MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.compute_app import MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import a_server
 
 SHARE = "e8debdc0-447a-4376-a10a-4cd9122d7986"
 PATH = f"/servers/{a_server().id}/shares"

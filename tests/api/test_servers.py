@@ -9,8 +9,8 @@ from moorage.model.server import Fault, TaskState, VmState
 from moorage.operations.server_service import CellDatabases
 from moorage.store.cell import servers as cell_servers
 from moorage.store.servers import server_values
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER
-from moorage.testing.fake_server_service import IMAGE, NETWORK, a_server, keep
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
+from moorage_testing.fake_server_service import IMAGE, NETWORK, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 

@@ -19,8 +19,8 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
 from moorage.store.cell.usage_audits import Place
-from moorage.testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
-from moorage.testing.fake_server_service import a_migration
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
+from moorage_testing.fake_server_service import a_migration
 
 HOUR_US = 3_600_000_000
 

@@ -11,12 +11,12 @@ import pytest
 from moorage.bus import nats, subjects
 from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
 from moorage.bus.messages import AgentReturned, ServersOfHost, encode, read
+from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.clock import SystemClock
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
-from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 CELL, HOST = CellId("c"), "n1.example.org"
 

@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from moorage.main.hosts import planned_hosts
-from moorage.testing.api_user import Person
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.ports import free_ports
-from moorage.testing.postgres import find_binaries
-from moorage.testing.waiting import until
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.ports import free_ports
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.api_user import Person
+from moorage_testing.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.main.local_cluster.ports import free_ports
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.ports import free_ports
-from moorage.testing.private_files import open_to_others
-from moorage.testing.up_process import READY_S, SERVICES, Upped
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.private_files import open_to_others
+from moorage_testing.up_process import READY_S, SERVICES, Upped
 
 pytestmark = pytest.mark.slow
 

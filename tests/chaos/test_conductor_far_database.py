@@ -15,6 +15,7 @@ from moorage.conductor.worker import Conductor
 from moorage.main.config import Config, RegionSettings
 from moorage.main.config import Database as DatabaseSettings
 from moorage.main.databases import open_for_lease
+from moorage.main.local_cluster.postgres import Server, find_binaries, start_postgres
 from moorage.main.schemas import REGION
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId
@@ -22,8 +23,7 @@ from moorage.operations.context import SagaContext
 from moorage.sql import open_database
 from moorage.sql.migrate import migrate
 from moorage.store.region import conductors
-from moorage.testing.postgres import Server, find_binaries, start_postgres
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

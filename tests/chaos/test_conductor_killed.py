@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
-from moorage.testing.waiting import until
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,10 +13,10 @@ from tests.chaos.test_cross_cell_restored import SETTINGS
 from tests.chaos.test_moves_killed import Moves, audited
 from typing_extensions import override
 
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.up_process import Upped
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.up_process import Upped
+from moorage_testing.waiting import PATIENCE_S
 
 HOSTS = ("host1", "host2", "host3")
 """One in each cell."""

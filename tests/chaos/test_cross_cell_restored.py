@@ -16,10 +16,10 @@ from tests.chaos.test_restored_databases import adopted, marks_move
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.model.guest import PowerState
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.up_process import Upped
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.up_process import Upped
+from moorage_testing.waiting import PATIENCE_S
 
 DATABASES = ("region", "cell1", "cell2")
 SETTINGS = """

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.up_process import Upped
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.up_process import Upped
 
 pytestmark = pytest.mark.slow
 HOST = "host1"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.fault_counts import Load
-from moorage.testing.fault_rounds import play
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.fault_counts import Load
+from moorage_testing.fault_rounds import play
 
 pytestmark = [
     pytest.mark.postgres,

@@ -13,12 +13,12 @@ from tests.helpers.guaranteed_ports import EGR, made, network_on, placement, pol
 
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.main.hosts import planned_hosts
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
 from moorage.model.guest import PowerState
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,13 +10,13 @@ import pytest
 from tests.helpers.trace_collector import Collector, collecting
 from websockets.asyncio.client import connect
 
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
 from moorage.main.metadata import shared_secret
-from moorage.testing.api_user import Person
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
-from moorage.testing.private_files import open_to_others
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.private_files import open_to_others
+from moorage_testing.waiting import until
 
 pytestmark = [
     pytest.mark.slow,

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from moorage.drivers.simulated_guest import SimulatedGuest
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.up_process import Upped
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.up_process import Upped
+from moorage_testing.waiting import PATIENCE_S
 
 SERVERS = 4
 WITHIN_S = (0.0, 0.1, 0.3, 0.7, 1.5)

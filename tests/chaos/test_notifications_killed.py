@@ -13,9 +13,9 @@ import pytest
 from moorage.model.notification import Notification
 from moorage.sql import open_database
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.up_process import Upped
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.up_process import Upped
 
 pytestmark = [
     pytest.mark.slow,

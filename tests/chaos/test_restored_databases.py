@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.up_process import Upped
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.up_process import Upped
+from moorage_testing.waiting import until
 
 START_S = 300.0
 

@@ -34,15 +34,15 @@ from moorage.main.bus import make_key
 from moorage.main.databases import connect_databases
 from moorage.main.db import ROLES
 from moorage.main.hosts import planned_hosts
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState, ResourceInventory
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.store.cell import hosts as cell_hosts
-from moorage.testing.api_user import Person
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.waiting import until
 
 DATABASES = ("region", "cell1", "cell2")
 pytestmark = [

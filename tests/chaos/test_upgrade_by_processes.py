@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from moorage.main.hosts import planned_hosts
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import nothing_leaked
 
 pytestmark = [
     pytest.mark.slow,

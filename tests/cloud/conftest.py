@@ -16,15 +16,15 @@ from moorage.bus.messages import Command, read
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.main import reconcilers
 from moorage.main.config import Api, Config, Listen, Quota, RegionSettings
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.up import Cloud, start_cloud
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
 from moorage.store.region import servers as region_servers
-from moorage.testing.api_user import VERSION, Person
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.logins import CHEAP_LOGINS
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.api_user import VERSION, Person
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.logins import CHEAP_LOGINS
+from moorage_testing.waiting import PATIENCE_S, until
 
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 

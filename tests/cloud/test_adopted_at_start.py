@@ -8,8 +8,8 @@ from tests.cloud.conftest import a_config
 
 from moorage.main.config import Hosts
 from moorage.main.up import start_cloud
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import nothing_leaked
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import nothing_leaked
 
 
 async def test_adopted_boots_know_the_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from tests.helpers.trace_collector import Collector, collecting
 from moorage.main.config import Hosts
 from moorage.main.config_watching import Tracing
 from moorage.main.up import start_cloud
-from moorage.testing.api_user import Person
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.waiting import until
 
 
 @pytest.fixture

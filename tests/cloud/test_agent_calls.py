@@ -14,7 +14,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 ME = ConductorId("k1")
 

@@ -16,7 +16,7 @@ from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import Internal
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 
 def on_disk(path: Path) -> list[tuple[str, int, int, int]]:

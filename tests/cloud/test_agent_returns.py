@@ -17,7 +17,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
 

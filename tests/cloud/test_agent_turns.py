@@ -16,12 +16,12 @@ from moorage.bus.memory import MemoryBus
 from moorage.bus.memory import TransportFaults as BusDials
 from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
+from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.errors import HostFailed, Internal, UnknownOutcome
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 
 def command(turn: FencingToken, step: str, verb: str, *, deadline: float = 4e9) -> Command:

@@ -18,7 +18,7 @@ from moorage.bus.messages import READS, Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.testing.legacy_hosts import FIRST_READS, FIRST_VERBS
+from moorage_testing.legacy_hosts import FIRST_READS, FIRST_VERBS
 
 UNKNOWN = sorted(READS - FIRST_READS)
 STRANGER = ServerId("99999999-0000-4000-8000-000000000000")

@@ -13,7 +13,7 @@ from tests.cloud.conftest import Running, Shared
 
 from moorage.cli import audit, heal_allocations, status
 from moorage.main.config import Hosts
-from moorage.main.embedded import admin_password
+from moorage.main.service_clients import admin_password
 from moorage.model.network import mint_mac
 from moorage.store.region.placement.tables import allocations
 

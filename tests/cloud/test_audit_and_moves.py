@@ -16,8 +16,8 @@ from tests.cloud.test_shelve import act
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.soak
 HOSTS, SERVERS, AT_ONCE = 24, 200, 20

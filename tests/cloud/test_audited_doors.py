@@ -9,8 +9,8 @@ from tests.cloud.conftest import Start
 from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_notifications import Notifications
-from moorage.main.embedded import admin_password, demo_password
-from moorage.testing.waiting import until
+from moorage.main.service_clients import admin_password, demo_password
+from moorage_testing.waiting import until
 
 
 async def test_what_is_done_at_each_door_is_written_and_sent(start: Start, tmp_path: Path) -> None:

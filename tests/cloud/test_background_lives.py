@@ -7,7 +7,7 @@ from moorage.agent import reporter
 from moorage.conductor import cell_conductor
 from moorage.operations import gate_watch
 from moorage.store.cell import hosts as cell_hosts
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 
 async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

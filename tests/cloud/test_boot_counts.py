@@ -2,11 +2,11 @@
 
 import pytest
 
-from moorage.testing.bench import counts
-from moorage.testing.bench.clouds import backing, cloud
-from moorage.testing.bench.table import Table
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.bench import counts
+from moorage_testing.bench.clouds import backing, cloud
+from moorage_testing.bench.table import Table
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from tests.cloud.conftest import Running, Shared, Start
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLOUD = {"compute": Compute(host_deadline_s=600.0)}

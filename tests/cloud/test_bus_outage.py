@@ -14,7 +14,7 @@ from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
 from moorage.model.clock import SystemClock
 from moorage.model.errors import BusOut
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 SILENT_S = 1.5
 BEAT_S = 0.3

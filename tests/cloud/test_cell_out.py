@@ -11,7 +11,7 @@ from moorage.main.config import Cell, Hosts
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.cell_databases import CellDatabase
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 CELL1 = CellId("cell1")
 

@@ -10,14 +10,14 @@ from tests.cloud.conftest import Running, Start, a_config
 from moorage.main.config import Cell, Hosts, Listen
 from moorage.main.consoles import console
 from moorage.main.databases import open_databases
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.metadata import metadata
 from moorage.main.roles import Role
 from moorage.main.up import say_ready
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 from moorage.operations.cell_databases import CellDatabase
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 CELL1 = CellId("cell1")
 TAKEN_IN_S = 180.0

@@ -14,7 +14,7 @@ from tests.cloud.test_shelve import done
 
 from moorage.cli import cell as cell_command
 from moorage.main.config import Hosts
-from moorage.main.embedded import admin_password
+from moorage.main.service_clients import admin_password
 from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
 from moorage.operations.resize import accept_resize

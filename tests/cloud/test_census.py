@@ -13,8 +13,8 @@ from moorage.model.volume import KEY
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
 from moorage.store.region import quotas
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import census, leaks, nothing_leaked
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import census, leaks, nothing_leaked
 
 NOBODY = "0d0c0b0a-0000-4000-8000-00000000ffff"
 

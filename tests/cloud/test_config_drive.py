@@ -16,9 +16,9 @@ from tests.cloud.conftest import Running, Shared, Start
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Metadata, VendorTarget
 from moorage.main.http_servers import HttpServer
+from moorage.main.local_cluster.ports import free_ports
 from moorage.model.ids import ServerId
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

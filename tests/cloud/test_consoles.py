@@ -26,14 +26,14 @@ from moorage.drivers.fault_injection import VerbDial
 from moorage.drivers.framebuffer import HEIGHT, WIDTH, picture
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Console
+from moorage.main.local_cluster.ports import free_ports
 from moorage.model.ids import ServerId
 from moorage.operations.guest import consoles
 from moorage.operations.guest.consoles import TOKENS_OF_A_SERVER_MAX, digest
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import console_tokens
 from moorage.store.servers import server_values
-from moorage.testing.api_user import VERSION
-from moorage.testing.ports import free_ports
+from moorage_testing.api_user import VERSION
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.store.region import hidden_records
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 __all__ = ["CLOUD"]
 

@@ -14,8 +14,8 @@ from moorage.bus import subjects
 from moorage.bus.messages import read
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
-from moorage.testing.leak_audit import guests_on_disk
-from moorage.testing.waiting import until
+from moorage_testing.leak_audit import guests_on_disk
+from moorage_testing.waiting import until
 
 SILENT_S = 3.0
 

@@ -16,8 +16,8 @@ from moorage.model.errors import Unavailable
 from moorage.operations.delete import accept_delete, delete
 from moorage.sql import Database, Tx
 from moorage.store.region import operations
-from moorage.testing.leak_audit import guests_on_disk
-from moorage.testing.waiting import until
+from moorage_testing.leak_audit import guests_on_disk
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

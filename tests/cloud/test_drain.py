@@ -17,7 +17,7 @@ from tests.helpers.guaranteed_ports import KBPS, network_on, policy_of
 from moorage.cli import host as host_command
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
-from moorage.main.embedded import admin_password
+from moorage.main.service_clients import admin_password
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),

@@ -16,8 +16,8 @@ from tests.cloud.test_resize import asked, host_of
 from moorage.cli import dry_run
 from moorage.clients.http import ServiceClient
 from moorage.main.config import Hosts
-from moorage.main.embedded import admin_password
 from moorage.main.seed_data import ROUTED
+from moorage.main.service_clients import admin_password
 from moorage.operations.dry_run.planned_calls import CALLS
 from moorage.operations.registry import SAGAS
 from moorage.sql import Tx

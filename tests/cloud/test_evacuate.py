@@ -29,8 +29,8 @@ from moorage.main.config import Compute, Hosts
 from moorage.main.seed_data import ROUTED
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
-from moorage.testing.leak_audit import guests_on_disk
-from moorage.testing.waiting import until as soon
+from moorage_testing.leak_audit import guests_on_disk
+from moorage_testing.waiting import until as soon
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CLOUD = {

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 
-from moorage.testing.api_user import Person
+from moorage_testing.api_user import Person
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

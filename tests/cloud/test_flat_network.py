@@ -11,8 +11,8 @@ from moorage.main.config import Hosts, Network, Pool
 from moorage.main.flat_networks import Book, pools_of
 from moorage.model.errors import Invalid
 from moorage.model.flat_network import flat_id
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import guests_on_disk
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import guests_on_disk
 
 POOLS = (
     Pool("office", "cell1", "10.1.0.0/29"),

@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.cloud.conftest import Running, Shared, a_config
 
 from moorage.main.config import OPTIONAL_PORTS, Listen
-from moorage.testing.ports import free_ports
+from moorage.main.local_cluster.ports import free_ports
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATIENCE_S = 180.0

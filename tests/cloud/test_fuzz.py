@@ -6,10 +6,10 @@ import os
 import pytest
 from tests.cloud.conftest import Running, Start
 
-from moorage.testing.fuzz.cloud import BROKEN, Cloud
-from moorage.testing.fuzz.random_values import Dice
-from moorage.testing.fuzz.run import Fuzz
-from moorage.testing.fuzz.seeded import Seeded
+from moorage_testing.fuzz.cloud import BROKEN, Cloud
+from moorage_testing.fuzz.random_values import Dice
+from moorage_testing.fuzz.run import Fuzz
+from moorage_testing.fuzz.seeded import Seeded
 
 SEED = 1
 REQUESTS, MESSAGES = 2_000, 800

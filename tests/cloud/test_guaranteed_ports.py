@@ -26,7 +26,7 @@ from tests.helpers.guaranteed_ports import (
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Cell, Hosts, UpgradeLevels
 from moorage.model.ids import ServerId, new_uuid
-from moorage.testing.api_user import Person
+from moorage_testing.api_user import Person
 
 
 async def explained(admin: Person, server: str) -> dict[str, Any]:

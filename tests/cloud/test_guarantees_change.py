@@ -33,7 +33,7 @@ from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.main.service_clients import make_own_apis
 from moorage.model.ids import ServerId
 from moorage.operations.steps import servers as records
-from moorage.testing.api_user import Person
+from moorage_testing.api_user import Person
 
 ONE = Hosts(count=1, physical_networks=(("physnet1",),), bandwidth_kbps=KBPS, packet_rate_kpps=KPPS)
 

@@ -12,7 +12,7 @@ from tests.cloud.conftest import Running, Shared
 
 from moorage.model.ids import ServerId
 from moorage.operations.steps import server_lock
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,9 +8,9 @@ import pytest
 import pytest_asyncio
 from tests.cloud.conftest import Running, Shared
 
-from moorage.embedded.image import data
 from moorage.model.image_inspection import GPT, Inspected
-from moorage.testing import images
+from moorage_embedded.image import data
+from moorage_testing import images
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

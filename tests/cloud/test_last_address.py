@@ -8,8 +8,8 @@ import pytest
 from tests.cloud.conftest import Running, Start
 
 from moorage.main.config import Cell, Compute, RegionSettings
-from moorage.testing.api_user import Person
-from moorage.testing.leak_audit import census, nothing_leaked
+from moorage_testing.api_user import Person
+from moorage_testing.leak_audit import census, nothing_leaked
 
 BOOTS = 200
 ONE, OTHER = 1, 20

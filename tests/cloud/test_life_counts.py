@@ -6,8 +6,8 @@ from typing import Any
 from tests.cloud.conftest import Running, Start
 
 from moorage.main.config import Compute, Hosts
-from moorage.testing.bench.counts import BACKGROUND
-from moorage.testing.waiting import until
+from moorage_testing.bench.counts import BACKGROUND
+from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int, int]] = {
     "rebuild": (22, 6, 1, 4),

@@ -15,11 +15,11 @@ from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main.config import Hosts, Listen, Network, Pool
 from moorage.main.config_guests import Metadata
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.metadata import make_metadata
 from moorage.main.up import configured, parser
 from moorage.model.errors import Unavailable
 from moorage.model.flat_network import flat_id
-from moorage.testing.ports import free_ports
 
 SECRET = "between the proxy and us"
 SCRIPT = base64.b64encode(b"#!/bin/sh\n").decode()

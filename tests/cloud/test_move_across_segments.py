@@ -16,7 +16,7 @@ from tests.cloud.test_shelve import act, done, ports
 from tests.helpers.guaranteed_ports import placement
 
 from moorage.main.config import Cell, Compute, Hosts
-from moorage.testing.api_user import Person
+from moorage_testing.api_user import Person
 
 WIRES = (("physnet1",), ("physnet1",), ("physnet2",), ("physnet2",))
 

@@ -13,7 +13,7 @@ from tests.cloud.test_volume_counts import counted
 from tests.cloud.test_volumes import attach, becomes, volume
 
 from moorage.main.config import Hosts
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int]] = {
     "resize": (50, 10, 5),

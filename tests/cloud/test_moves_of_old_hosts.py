@@ -27,7 +27,7 @@ from tests.helpers.guaranteed_ports import (
 )
 
 from moorage.main.config import Cell, Compute, Hosts, UpgradeLevels
-from moorage.testing.waiting import until as soon
+from moorage_testing.waiting import until as soon
 
 Level = Literal[1, 2, 3]
 GUARANTEED = KBPS // 2

@@ -13,9 +13,9 @@ from moorage.cli import status
 from moorage.clients.circuit_breaker import FAILURES_MAX
 from moorage.operations.boot import boot
 from moorage.operations.gate_watch import GateWatch
-from moorage.testing.api_user import Person
-from moorage.testing.fault_proxy import KINDS, Trouble
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.fault_proxy import KINDS, Trouble
+from moorage_testing.waiting import until
 
 LATE_S = 1.2 * CALL_S
 MAKE, BIND, DELETE, LIST = ("POST", "/ports"), ("PUT", "/ports/"), ("DELETE", "/ports/"), ("GET", "/ports[?]device_id")

@@ -12,8 +12,8 @@ from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_notifications import Notifications
 from moorage.store.region.notifications import OUTBOX
-from moorage.testing.notification_listener import Listener, id_of, listening
-from moorage.testing.waiting import until
+from moorage_testing.notification_listener import Listener, id_of, listening
+from moorage_testing.waiting import until
 
 PATIENCE_S = 180.0
 

@@ -15,11 +15,11 @@ from tests.helpers.trace_collector import Collector, collecting
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_watching import Metrics, Tracing
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.observability.database_reads import PATIENCE_S
 from moorage.main.observability.metric_families import FAMILIES, LIBRARY_FAMILIES, samples
 from moorage.model.errors import Unavailable
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,8 +21,8 @@ from tests.cloud import network_script, volume_script
 from tests.cloud import openstack_script as script
 from tests.cloud import placement_script as placement
 
-from moorage.testing.certificates import Authority
-from moorage.testing.ports import free_ports
+from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.ports import free_ports
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("openstackclient") is None or importlib.util.find_spec("osc_placement") is None,

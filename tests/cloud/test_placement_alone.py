@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from moorage.main.local_cluster.ports import free_port
 from moorage.store.region.placement.tables import placement_metadata
-from moorage.testing.ports import free_port
 
 START_DEADLINE_S = 180.0
 OPENSTACK = Path(sys.executable).parent / "openstack"

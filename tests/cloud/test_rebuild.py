@@ -12,8 +12,8 @@ from tests.cloud.conftest import Running, Shared
 from moorage.drivers.fault_injection import VerbDial
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
-from moorage.testing.leak_audit import guests_on_disk
-from moorage.testing.waiting import until
+from moorage_testing.leak_audit import guests_on_disk
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

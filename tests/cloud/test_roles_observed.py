@@ -12,9 +12,9 @@ from tests.cloud.conftest import SERVICES
 from moorage.main import placement_role, roles
 from moorage.main.config import OPTIONAL_PORTS, Agent, Api, Config, Listen, RegionSettings
 from moorage.main.config_watching import Metrics
+from moorage.main.local_cluster.ports import free_ports
 from moorage.model.errors import Invalid
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.waiting import PATIENCE_S
 
 HAS = {
     "api": {"moorage_picture_age_seconds", "moorage_bus_healthy", "moorage_calls_lost_total", "moorage_commands_in_flight"},

@@ -15,7 +15,7 @@ from moorage.main.config import Hosts, UpgradeLevels
 from moorage.main.hosts import HostPlan
 from moorage.main.service_clients import Clients, make_clients
 from moorage.model.network import minted_macs
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 Level = Literal[1, 2, 3]
 ONE_WIRE = (("physnet1",),)

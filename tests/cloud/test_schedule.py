@@ -16,7 +16,7 @@ from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.saga.journal import encode_lines
 from moorage.store.region import operations
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 

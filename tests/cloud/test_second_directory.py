@@ -8,14 +8,14 @@ from tests.cloud.conftest import a_config
 
 from moorage.main.config import Cell, Config, Hosts, RegionSettings
 from moorage.main.databases import open_databases
+from moorage.main.local_cluster.postgres import Server
 from moorage.main.up import start_cloud
 from moorage.model.ids import ConductorId, OperationId
 from moorage.operations.accept import accepted
 from moorage.operations.registry import SAGAS
 from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.store.region import conductors, operations
-from moorage.testing.postgres import Server
-from moorage.testing.region_fixture import a_boot, a_server
+from moorage_testing.region_fixture import a_boot, a_server
 
 LIVING, DEAD = ConductorId("living"), ConductorId("dead")
 LEASE_S = 600.0

@@ -21,10 +21,10 @@ from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_notifications import Notifications
-from moorage.main.embedded import admin_password, demo_password
 from moorage.main.library_logs import quiet_libraries
-from moorage.testing.api_user import Person
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage.main.service_clients import admin_password, demo_password
+from moorage_testing.api_user import Person
+from moorage_testing.waiting import PATIENCE_S, until
 
 AT = {"OpenStack-API-Version": "compute 2.56"}
 """The last version that takes files for a guest."""

@@ -13,7 +13,7 @@ from moorage.main.region_key import new_key, open_seals
 from moorage.main.security import Secrets
 from moorage.model.errors import Invalid
 from moorage.model.ids import ServerId
-from moorage.testing.api_user import VERSION
+from moorage_testing.api_user import VERSION
 
 SCRIPT, NEXT, FILE, PASSWORD = (
     "I2Nsb3VkLWNvbmZpZyBvbmU=",

@@ -11,7 +11,7 @@ from tests.cloud.test_rebuild import guest
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Quota
 from moorage.model.guest import PowerState
-from moorage.testing.leak_audit import guests_on_disk
+from moorage_testing.leak_audit import guests_on_disk
 
 HOUR = Compute(reclaim_instance_interval=3600.0)
 

@@ -30,7 +30,7 @@ from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import ConductorId, OperationId, ServerId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 OTHER = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
 LONG_S = 20.0

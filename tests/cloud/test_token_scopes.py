@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.cloud.conftest import Running
 
-from moorage.main.embedded import admin_password
+from moorage.main.service_clients import admin_password
 
 SCOPES: dict[str, Any] = {
     "domain": {"domain": {"id": "default"}},

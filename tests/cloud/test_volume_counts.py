@@ -13,8 +13,8 @@ from tests.cloud.test_volumes_swapped import as_service, moves, swap
 
 from moorage.main.config import Hosts
 from moorage.operations.steps import server_lock
-from moorage.testing.bench.counts import BACKGROUND
-from moorage.testing.waiting import until
+from moorage_testing.bench.counts import BACKGROUND
+from moorage_testing.waiting import until
 
 BUDGET: dict[str, tuple[int, int, int]] = {
     "boot": (17, 6, 2),

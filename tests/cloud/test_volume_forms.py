@@ -15,7 +15,7 @@ from moorage.model.errors import UnknownOutcome
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import ServerId
 from moorage.model.volume import UNREACHABLE
-from moorage.testing.api_user import VERSION
+from moorage_testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]

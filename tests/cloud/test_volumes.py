@@ -11,7 +11,7 @@ from tests.cloud.conftest import Running, Shared
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.model.ids import ServerId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

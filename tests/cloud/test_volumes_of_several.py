@@ -7,7 +7,7 @@ import pytest
 from tests.cloud.conftest import Running
 from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, running, status, volume
 
-from moorage.testing.api_user import VERSION
+from moorage_testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]

@@ -8,7 +8,7 @@ from tests.cloud.test_volumes import NO_SUCH, attach, attached, becomes, disks, 
 from tests.cloud.test_volumes_of_several import several
 
 from moorage.drivers.fault_injection import VerbDial
-from moorage.testing.api_user import VERSION
+from moorage_testing.api_user import VERSION
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 __all__ = ["running"]

@@ -9,8 +9,8 @@ from tests.helpers.contract_services import Ground, embedded_ground, real_ground
 from moorage.bus import nats
 from moorage.bus.memory import MemoryBus
 from moorage.bus.transport import Bus
-from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.real_services.fixtures import *  # noqa: F403
+from moorage.main.local_cluster.nats import NatsServer, nats_server_program
+from moorage_testing.real_services.fixtures import *  # noqa: F403
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from moorage.clients.http import ServiceClient
 from moorage.clients.network import NetworkClient
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.model.network import NetworkFacts, Port, SegmentFacts, SubnetFacts
-from moorage.testing.region_fixture import SmallRegion
+from moorage_testing.region_fixture import SmallRegion
 
 ROW: dict[str, Any] = {"alive": True, "admin_state_up": True, "topic": "n/a", "description": "", "start_flag": True}
 

@@ -12,9 +12,9 @@ from moorage.bus.log_limiter import unreadable
 from moorage.bus.memory import MemoryBus, TransportFaults
 from moorage.bus.messages import Heartbeat, encode, read
 from moorage.bus.transport import MAX_MESSAGE_BYTES, Bus, broken
+from moorage.main.local_cluster.nats import NatsServer
 from moorage.model.ids import CellId
-from moorage.testing.nats import NatsServer
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 
 class Ear:

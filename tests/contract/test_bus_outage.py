@@ -10,9 +10,9 @@ import pytest
 
 from moorage.bus import nats
 from moorage.bus.nats import NatsBus
-from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.ports import free_ports
-from moorage.testing.waiting import until
+from moorage.main.local_cluster.nats import NatsServer, nats_server_program
+from moorage.main.local_cluster.ports import free_ports
+from moorage_testing.waiting import until
 
 PATIENCE_S = 180.0
 SUBJECT = "moorage.test.outage"

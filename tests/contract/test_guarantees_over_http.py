@@ -8,11 +8,11 @@ import httpx
 import pytest
 
 from moorage.clients.http import ServiceClient
-from moorage.embedded.network.guarantees import Amount, GuaranteeChange
 from moorage.main import guarantees
 from moorage.main.guarantees import GuaranteesOverHttp
 from moorage.model.errors import Unavailable
 from moorage.placement.service.error_codes import CONCURRENT_UPDATE, UNDEFINED
+from moorage_embedded.network.guarantees import Amount, GuaranteeChange
 
 CHANGES = [
     GuaranteeChange("s1", "p1", (Amount("bridge", "BW", 10, 25),)),

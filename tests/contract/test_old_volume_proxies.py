@@ -10,7 +10,7 @@ from tests.helpers.contract_volume_service import Person, VolumeGround, embedded
 
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
-from moorage.testing.compute_app import Client, front_desk
+from moorage_testing.compute_app import Client, front_desk
 
 AT = "2.35"
 

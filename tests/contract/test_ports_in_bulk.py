@@ -13,7 +13,7 @@ from moorage.clients.network import NetworkClient
 from moorage.clients.network.port_batcher import AT_ONCE, PORTS_AT_FIRST, PORTS_MAX
 from moorage.model.errors import OverQuota, Unavailable, UnknownOutcome
 from moorage.model.network import NicAsk
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 NET = "11111111-0000-4000-8000-000000000001"
 OTHER = "22222222-0000-4000-8000-000000000002"

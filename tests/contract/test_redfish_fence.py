@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from moorage.drivers.redfish_fence import Machine, RedfishFence
-from moorage.testing.ports import free_port
-from moorage.testing.waiting import until
+from moorage.main.local_cluster.ports import free_port
+from moorage_testing.waiting import until
 
 PATIENCE_S = 180.0
 OFF, ON = "0d0c0b0a-0000-4000-8000-0000000000f0", "0d0c0b0a-0000-4000-8000-0000000000f1"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.helpers.contract_volume_service import VolumeGround, embedded_volume_ground, real_volume_ground
 
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 DATA = bytes(range(256)) * 1000
 NOTHING = "0fc0a3f5-6d0c-4b0e-9d3c-4f6f5b7f1f0a"

@@ -16,11 +16,11 @@ from moorage.main.embedded import Embedded
 from moorage.main.event_bridge import EventDoor
 from moorage.main.up import start_cloud
 from moorage.model.errors import Unavailable
-from moorage.testing.api_user import Person
-from moorage.testing.embedded_role import embedded_alone
-from moorage.testing.fault_proxy import FlakyProxy
-from moorage.testing.leak_audit import Census, nothing_leaked
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.api_user import Person
+from moorage_testing.embedded_role import embedded_alone
+from moorage_testing.fault_proxy import FlakyProxy
+from moorage_testing.leak_audit import Census, nothing_leaked
+from moorage_testing.waiting import PATIENCE_S, until
 from tests.cloud.conftest import Running, a_config, plain
 
 CALL_S = 1.0

@@ -23,11 +23,11 @@ from moorage.main.config import (
     ServiceSettings,
     ServiceUser,
 )
-from moorage.main.embedded import admin_password
+from moorage.main.local_cluster.ports import free_port
+from moorage.main.service_clients import admin_password
 from moorage.main.up import Cloud, start_cloud
-from moorage.testing.logins import CHEAP_LOGINS
-from moorage.testing.ports import free_port
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.logins import CHEAP_LOGINS
+from moorage_testing.real_services.stack import Stack
 
 DEADLINE_S = 180.0
 LOOK_EVERY_S = 0.1

@@ -18,12 +18,12 @@ from moorage.clients.http import Json, ServiceClient, ServiceTokens, embedded_tr
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
-from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
-from moorage.embedded.image.app import make_image
-from moorage.embedded.network.app import HostNetworks, make_network
 from moorage.model.network import NicAsk, mint_mac
 from moorage.sql import open_database
-from moorage.testing.real_services.stack import HOSTS, Stack
+from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.image.app import make_image
+from moorage_embedded.network.app import HostNetworks, make_network
+from moorage_testing.real_services.stack import HOSTS, Stack
 
 _numbers = itertools.count(100)
 

@@ -19,12 +19,12 @@ import httpx
 from typing_extensions import override
 
 from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport
-from moorage.embedded.identity.app import Bootstrap, FirstUser, make_identity
-from moorage.embedded.image.app import make_image
-from moorage.embedded.volume.app import make_volume
 from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import open_database
-from moorage.testing.real_services.stack import Stack, start_cinder
+from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.image.app import make_image
+from moorage_embedded.volume.app import make_volume
+from moorage_testing.real_services.stack import Stack, start_cinder
 
 PASSWORD = "ground"
 VERSION = "3.71"

@@ -16,7 +16,7 @@ from moorage.model.ids import CellId, ServerId
 from moorage.store.cell import record_transfer
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 from tests.cloud.conftest import Running
 from tests.cloud.test_resize import asked, host_of
 

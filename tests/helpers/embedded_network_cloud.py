@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage.embedded.network.app import HostNetworks, NetworkService, Settings, make_network
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import open_database
+from moorage_embedded.network.app import HostNetworks, NetworkService, Settings, make_network
 
 PEOPLE = {
     "service": Principal(user="nova", project="services", roles=("admin", "service", "member", "reader")),

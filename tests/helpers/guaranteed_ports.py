@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 from moorage.main.config import Hosts
-from moorage.testing.api_user import Person
+from moorage_testing.api_user import Person
 
 EGR, IGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
 KBPS, KPPS = 10_000, 100

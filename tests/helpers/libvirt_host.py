@@ -15,7 +15,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VolumeDisk
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.image import ImageFile
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.waiting import PATIENCE_S
 
 KERNEL, RAMDISK, DISK = ImageId("kernel"), ImageId("ramdisk"), ImageId("disk")
 COMMAND_LINE = "console=tty0 console=ttyS0 quiet no_timer_check panic=5"

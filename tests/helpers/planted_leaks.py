@@ -29,10 +29,10 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import MIGRATION, Owner
 from moorage.store.region.placement.tables import allocations, consumers, inventories
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion, a_server
-from moorage.testing.region_guarantees import BANDWIDTH
-from moorage.testing.region_volumes import VOLUME
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion, a_server
+from moorage_testing.region_guarantees import BANDWIDTH
+from moorage_testing.region_volumes import VOLUME
 
 OTHER = ServerId("0d0c0b0a-0000-4000-8000-0000000000ff")
 LONG_AGO = 1_000_000

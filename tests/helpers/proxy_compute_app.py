@@ -13,8 +13,8 @@ from moorage.model.server import Address, Nic, Server
 from moorage.operations.server_service import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage.testing.compute_app import Client, front_desk
-from moorage.testing.fake_server_service import a_server, keep
+from moorage_testing.compute_app import Client, front_desk
+from moorage_testing.fake_server_service import a_server, keep
 from tests.helpers.contract_services import Ground, Tenant, server_id
 
 

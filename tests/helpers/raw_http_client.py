@@ -9,7 +9,7 @@ from typing import Any
 from moorage.main.config import Api, Config, Listen
 from moorage.main.http_limits import HttpLimits
 from moorage.main.http_servers import HttpServer
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.waiting import PATIENCE_S, until
 
 
 class Echo:

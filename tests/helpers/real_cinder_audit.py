@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 
 VERSION = "volume 3.71"
 PATIENCE_S = 180.0

@@ -29,11 +29,11 @@ from moorage.main.config import (
     ServiceUser,
     Volume,
 )
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.up import Cloud, start_cloud
-from moorage.testing.api_user import VERSION, Person
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.ports import free_ports
-from moorage.testing.real_services.stack import Login, Stack
+from moorage_testing.api_user import VERSION, Person
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.real_services.stack import Login, Stack
 from tests.cloud.conftest import SERVICES, Running, Shared, plain
 from tests.helpers.real_cinder_audit import Cinder
 

@@ -18,10 +18,10 @@ from moorage.clients.volume import VolumeClient
 from moorage.model.ids import OperationId
 from moorage.model.server import Server
 from moorage.model.volume import MADE_FOR_IMAGE
-from moorage.testing.real_services.stack import Stack
-from moorage.testing.region_fixture import SmallRegion
-from moorage.testing.region_statements import OPERATION
-from moorage.testing.region_states import (
+from moorage_testing.real_services.stack import Stack
+from moorage_testing.region_fixture import SmallRegion
+from moorage_testing.region_statements import OPERATION
+from moorage_testing.region_states import (
     IMAGE,
     MADE,
     SNAPSHOT_OF_VOLUME,
@@ -29,7 +29,7 @@ from moorage.testing.region_states import (
     with_volume,
     with_volumes_ready,
 )
-from moorage.testing.region_volumes import OTHER_VOLUME, VOLUME
+from moorage_testing.region_volumes import OTHER_VOLUME, VOLUME
 from tests.helpers.contract_volume_service import Compute, compute_at
 from tests.helpers.real_cinder_audit import Cinder
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from moorage.main.config import Config
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 from tests.helpers.real_services_cloud import Desk, until
 from tests.real.test_reporting import AGENT, admin, config, state, told  # noqa: F401  two of them are fixtures
 

@@ -22,9 +22,9 @@ from moorage.main.config import (
     ServiceUser,
     Volume,
 )
+from moorage.main.local_cluster.ports import free_port
 from moorage.main.up import Cloud, start_cloud
-from moorage.testing.ports import free_port
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 
 DEADLINE_S = 180.0
 SeenT = TypeVar("SeenT")

@@ -38,12 +38,12 @@ from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region import servers as region_servers
-from moorage.testing.simulation.bus import Hub
-from moorage.testing.simulation.loop import PROCESS
+from moorage_testing.simulation.bus import Hub
+from moorage_testing.simulation.loop import PROCESS
 
 REGRESSIONS: dict[str, Callable[[], Any]] = {}
 SCENE_OF: dict[str, str] = {}
-"""The scene of `moorage.testing.simulation.scenes` that brings out each; half of all seeds have some scene."""
+"""The scene of `moorage_testing.simulation.scenes` that brings out each; half of all seeds have some scene."""
 
 
 def regression(scene: str) -> Callable[[Callable[[], Iterator[None]]], Callable[[], Any]]:

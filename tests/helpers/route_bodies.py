@@ -5,7 +5,7 @@ from typing import Any
 from moorage.api.microversions import Version
 from moorage.api.routes import CompiledRoute, Route
 from moorage.api.version_changes import CHANGES
-from moorage.testing.fake_server_service import IMAGE, NETWORK
+from moorage_testing.fake_server_service import IMAGE, NETWORK
 
 LAST = (2, 104)
 AN_ID = "0f0e0d0c-0000-4000-8000-000000000001"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
+PACKAGES = SOURCE.parent / "packages"
 PATIENCE_S = 3600.0
 
 
@@ -14,7 +15,7 @@ def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join((str(SOURCE), str(SOURCE.parent))),
+        "PYTHONPATH": os.pathsep.join(map(str, (SOURCE, SOURCE.parent, PACKAGES / "embedded", PACKAGES / "testing"))),
     }
     return subprocess.run(
         [sys.executable, *arguments],
@@ -23,5 +24,5 @@ def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def simulated(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m moorage.testing.simulation` with these arguments."""
-    return interpreted("-m", "moorage.testing.simulation", *arguments)
+    """`python -m moorage_testing.simulation` with these arguments."""
+    return interpreted("-m", "moorage_testing.simulation", *arguments)

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.libvirt_host import ImageFiles, a_driver, guest_files
 
 from moorage.drivers.libvirt.driver import LibvirtDriver
-from moorage.testing.hypervisor.leftovers import leftovers
+from moorage_testing.hypervisor.leftovers import leftovers
 
 
 @pytest.fixture

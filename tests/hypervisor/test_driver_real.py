@@ -33,8 +33,8 @@ from moorage.model.ids import ImageId, NetworkId, PortId, ServerId, SubnetId
 from moorage.model.image import ImageFile
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.rescue import RescueSpec
-from moorage.testing.hypervisor.leftovers import leftovers
-from moorage.testing.hypervisor.machine import start_daemon
+from moorage_testing.hypervisor.leftovers import leftovers
+from moorage_testing.hypervisor.machine import start_daemon
 
 pytestmark = pytest.mark.hypervisor
 

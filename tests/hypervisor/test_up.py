@@ -14,9 +14,9 @@ from tests.helpers.libvirt_host import DISK, guest_files
 from tests.hypervisor.test_driver_real import answers, call, qemu_of
 
 from moorage.model.ids import ServerId
-from moorage.testing.api_user import PATIENCE_S, Person
-from moorage.testing.hypervisor.leftovers import leftovers
-from moorage.testing.up_process import Upped
+from moorage_testing.api_user import PATIENCE_S, Person
+from moorage_testing.hypervisor.leftovers import leftovers
+from moorage_testing.up_process import Upped
 
 pytestmark = pytest.mark.hypervisor
 

@@ -12,7 +12,7 @@ from moorage.model.server import VmState
 from moorage.saga.journal import Result, encode_lines
 from moorage.store.cell.identity import Seen
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
-from moorage.testing.region_fixture import a_server
+from moorage_testing.region_fixture import a_server
 
 DONE, UNDONE = OperationStatus.DONE, OperationStatus.UNDONE
 

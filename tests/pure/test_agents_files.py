@@ -8,9 +8,9 @@ import pytest
 from moorage.main.composition import callers_part
 from moorage.main.config import Config, read_config
 from moorage.main.hosts import HostPlan
+from moorage.main.local_cluster.files import agents_file, tables, write
 from moorage.main.roles import not_a_hosts
 from moorage.model.ids import CellId
-from moorage.testing.local_cluster_files import agents_file, tables, write
 
 DATABASE = "postgresql://moorage:secret@db.example/region"
 

@@ -1,6 +1,6 @@
 """The bench's table: what misses, and what fails it."""
 
-from moorage.testing.bench.table import Row, Table
+from moorage_testing.bench.table import Row, Table
 
 
 def test_only_a_broken_counting_budget_fails() -> None:

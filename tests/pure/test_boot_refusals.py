@@ -19,8 +19,8 @@ from moorage.operations.boot.boot_devices import check_form
 from moorage.operations.guest import rescue
 from moorage.operations.image_mappings import merged
 from moorage.operations.steps.guests import guest_of
-from moorage.testing.compute_app import MEMBER
-from moorage.testing.fake_server_service import IMAGE, a_server
+from moorage_testing.compute_app import MEMBER
+from moorage_testing.fake_server_service import IMAGE, a_server
 
 VOLUME = "0a1b2c3d-0000-4000-8000-000000000001"
 FLAVOR = Flavor(number=1, id=FlavorId("1"), name="m1.tiny", vcpus=1, ram_mib=512, disk_gib=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.testing.leak_audit_moves import Recorded, wrong_seconds
+from moorage_testing.leak_audit_moves import Recorded, wrong_seconds
 
 SHOWN, LEFT = Recorded("s", "b", sealed=False), Recorded("s", "a", sealed=True)
 

@@ -11,7 +11,7 @@ from moorage.drivers.framebuffer import HEIGHT, WIDTH, Screen, picture
 from moorage.model.console import ConsoleSocket, ConsoleType
 from moorage.model.errors import Forbidden, HostFailed
 from moorage.operations.guest.consoles import access_url
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.waiting import PATIENCE_S
 
 BASE = "https://console.example.org/vnc_lite.html"
 GOOD = [

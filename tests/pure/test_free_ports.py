@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from moorage.testing.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, Row, free_ports
+from moorage.main.local_cluster.ports import EPHEMERAL, EPHEMERAL_FROM, PORTS_OF_A_PROCESS, Row, free_ports
 
 
 def test_they_differ_and_are_below_those_of_connections() -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from moorage.model.image_inspection import Inspected, Unsafe, check_upload, check_use, inspect
-from moorage.testing import images
-from moorage.testing.images import GIB, WHOLE, WICKED
+from moorage_testing import images
+from moorage_testing.images import GIB, WHOLE, WICKED
 
 RUNS = int(os.environ.get("MOORAGE_IMAGES", "3000"))
 """How many images are made up: `MOORAGE_IMAGES=100000` for a long run."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from moorage.embedded.image.policy import IMAGE_DATA, Who
 from moorage.model.principal import Principal
+from moorage_embedded.image.policy import IMAGE_DATA, Who
 
 OTHERS = "another-project"
 

@@ -39,7 +39,7 @@ from moorage.model.network import FixedIp, NetworkFacts, Port, SubnetFacts
 from moorage.model.network_data import network_data
 from moorage.model.server import BlockDevice
 from moorage.operations.steps.config_drives import with_drive
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.fake_server_service import a_server
 
 V4 = GuestAddress("10.0.0.5", 4, "10.0.0.0/24", "10.0.0.1", ("10.0.0.2",), (("192.168.0.0/16", "10.0.0.9"),))
 V6 = GuestAddress("2001:db8::5", 6, "2001:db8::/64", "2001:db8::1", ("2001:db8::2",))

@@ -25,7 +25,7 @@ from moorage.operations.steps.other_cells import (
     refuse_unless_crossing,
 )
 from moorage.operations.steps.segment_change import Tries
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.fake_server_service import a_server
 
 HOME, NEAR, FAR = CellId("home"), CellId("near"), CellId("far")
 

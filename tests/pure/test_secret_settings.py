@@ -10,7 +10,7 @@ from moorage.main.private_data_dir import keep_private
 from moorage.main.secret_settings import secret
 from moorage.model.errors import Invalid
 from moorage.model.private_files import may_be_read_by_others, private_database, private_directory
-from moorage.testing.private_files import open_to_others
+from moorage_testing.private_files import open_to_others
 
 
 def written(path: Path, text: str, mode: int = 0o600) -> Path:

@@ -4,7 +4,7 @@ import pytest
 
 from moorage.model.errors import Internal
 from moorage.model.server import MAY_BECOME, TaskState, VmState, checked_change, states_of, status_of
-from moorage.testing.region_fixture import a_server
+from moorage_testing.region_fixture import a_server
 
 
 @pytest.mark.parametrize("state", list(VmState))

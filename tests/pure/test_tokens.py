@@ -2,8 +2,8 @@
 
 import pytest
 
-from moorage.embedded.identity.tokens import Claims, Seal
 from moorage.model.errors import Unauthenticated
+from moorage_embedded.identity.tokens import Claims, Seal
 
 
 def test_a_token_has_one_text() -> None:

@@ -10,7 +10,7 @@ from moorage.model.errors import Conflict
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
 from moorage.operations.shelve.accept_unshelve import UnshelveWish, check_volumes
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.fake_server_service import a_server
 
 VOLUME = "0a1b2c3d-0000-4000-8000-000000000001"
 SERVER = msgspec.structs.replace(a_server(), block_devices=(BlockDevice("volume", "volume", volume=VOLUME),))

@@ -10,7 +10,7 @@ from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, NicAsk, World
 from moorage.scheduler.profile import WEIGHERS, Profile
 from moorage.scheduler.rank import rank
-from moorage.testing.bench.fleets import FLEETS, compared
+from moorage_testing.bench.fleets import FLEETS, compared
 
 SMALL = {"VCPU": 2, "MEMORY_MB": 512}
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"

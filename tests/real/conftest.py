@@ -1,3 +1,3 @@
 """The real neighbours, for every test here."""
 
-from moorage.testing.real_services.fixtures import *  # noqa: F403
+from moorage_testing.real_services.fixtures import *  # noqa: F403

@@ -8,7 +8,7 @@ from tests.helpers.real_services_cloud import Desk, cloud_beside, dies, service_
 
 from moorage.main.config import Hosts
 from moorage.main.up import Cloud
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

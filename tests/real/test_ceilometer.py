@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from moorage.testing.real_services import scripts
-from moorage.testing.real_services.install import REPOSITORY, install
+from moorage_testing.real_services import scripts
+from moorage_testing.real_services.install import REPOSITORY, install
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

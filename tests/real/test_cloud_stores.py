@@ -27,7 +27,7 @@ from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 from moorage.conductor.reconcilers.orphan_images import StrayImages
 from moorage.drivers.fault_injection import VerbDial
 from moorage.model.volume import UNREACHABLE
-from moorage.testing.real_services.fixtures import RealService
+from moorage_testing.real_services.fixtures import RealService
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 

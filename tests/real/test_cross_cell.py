@@ -15,10 +15,10 @@ from tests.real.test_moves import HOSTS, Moved
 from tests.real.test_reporting import report, state, told
 
 from moorage.main.hosts import planned_hosts
-from moorage.testing.local_cluster import Beside, TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
-from moorage.testing.real_services.stack import Stack
+from moorage.main.local_cluster.cluster import Beside, TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = [
     pytest.mark.real,

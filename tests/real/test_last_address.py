@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.helpers.clouds_of_both_kinds import DEADLINE_S, LOOK_EVERY_S, Land, Who, land
 
-from moorage.testing.leak_audit import in_region
+from moorage_testing.leak_audit import in_region
 
 BOOTS, ONE, OTHER = 20, 1, 5
 

@@ -13,7 +13,7 @@ from tests.real.test_reporting import report, state, told
 from moorage.main.config import Cell, Config, Hosts
 from moorage.main.up import Cloud
 from moorage.model.errors import HostFailed
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

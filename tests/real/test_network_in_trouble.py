@@ -10,9 +10,9 @@ import pytest
 from tests.helpers.clouds_of_both_kinds import LOOK_EVERY_S, land, log_in
 
 from moorage.main.config import Network
-from moorage.testing.fault_proxy import KINDS, FlakyProxy, Trouble
-from moorage.testing.leak_audit import in_region
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.fault_proxy import KINDS, FlakyProxy, Trouble
+from moorage_testing.leak_audit import in_region
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

@@ -5,7 +5,7 @@ import time
 import httpx
 import pytest
 
-from moorage.testing.real_services.fixtures import RealService
+from moorage_testing.real_services.fixtures import RealService
 
 pytestmark = pytest.mark.real
 

@@ -15,10 +15,10 @@ from tests.real.test_reporting import AGENT, Routed, report, state, told, tree
 
 from moorage.main.config import Api, Hosts, Listen
 from moorage.main.http_servers import HttpServer
+from moorage.main.local_cluster.ports import free_port
 from moorage.model.private_files import private_file
-from moorage.testing.ports import free_port
-from moorage.testing.process import moorage_process
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.process import moorage_process
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

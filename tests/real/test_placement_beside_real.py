@@ -13,8 +13,8 @@ import httpx
 import pytest
 from tests.helpers.malformed_requests import AT, PROVIDER, malformed
 
-from moorage.testing.process import moorage_process
-from moorage.testing.real_services.placement import real_placement_alone
+from moorage_testing.process import moorage_process
+from moorage_testing.real_services.placement import real_placement_alone
 
 pytestmark = pytest.mark.real
 

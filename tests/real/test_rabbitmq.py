@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage.testing.api_user import Person
-from moorage.testing.notification_listener import listening
-from moorage.testing.rabbit import Rabbit, rabbit, rabbit_program
-from moorage.testing.up_process import Upped
-from moorage.testing.waiting import until
+from moorage_testing.api_user import Person
+from moorage_testing.notification_listener import listening
+from moorage_testing.rabbit import Rabbit, rabbit, rabbit_program
+from moorage_testing.up_process import Upped
+from moorage_testing.waiting import until
 
 pytestmark = [
     pytest.mark.real,

@@ -13,7 +13,7 @@ import pytest
 from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
 
 from moorage.main.config import Config, Hosts
-from moorage.testing.real_services.stack import Stack
+from moorage_testing.real_services.stack import Stack
 
 pytestmark = pytest.mark.real
 

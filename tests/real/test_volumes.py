@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
 
 from moorage.main.config import Hosts
-from moorage.testing.real_services.fixtures import RealService
+from moorage_testing.real_services.fixtures import RealService
 
 pytestmark = pytest.mark.real
 

@@ -25,13 +25,13 @@ from moorage.operations.guest.rebuild import Rebuild
 from moorage.operations.registry import SAGAS
 from moorage.operations.shelve.shelve import Shelve, ShelveOffload
 from moorage.operations.unshelve_input import Unshelve
-from moorage.testing.real_services.fixtures import RealService
-from moorage.testing.region_evacuated import evacuable, evacuating
-from moorage.testing.region_fixture import a_server
-from moorage.testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
-from moorage.testing.region_shelved import volumes_world
-from moorage.testing.region_shelved import with_volumes as shelved_with_volumes
-from moorage.testing.region_states import (
+from moorage_testing.real_services.fixtures import RealService
+from moorage_testing.region_evacuated import evacuable, evacuating
+from moorage_testing.region_fixture import a_server
+from moorage_testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
+from moorage_testing.region_shelved import volumes_world
+from moorage_testing.region_shelved import with_volumes as shelved_with_volumes
+from moorage_testing.region_states import (
     attaching_volume,
     booted,
     booting_from_volume,
@@ -42,7 +42,7 @@ from moorage.testing.region_states import (
     with_swappable_volume,
     with_volume,
 )
-from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
 
 pytestmark = pytest.mark.real
 

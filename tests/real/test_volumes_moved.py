@@ -14,7 +14,7 @@ from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
 from moorage.main.config import Compute, Hosts
-from moorage.testing.real_services.fixtures import RealService
+from moorage_testing.real_services.fixtures import RealService
 
 pytestmark = [pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 CLOUD = {

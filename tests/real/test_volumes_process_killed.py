@@ -10,10 +10,10 @@ from tests.cloud.test_snapshots import until
 from tests.helpers.real_cinder_audit import Cinder
 from tests.helpers.real_cinder_cloud import RealPerson, as_seen, new_login, tiny_image
 
-from moorage.testing.leak_audit import nothing_leaked
-from moorage.testing.real_services.fixtures import RealService
-from moorage.testing.real_services.stack import Stack
-from moorage.testing.up_process import Upped
+from moorage_testing.leak_audit import nothing_leaked
+from moorage_testing.real_services.fixtures import RealService
+from moorage_testing.real_services.stack import Stack
+from moorage_testing.up_process import Upped
 
 pytestmark = pytest.mark.real
 

@@ -29,9 +29,9 @@ from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_cells import records_held
-from moorage.testing.region_fixture import SERVER
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_cells import records_held
+from moorage_testing.region_fixture import SERVER
 
 __all__ = ["at"]
 

@@ -21,9 +21,9 @@ from moorage.model.ids import ServerId
 from moorage.model.image import Image
 from moorage.store.region import audits
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import HOSTS, SERVER, SmallRegion
-from moorage.testing.region_states import attached
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import HOSTS, SERVER, SmallRegion
+from moorage_testing.region_states import attached
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 ALSO = {
     "mapping_missing": {"quota_usage_wrong"},

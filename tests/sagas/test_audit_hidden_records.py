@@ -14,8 +14,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 __all__ = ["small"]
 

@@ -25,11 +25,11 @@ from moorage.operations.steps.ports import guarantees_of
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.claims import Key
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_guarantees import BANDWIDTH
-from moorage.testing.region_states import attached
-from moorage.testing.region_volumes import VOLUME
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_guarantees import BANDWIDTH
+from moorage_testing.region_states import attached
+from moorage_testing.region_volumes import VOLUME
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 
 async def opened(*, guarantees: bool) -> SmallRegion:

@@ -15,8 +15,8 @@ from moorage.model.ids import OperationId, ServerId
 from moorage.sql import Tx
 from moorage.store.region import quotas
 from moorage.store.region.placement.tables import allocations, consumers, inventories
-from moorage.testing.bench.rounds import PagedNetwork, _claimed, _port, _record, _server
-from moorage.testing.region_fixture import CELLS, PROJECT, SmallRegion, a_server
+from moorage_testing.bench.rounds import PagedNetwork, _claimed, _port, _record, _server
+from moorage_testing.region_fixture import CELLS, PROJECT, SmallRegion, a_server
 
 SERVERS = 10_000
 STATEMENTS_OF_A_PAGE = 12

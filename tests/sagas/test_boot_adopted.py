@@ -14,9 +14,9 @@ from moorage.operations.steps import server_lock
 from moorage.saga import Killed, MemoryJournal, execute, first_lines
 from moorage.store.cell import servers
 from moorage.store.cell.servers import Fence
-from moorage.testing.fault_points import HeldClock, StagedLog, Trapdoor, staged
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fault_points import HeldClock, StagedLog, Trapdoor, staged
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 
 @pytest.fixture

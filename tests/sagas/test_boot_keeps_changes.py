@@ -14,7 +14,7 @@ from moorage.operations.boot.boot import BOOT
 from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 OPERATION = OperationId("building")
 

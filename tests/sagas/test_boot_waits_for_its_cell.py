@@ -14,9 +14,9 @@ from moorage.operations.cell_databases import Cells
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 T = TypeVar("T")
 OUTAGE_S = 4 * 3600.0

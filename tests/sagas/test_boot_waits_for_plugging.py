@@ -23,8 +23,8 @@ from moorage.saga.journal import Failed
 from moorage.store.cell import servers
 from moorage.store.region import inbox
 from moorage.store.region.inbox import ExternalEvent
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.waiting import until
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.waiting import until
 
 OPERATION = OperationId("waiting")
 

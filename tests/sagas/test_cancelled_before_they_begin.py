@@ -8,9 +8,9 @@ import pytest
 from moorage.model.errors import Problem
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.testing.region_fixture import SmallRegion
-from moorage.testing.region_shelved import shelving
-from moorage.testing.region_states import (
+from moorage_testing.region_fixture import SmallRegion
+from moorage_testing.region_shelved import shelving
+from moorage_testing.region_states import (
     IMAGE,
     MADE,
     SNAPSHOT_OF_VOLUME,
@@ -30,7 +30,7 @@ from moorage.testing.region_states import (
     with_volume,
     with_volumes_ready,
 )
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 World = tuple[Any, Callable[[], Awaitable[SmallRegion]]]
 

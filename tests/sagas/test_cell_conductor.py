@@ -46,10 +46,10 @@ from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.store.servers import server_values
-from moorage.testing.compute_app import MEMBER, Cells, front_desk
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.waiting import until
+from moorage_testing.compute_app import MEMBER, Cells, front_desk
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.waiting import until
 
 BOOT = OperationId("boot")
 ONE, OTHER = "agent-1", "agent-2"

@@ -25,9 +25,9 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region import cell_drains, drains
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import cells
-from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
-from moorage.testing.region_shelved import shelved
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage_testing.region_shelved import shelved
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 HOME, OTHER = CELLS
 DRAIN = CellDrain(

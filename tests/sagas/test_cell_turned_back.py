@@ -14,8 +14,8 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_fixture import SERVER
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_fixture import SERVER
 
 __all__ = ["at"]
 

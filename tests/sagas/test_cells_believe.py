@@ -31,8 +31,8 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.region.placement.tables import consumers
 from moorage.store.server_lists import ServerQuery
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_fixture import HOSTS, SERVER
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_fixture import HOSTS, SERVER
 
 __all__ = ["at"]
 

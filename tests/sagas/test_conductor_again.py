@@ -18,8 +18,8 @@ from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx, current_label
 from moorage.store.region import operations
-from moorage.testing.region_fixture import SmallRegion, a_server
-from moorage.testing.waiting import until
+from moorage_testing.region_fixture import SmallRegion, a_server
+from moorage_testing.waiting import until
 
 ME, OTHER = ConductorId("me"), ConductorId("other")
 FIRST = OperationId("first")

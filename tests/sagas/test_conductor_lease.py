@@ -26,8 +26,8 @@ from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
 from moorage.sql import Database, Tx, current_label
 from moorage.store.region import conductors, operations
-from moorage.testing.region_fixture import SmallRegion, a_server
-from moorage.testing.waiting import until
+from moorage_testing.region_fixture import SmallRegion, a_server
+from moorage_testing.waiting import until
 
 T = TypeVar("T")
 ME, OTHER = ConductorId("me"), ConductorId("other")

@@ -9,7 +9,7 @@ from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.model.clock import SystemClock
 from moorage.model.console import ConsoleSocket, ConsoleToken
 from moorage.store.region import console_tokens
-from moorage.testing.region_fixture import SmallRegion
+from moorage_testing.region_fixture import SmallRegion
 
 
 @pytest.fixture

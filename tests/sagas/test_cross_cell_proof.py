@@ -21,12 +21,12 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.store.cell import migrations, record_transfer
 from moorage.store.cell import servers as cell_servers
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_cells import records_held
-from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
-from moorage.testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
-from moorage.testing.region_prepared import Kept
-from moorage.testing.saga_proof import PARTS, PROVED_OPERATION, prove
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_cells import records_held
+from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage_testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
+from moorage_testing.region_prepared import Kept
+from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 SAGA = SAGAS["resize/2"]
 LEFT, THERE = CELLS

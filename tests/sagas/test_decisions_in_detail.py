@@ -27,9 +27,9 @@ from moorage.store.region import aggregates, inbox
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import providers
 from moorage.store.region.placement.tables import stamp
-from moorage.testing.region_fixture import HOSTS, SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.region_states import attaching, booted
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import HOSTS, SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_states import attaching, booted
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 OPERATION = OperationId("decided")
 

@@ -19,10 +19,10 @@ from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion
-from moorage.testing.region_moved import about_moved, moved
-from moorage.testing.region_states import booted
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion
+from moorage_testing.region_moved import about_moved, moved
+from moorage_testing.region_states import booted
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 WHO = Principal(user="user-1", project=PROJECT)
 

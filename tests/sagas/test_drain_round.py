@@ -36,10 +36,10 @@ from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
 from moorage.store.region.audit_reads import Mapped
 from moorage.store.region.placement import claims, providers
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_moved import MOVE, moved, recorded
-from moorage.testing.region_states import booted
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_moved import MOVE, moved, recorded
+from moorage_testing.region_states import booted
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 HOST, CELL = "host1", CellId("cell1")
 ROW = DrainServer(SERVER, "s", Way.COLD)

@@ -8,7 +8,7 @@ from tests.helpers.toy_saga import ASKED, TOY, Toy, ToyRun
 
 from moorage.model.errors import Internal
 from moorage.saga import Run, Saga, Step, step
-from moorage.testing.saga_proof import Disproved, prove
+from moorage_testing.saga_proof import Disproved, prove
 
 
 async def nothing(run: ToyRun) -> None:

@@ -4,9 +4,9 @@ import pytest
 from tests.helpers.proof_parameters import every_part
 from tests.helpers.toy_saga import ASKED, TOY, Toy
 
-from moorage.testing.fault_points import Onlooker
-from moorage.testing.proof_cases import Case, Tried
-from moorage.testing.saga_proof import PARTS, Part, prove
+from moorage_testing.fault_points import Onlooker
+from moorage_testing.proof_cases import Case, Tried
+from moorage_testing.saga_proof import PARTS, Part, prove
 
 
 @every_part

@@ -29,7 +29,7 @@ from moorage.saga import (
     step,
 )
 from moorage.saga.journal import Waiting
-from moorage.testing.fault_points import HeldClock
+from moorage_testing.fault_points import HeldClock
 
 ID = OperationId("op-1")
 DEADLINE_S = 120.0

@@ -19,12 +19,12 @@ from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
 from moorage.store.region.placement import claims
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_evacuated import CELL, DEAD, evacuable, evacuating
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_moved import MOVE, recorded
-from moorage.testing.region_prepared import Kept
-from moorage.testing.saga_proof import PARTS, PROVED_OPERATION, prove
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_evacuated import CELL, DEAD, evacuable, evacuating
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_moved import MOVE, recorded
+from moorage_testing.region_prepared import Kept
+from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True, "heard": True},

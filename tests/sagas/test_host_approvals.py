@@ -16,8 +16,8 @@ from moorage.model.ids import CellId, OperationId
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.region import host_approvals
 from moorage.store.region.host_approvals import HostApproval
-from moorage.testing.region_fixture import SmallRegion, a_server
-from moorage.testing.waiting import until
+from moorage_testing.region_fixture import SmallRegion, a_server
+from moorage_testing.waiting import until
 
 NEW, LIFE = "new1.example.org", "life-1"
 

@@ -15,8 +15,8 @@ from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, 
 from moorage.model.network_providers import OVS
 from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport
-from moorage.testing.region_fixture import SmallRegion
-from moorage.testing.waiting import until
+from moorage_testing.region_fixture import SmallRegion
+from moorage_testing.waiting import until
 
 LATE = "host-of-later"
 

@@ -25,13 +25,13 @@ from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import live_migration
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_evacuated import evacuating
-from moorage.testing.region_fixture import SmallRegion, a_server
-from moorage.testing.region_moved import about_moved, live_migrating, recorded, resizing
-from moorage.testing.region_shelved import offloading, shelved, shelving, unshelving
-from moorage.testing.region_states import imaged, swapping_volume
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_evacuated import evacuating
+from moorage_testing.region_fixture import SmallRegion, a_server
+from moorage_testing.region_moved import about_moved, live_migrating, recorded, resizing
+from moorage_testing.region_shelved import offloading, shelved, shelving, unshelving
+from moorage_testing.region_states import imaged, swapping_volume
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "notifications_told"
 WORDING = Wording("both", image_url="http://image.example")

@@ -37,10 +37,10 @@ from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
-from moorage.testing.region_moved import MOVE, live_migrating, recorded, resizing
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage_testing.region_moved import MOVE, live_migrating, recorded, resizing
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 SOURCE = "host1"
 AT_SOURCE = {(SOURCE, SERVER): PowerState.RUNNING}

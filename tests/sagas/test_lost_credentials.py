@@ -24,10 +24,10 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, Stuck, Unwound, execute, first_lines
 from moorage.store.region import servers as region_servers
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
-from moorage.testing.region_states import Card, attached, attaching, booted, detaching
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage_testing.region_states import Card, attached, attaching, booted, detaching
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 DELETE = OperationId("delete")
 

@@ -29,7 +29,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import quotas, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import server_values
-from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")

@@ -15,11 +15,11 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.shelve import accept_unshelve
 from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_evacuated import evacuable
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_moved import recorded
-from moorage.testing.region_shelved import shelved
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_evacuated import evacuable
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_moved import recorded
+from moorage_testing.region_shelved import shelved
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 
 @pytest.fixture

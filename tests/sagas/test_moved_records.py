@@ -17,10 +17,10 @@ from moorage.store.cell import record_transfer
 from moorage.store.region import processes
 from moorage.store.region import servers as region_servers
 from moorage.store.region.processes import Process
-from moorage.testing.region_cells import records_held
-from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion
-from moorage.testing.region_shelved import moving_record, recorded_elsewhere, shelved
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_cells import records_held
+from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
+from moorage_testing.region_shelved import moving_record, recorded_elsewhere, shelved
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 SAGA = SAGAS["move_record/1"]
 

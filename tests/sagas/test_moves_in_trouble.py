@@ -25,15 +25,15 @@ from moorage.saga import Killed, MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
-from moorage.testing import region_fixture, region_network, region_states
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_evacuated import evacuating
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_moved import about_moved, recorded, resizing, wired_apart
-from moorage.testing.region_network import SUBNET
-from moorage.testing.region_shelved import shelved, shelving, unshelving
-from moorage.testing.region_states import imaged
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing import region_fixture, region_network, region_states
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_evacuated import evacuating
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_moved import about_moved, recorded, resizing, wired_apart
+from moorage_testing.region_network import SUBNET
+from moorage_testing.region_shelved import shelved, shelving, unshelving
+from moorage_testing.region_states import imaged
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 SOURCE, DESTINATION = "host1", "host3"
 

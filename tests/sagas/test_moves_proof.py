@@ -7,10 +7,10 @@ import pytest
 
 from moorage.model.server import VmState
 from moorage.operations.registry import SAGAS
-from moorage.testing.region_fixture import SmallRegion
-from moorage.testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
-from moorage.testing.region_prepared import Kept
-from moorage.testing.saga_proof import PARTS, prove
+from moorage_testing.region_fixture import SmallRegion
+from moorage_testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
+from moorage_testing.region_prepared import Kept
+from moorage_testing.saga_proof import PARTS, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
     "volumes": {"volumes": True},

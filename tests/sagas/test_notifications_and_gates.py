@@ -11,8 +11,8 @@ from moorage.model.ids import OperationId
 from moorage.operations.notifications.messages import Wording, messages_of
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.testing.legacy_hosts import OldRegion
-from moorage.testing.region_fixture import a_boot, a_server
+from moorage_testing.legacy_hosts import OldRegion
+from moorage_testing.region_fixture import a_boot, a_server
 
 BOOT = SAGAS["boot/1"]
 BOOTED = OperationId("booted")

@@ -22,10 +22,10 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.shelve.shelve import Shelve, ShelveOffload
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import MemoryJournal, execute, first_lines
-from moorage.testing.region_crossed import about_crossed, crossed
-from moorage.testing.region_evacuated import evacuable, evacuable_elsewhere, evacuating, evacuating_elsewhere
-from moorage.testing.region_fixture import SmallRegion, a_boot, a_server
-from moorage.testing.region_moved import (
+from moorage_testing.region_crossed import about_crossed, crossed
+from moorage_testing.region_evacuated import evacuable, evacuable_elsewhere, evacuating, evacuating_elsewhere
+from moorage_testing.region_fixture import SmallRegion, a_boot, a_server
+from moorage_testing.region_moved import (
     about_moved,
     crossable,
     crossing_cells,
@@ -37,8 +37,8 @@ from moorage.testing.region_moved import (
     moved,
     resizing,
 )
-from moorage.testing.region_prepared import Kept
-from moorage.testing.region_shelved import (
+from moorage_testing.region_prepared import Kept
+from moorage_testing.region_shelved import (
     leaving_its_cell,
     moving_record,
     offloading,
@@ -52,7 +52,7 @@ from moorage.testing.region_shelved import (
     volumes_world,
     with_volumes,
 )
-from moorage.testing.region_states import (
+from moorage_testing.region_states import (
     Card,
     attached,
     attaching,
@@ -78,7 +78,7 @@ from moorage.testing.region_states import (
     with_volume,
     with_volumes_ready,
 )
-from moorage.testing.saga_proof import PROVED_OPERATION, Part, prove
+from moorage_testing.saga_proof import PROVED_OPERATION, Part, prove
 
 
 def rebuilding(server: Server) -> Rebuild:

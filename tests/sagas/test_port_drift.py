@@ -31,11 +31,11 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
 from moorage.store.region.placement import claims
 from moorage.store.servers import replace_server
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
-from moorage.testing.region_guarantees import BANDWIDTH, PACKETS
-from moorage.testing.region_network import NETWORK, SEGMENTS
-from moorage.testing.region_states import INDEX, attached
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage_testing.region_guarantees import BANDWIDTH, PACKETS
+from moorage_testing.region_network import NETWORK, SEGMENTS
+from moorage_testing.region_states import INDEX, attached
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 HOST1S_SEGMENT = next(iter(SEGMENTS))
 

@@ -17,8 +17,8 @@ from moorage.model.server import Moved, Server, Shelved, VmState
 from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_states import booted, softly_deleted, tell_soft_delete
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_states import booted, softly_deleted, tell_soft_delete
 
 PROVED = OperationId("proved")
 

@@ -54,10 +54,10 @@ from moorage.store.region import aggregates, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
 from moorage.store.region.placement.tables import placement_metadata
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_fixture import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.region_network import NETWORK
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_fixture import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_network import NETWORK
+from moorage_testing.waiting import PATIENCE_S, until
 
 BOOT = OperationId("boot")
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")

@@ -27,11 +27,11 @@ from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
-from moorage.testing.interleave import Turns, together, waiting
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.region_network import NETWORK
-from moorage.testing.region_states import attached, attaching, booted, detaching
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.interleave import Turns, together, waiting
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_network import NETWORK
+from moorage_testing.region_states import attached, attaching, booted, detaching
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 OPERATION, RECONCILER = "operation", "reconciler"
 STRAY = mint_mac(SERVER, 9)

@@ -23,7 +23,7 @@ from moorage.store.cell.servers import Fence
 from moorage.store.region import record_copies
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.region_fixture import SERVER
+from moorage_testing.region_fixture import SERVER
 
 __all__ = ["at"]
 

@@ -11,10 +11,10 @@ from moorage.model.volume import Snapshot
 from moorage.operations.images import snapshot_volumes
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.testing.region_fixture import SmallRegion
-from moorage.testing.region_states import IMAGE as COPY
-from moorage.testing.region_states import snapshotting_still, with_still_guest
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SmallRegion
+from moorage_testing.region_states import IMAGE as COPY
+from moorage_testing.region_states import snapshotting_still, with_still_guest
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 IMAGE = ImageId("image-1")
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from moorage.model.ids import OperationId
-from moorage.testing.bench.rounds import STATEMENTS_MOST, filled, measured
-from moorage.testing.bench.table import Table
-from moorage.testing.region_fixture import SmallRegion, a_server
+from moorage_testing.bench.rounds import STATEMENTS_MOST, filled, measured
+from moorage_testing.bench.table import Table
+from moorage_testing.region_fixture import SmallRegion, a_server
 
 SERVERS = 400
 

@@ -17,8 +17,8 @@ from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import record_transfer
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.waiting import PATIENCE_S
 
 OPERATION, MOVE = OperationId("building"), OperationId("moving")
 

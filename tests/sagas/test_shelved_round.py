@@ -12,8 +12,8 @@ from moorage.model.ids import OperationId
 from moorage.model.server import Server, Shelved, VmState
 from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_states import booted
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_states import booted
 
 
 async def test_offload_shelved_already_fine() -> None:

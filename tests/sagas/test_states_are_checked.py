@@ -13,7 +13,7 @@ from moorage.operations.records import servers as nouns
 from moorage.operations.steps import servers as records
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
-from moorage.testing.region_fixture import CELLS, SERVER, SmallRegion, a_server
+from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion, a_server
 
 FENCE = Fence(OperationId("x"), 1, 1, 1)
 

@@ -14,10 +14,10 @@ from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import servers as region_servers
 from moorage.store.region import volume_intents
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
-from moorage.testing.region_states import with_volume
-from moorage.testing.region_volumes import OTHER_VOLUME, VOLUME
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage_testing.region_states import with_volume
+from moorage_testing.region_volumes import OTHER_VOLUME, VOLUME
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 STRANGER = ServerId("0d0c0b0a-0000-4000-8000-00000000beef")
 

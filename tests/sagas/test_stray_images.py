@@ -16,8 +16,8 @@ from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
-from moorage.testing.fault_points import HeldClock
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.fault_points import HeldClock
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 
 BOOT = OperationId("boot")
 LATER = OperationId("later")

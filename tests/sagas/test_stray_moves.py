@@ -31,11 +31,11 @@ from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims
 from moorage.store.servers import replace_server
-from moorage.testing.fake_server_service import a_migration
-from moorage.testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
-from moorage.testing.region_moved import MOVE, recorded, resizing
-from moorage.testing.region_network import SEGMENTS
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.fake_server_service import a_migration
+from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
+from moorage_testing.region_moved import MOVE, recorded, resizing
+from moorage_testing.region_network import SEGMENTS
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 BOOT = OperationId("boot")
 

@@ -24,7 +24,7 @@ from moorage.store.region import hidden_records, inbox, operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claims import INSTANCE, MIGRATION
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.region_fixture import SERVER, SmallRegion, a_server
+from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
 
 PER_S = 50
 A_ROUND = int(PER_S * TIDY_EVERY_S)

@@ -13,10 +13,10 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.server import Server
 from moorage.operations.resize import confirm_resize
 from moorage.store.region import servers as region_servers
-from moorage.testing.region_fixture import SERVER, SmallRegion
-from moorage.testing.region_moved import moved, recorded
-from moorage.testing.region_states import booted
-from moorage.testing.saga_proof import PROVED_OPERATION
+from moorage_testing.region_fixture import SERVER, SmallRegion
+from moorage_testing.region_moved import moved, recorded
+from moorage_testing.region_states import booted
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 
 class Later(SystemClock):

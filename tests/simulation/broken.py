@@ -7,9 +7,9 @@ import sys
 
 from tests.helpers.reintroduced_faults import REGRESSIONS, SCENE_OF
 
-from moorage.testing.simulation.plan import drawn
-from moorage.testing.simulation.run import simulate
-from moorage.testing.simulation.template import template
+from moorage_testing.simulation.plan import drawn
+from moorage_testing.simulation.run import simulate
+from moorage_testing.simulation.template import template
 
 SEEDS = 500
 

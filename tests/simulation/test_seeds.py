@@ -48,9 +48,9 @@ def test_seeds_that_begin_together_go_on_as_if_alone() -> None:
 
 
 TOGETHER = f"""
-from moorage.testing.simulation.plan import drawn
-from moorage.testing.simulation.run import WARMED_BY, simulate, simulate_all
-from moorage.testing.simulation.starts import start_of
+from moorage_testing.simulation.plan import drawn
+from moorage_testing.simulation.run import WARMED_BY, simulate, simulate_all
+from moorage_testing.simulation.starts import start_of
 
 alike = [plan for plan in map(drawn, range({SEEDS})) if start_of(plan) == start_of(drawn(7))][:WARMED_BY + 3]
 together = {{outcome.plan.seed: outcome.digest for outcome in simulate_all(alike)}}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage.testing.simulation.bus import Hub
-from moorage.testing.simulation.loop import Process, VirtualLoop
-from moorage.testing.simulation.trace import Trace
+from moorage_testing.simulation.bus import Hub
+from moorage_testing.simulation.loop import Process, VirtualLoop
+from moorage_testing.simulation.trace import Trace
 
 ASLEEP_S = 20.0
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage.testing.simulation.clock import Machine, MachineProcess, VirtualClock
-from moorage.testing.simulation.determinism import determined
-from moorage.testing.simulation.loop import Livelock, Process, Starved, VirtualLoop
+from moorage_testing.simulation.clock import Machine, MachineProcess, VirtualClock
+from moorage_testing.simulation.determinism import determined
+from moorage_testing.simulation.loop import Livelock, Process, Starved, VirtualLoop
 
 
 @pytest.fixture

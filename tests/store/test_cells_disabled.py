@@ -18,7 +18,7 @@ from moorage.store.region.placement.tables import hosts, stamp
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 from moorage.store.servers import server_values
-from moorage.testing.fake_server_service import a_server
+from moorage_testing.fake_server_service import a_server
 
 A, B = CellId("a"), CellId("b")
 

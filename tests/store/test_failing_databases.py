@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 
+from moorage.main.local_cluster.postgres import Server, start_postgres
 from moorage.main.observability.database_reads import PATIENCE_S as LOOK_S
 from moorage.main.observability.database_reads import Looks
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
@@ -23,8 +24,7 @@ from moorage.sql.postgresql import PostgresqlDatabase
 from moorage.sql.sqlite import SqliteDatabase
 from moorage.store.region.counts import Backlog
 from moorage.store.region.tables import region_metadata
-from moorage.testing.postgres import Server, start_postgres
-from moorage.testing.waiting import PATIENCE_S, until
+from moorage_testing.waiting import PATIENCE_S, until
 
 metadata = sa.MetaData()
 words = sa.Table("words", metadata, sa.Column("word", sa.String, primary_key=True))

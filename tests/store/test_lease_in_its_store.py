@@ -12,13 +12,13 @@ import sqlalchemy as sa
 from moorage.conductor.lease import Lease
 from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.databases import Databases, open_databases, open_for_lease
+from moorage.main.local_cluster.postgres import Server
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId
 from moorage.sql import Database, open_database
 from moorage.store.region import conductors
-from moorage.testing.postgres import Server
 
 pytestmark = pytest.mark.postgres
 RAISE = sa.text("UPDATE store_identity SET mark = mark + 1")

@@ -11,7 +11,7 @@ from moorage.sql import Database
 from moorage.store.cell import migrations
 from moorage.store.cell.migrations import MigrationQuery, place_of
 from moorage.store.cell.tables import cell_metadata
-from moorage.testing.fake_server_service import a_migration
+from moorage_testing.fake_server_service import a_migration
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from moorage.placement.engine import RELOAD_AFTER_S, Engine
 from moorage.placement.inventory import HostReport
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import change_feed, placement_metadata, tables
-from moorage.testing.bench.fleet import fill
+from moorage_testing.bench.fleet import fill
 
 
 def _unranked(ask: Ask, world: World) -> Verdict:

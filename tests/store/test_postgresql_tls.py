@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from moorage.main.local_cluster.certificates import Authority
 from moorage.model.errors import Invalid, Unavailable
 from moorage.sql import Database, open_database
 from moorage.sql.limits import Limits
 from moorage.sql.postgresql_tls import take_tls
-from moorage.testing.certificates import Authority
 
 SSL_REQUEST = 80877103
 

@@ -16,7 +16,7 @@ from moorage.store.region import processes
 from moorage.store.region.processes import Process
 from moorage.store.region.processes import processes as table
 from moorage.store.region.tables import region_metadata
-from moorage.testing.waiting import until
+from moorage_testing.waiting import until
 
 API = Process("p-1", "api", "rack1", "0.2.0")
 CONDUCTOR = Process("p-2", "conductor", "rack2", "0.1.9")

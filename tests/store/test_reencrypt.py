@@ -19,7 +19,7 @@ from moorage.sql import Database, Tx
 from moorage.store import encrypted_columns
 from moorage.store.region import operations, region_keys, servers
 from moorage.store.region.tables import region_metadata
-from moorage.testing.region_fixture import a_boot, a_server
+from moorage_testing.region_fixture import a_boot, a_server
 
 SCRIPT, FILE, OTHER = "Y2xlYXIgc2NyaXB0", "Y2xlYXIgZmlsZQ==", "bm90IGEgc2VjcmV0"
 METADATA = {"user_data": OTHER, "sealed_password": OTHER, "contents": OTHER, "path": "a", "files": OTHER}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from moorage.main import db
 from moorage.sql import Database
 from moorage.sql.migrate import Tree, migrate, number_of, upgrade
-from moorage.testing.draft_revision import TREES, missing
+from moorage_testing.draft_revision import TREES, missing
 
 trees = pytest.mark.parametrize("tree", list(TREES.values()), ids=list(TREES))
 CONTRACTING = re.compile(r"op\.(drop|rename|execute|alter)")
@@ -22,7 +22,7 @@ CONTRACTING = re.compile(r"op\.(drop|rename|execute|alter)")
 async def test_revisions_lead_to_todays_tables(database: Database, tree: Tree) -> None:
     await database.alter(lambda connection: upgrade(connection, tree))
     left = await database.alter(lambda connection: missing(connection, tree))
-    assert left.strip() == "pass", f"write it with moorage.testing.draft_revision:\n{left}"
+    assert left.strip() == "pass", f"write it with moorage_testing.draft_revision:\n{left}"
     assert await database.alter(lambda connection: number_of(connection, tree)) == tree.head
 
 

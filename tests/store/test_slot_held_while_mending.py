@@ -21,7 +21,7 @@ from moorage.sql import Database, Tx, open_database
 from moorage.sql.migrate import migrate
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
-from moorage.testing.region_fixture import SERVER, a_server
+from moorage_testing.region_fixture import SERVER, a_server
 
 pytestmark = pytest.mark.postgres
 ATTACH = OperationId("attach")

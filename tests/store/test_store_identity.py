@@ -14,6 +14,8 @@ from moorage.main.adopt import adopt
 from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.data_dir_lock import DataLock
 from moorage.main.databases import Databases, open_databases
+from moorage.main.local_cluster.postgres import Server as PostgresServer
+from moorage.main.local_cluster.postgres import start_postgres
 from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import SystemClock
@@ -31,9 +33,7 @@ from moorage.store.region import conductors
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.change_feed import since
 from moorage.store.servers import server_values
-from moorage.testing.postgres import Server as PostgresServer
-from moorage.testing.postgres import start_postgres
-from moorage.testing.region_fixture import a_server
+from moorage_testing.region_fixture import a_server
 
 ONE = CellId("cell1")
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from moorage import __version__
-from moorage.testing.api_user import Person
-from moorage.testing.fault_rounds import Fault, Rounds
-from moorage.testing.leak_audit import guests_on_disk, nothing_leaked
-from moorage.testing.local_cluster import TrialSet
-from moorage.testing.nats import nats_server_program
-from moorage.testing.postgres import find_binaries
-from moorage.testing.releases import Installed, installed, last_release, releases, version_of
-from moorage.testing.up_process import Upped
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage.main.local_cluster.nats import nats_server_program
+from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.api_user import Person
+from moorage_testing.fault_rounds import Fault, Rounds
+from moorage_testing.leak_audit import guests_on_disk, nothing_leaked
+from moorage_testing.releases import Installed, installed, last_release, releases, version_of
+from moorage_testing.up_process import Upped
 
 pytestmark = pytest.mark.slow
 no_servers = pytest.mark.skipif(

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from moorage.testing.api_user import Person
-from moorage.testing.real_services.install import REPOSITORY
-from moorage.testing.releases import installed, last_release
-from moorage.testing.up_process import Upped
+from moorage_testing.api_user import Person
+from moorage_testing.real_services.install import REPOSITORY
+from moorage_testing.releases import installed, last_release
+from moorage_testing.up_process import Upped
 
 SAMPLES = REPOSITORY / "tests" / "golden" / "stored" / "samples"
 OLD_AND_NEW_HOSTS = "[hosts]\nlevels = [1, 2, 3]\n\n"

@@ -1,30 +1,36 @@
-"""The embedded services of one process: identity, image, network and volume, for what the configuration names no real one for."""
+"""The embedded services of one process: identity, image, network and volume, for what the configuration names no real one for.
+
+This module needs the package `moorage_embedded`. Import it only after `optional_packages.require_embedded`, inside the function that
+opens the services: the other roles run without that package.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
-from moorage.embedded.identity.app import (
+from moorage.main.config import Config
+from moorage.main.config_bus import ImageUser
+from moorage.main.hosts import HostPlan, interfaces_by_network
+from moorage.main.secret_settings import secret
+from moorage.main.service_clients import admin_password, demo_password, service_password
+from moorage.main.volume_images import EmbeddedImages
+from moorage.sql import Database, Meter, open_database
+from moorage_embedded.identity.app import (
     Bootstrap,
     FirstService,
     FirstUser,
     IdentityService,
     make_identity,
 )
-from moorage.embedded.identity.lockout import Limits
-from moorage.embedded.image.app import ImageService, Settings, make_image
-from moorage.embedded.image.policy import IMAGE_DATA
-from moorage.embedded.network.app import NetworkService, make_network
-from moorage.embedded.network.guarantees import ChangeGuarantees
-from moorage.embedded.network.outbox import NotifyCompute
-from moorage.embedded.volume.app import ServerVolumes, VolumeService, make_volume
-from moorage.main.config import Config
-from moorage.main.config_bus import ImageUser
-from moorage.main.secret_settings import secret
-from moorage.main.service_clients import service_password
-from moorage.main.volume_images import EmbeddedImages
-from moorage.sql import Database, Meter, open_database
+from moorage_embedded.identity.lockout import Limits
+from moorage_embedded.image.app import ImageService, Settings, make_image
+from moorage_embedded.image.policy import IMAGE_DATA
+from moorage_embedded.network.app import NetworkService, make_network
+from moorage_embedded.network.guarantees import ChangeGuarantees
+from moorage_embedded.network.hosts import HostNetworks
+from moorage_embedded.network.outbox import NotifyCompute
+from moorage_embedded.volume.app import ServerVolumes, VolumeService, make_volume
 
 
 @dataclass
@@ -53,14 +59,6 @@ class Embedded:
             self.identity.close()
         for database in self.databases:
             await database.close()
-
-
-def admin_password(config: Config) -> str:
-    return config.admin_password or secret(config.data, "admin-password")
-
-
-def demo_password(config: Config) -> str:
-    return secret(config.data, "demo-password")
 
 
 MIB = 1024 * 1024
@@ -154,6 +152,23 @@ async def open_embedded(
         )
         await found.volume.start()
     return found
+
+
+def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
+    """What the embedded network service knows of these hosts: wires, and what can be guaranteed on them."""
+    settings = config.hosts
+    return [
+        HostNetworks(
+            each.host,
+            each.physical_networks,
+            settings.bandwidth_kbps,
+            settings.packet_rate_kpps,
+            interfaces_by_network(each),
+        )
+        if not each.real
+        else HostNetworks(each.host, each.physical_networks, plugs_into_bridges=True)
+        for each in plans
+    ]
 
 
 async def _bytes_of_images(identity: IdentityService, project: str) -> int | None:

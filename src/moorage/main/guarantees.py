@@ -8,12 +8,11 @@ the consumers.
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from moorage.clients.http import ServiceClient
-from moorage.embedded.network.guarantees import GuaranteeChange
 from moorage.main.composition import RegionProcess
 from moorage.model.errors import Conflict, Problem, Refusal, Unavailable, UnknownOutcome
 from moorage.model.ids import ProviderId
@@ -21,6 +20,9 @@ from moorage.model.retry import jittered
 from moorage.model.verdict import Row
 from moorage.placement.service.error_codes import CONCURRENT_UPDATE
 from moorage.sql import Tx, label
+
+if TYPE_CHECKING:
+    from moorage_embedded.network.guarantees import GuaranteeChange
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class GuaranteeDoor:
     def __init__(self) -> None:
         self.region: RegionProcess | None = None
 
-    async def __call__(self, changes: Sequence[GuaranteeChange], must_be: bool) -> bool:
+    async def __call__(self, changes: "Sequence[GuaranteeChange]", must_be: bool) -> bool:
         """Change what the servers hold, all of it or nothing; `must_be`: though there is not so much. False: it does not fit."""
         region = self.region
         if region is None:
@@ -80,7 +82,7 @@ class GuaranteesOverHttp:
         self._placement = placement
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
-    async def __call__(self, changes: Sequence[GuaranteeChange], must_be: bool) -> bool:
+    async def __call__(self, changes: "Sequence[GuaranteeChange]", must_be: bool) -> bool:
         """Raises Unavailable when placement is out, or when nobody knows what became of it, unless it must be.
 
         What could not be given back, or not be put back because others took it, the round that compares ports and claims mends.
@@ -96,7 +98,7 @@ class GuaranteesOverHttp:
             logger.warning("what %s held before cannot be put back: it does not fit any more", _names(changes))
         return done
 
-    async def _change(self, changes: Sequence[GuaranteeChange]) -> bool:
+    async def _change(self, changes: "Sequence[GuaranteeChange]") -> bool:
         sent: dict[str, _Held] | None = None
         wanted: dict[str, _Held] = {}
         for attempt in range(TRIES_MAX):
@@ -141,7 +143,7 @@ class GuaranteesOverHttp:
         return _Held(rows, body.get("project_id", ""), body.get("user_id", ""), body.get("consumer_generation"))
 
 
-def _changed(server: str, held: _Held, changes: Sequence[GuaranteeChange]) -> _Held:
+def _changed(server: str, held: _Held, changes: "Sequence[GuaranteeChange]") -> _Held:
     """What it is to hold: of each row so much more or less; the rest, of its host and of other ports, stays."""
     rows = {provider: dict(resources) for provider, resources in held.allocations.items()}
     for each in (amount for change in changes if change.server == server for amount in change.amounts):
@@ -163,5 +165,5 @@ def _said(wanted: _Held) -> dict[str, Any]:
     }
 
 
-def _names(changes: Sequence[GuaranteeChange]) -> str:
+def _names(changes: "Sequence[GuaranteeChange]") -> str:
     return ", ".join(sorted({each.server for each in changes}))

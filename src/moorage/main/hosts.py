@@ -11,7 +11,6 @@ from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.libvirt.driver import LibvirtDriver
 from moorage.drivers.simulated import SimulatedDriver
-from moorage.embedded.network.hosts import HostNetworks
 from moorage.main.config import Config
 from moorage.model.clock import Clock
 from moorage.model.errors import Invalid
@@ -96,29 +95,12 @@ def whole_cards(host: int, wires: tuple[str, ...], count: int) -> tuple[Physical
     )
 
 
-def _interfaces(plan: HostPlan) -> dict[str, tuple[str, ...]]:
+def interfaces_by_network(plan: HostPlan) -> dict[str, tuple[str, ...]]:
     """Physical network → the interfaces on it."""
     found: dict[str, tuple[str, ...]] = {}
     for one in plan.physical_functions:
         found[one.physical_network] = (*found.get(one.physical_network, ()), one.interface)
     return found
-
-
-def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
-    """What the embedded network service is told of them: wires, and what can be guaranteed on them."""
-    told = config.hosts
-    return [
-        HostNetworks(
-            each.host,
-            each.physical_networks,
-            told.bandwidth_kbps,
-            told.packet_rate_kpps,
-            _interfaces(each),
-        )
-        if not each.real
-        else HostNetworks(each.host, each.physical_networks, plugs_into_bridges=True)
-        for each in plans
-    ]
 
 
 def plumbing_of(host: str, level: int, plumber: HostPortClient | None) -> Plumbing | None:

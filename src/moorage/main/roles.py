@@ -27,14 +27,14 @@ from moorage.main.audit_log import open_audit_log
 from moorage.main.composition import RegionProcess, cells_out, open_bus, open_region, start_telling
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
 from moorage.main.consoles import console
-from moorage.main.embedded import open_embedded
 from moorage.main.event_bridge import EventsOverHttp
 from moorage.main.event_loop import run_loop
 from moorage.main.guarantees import GuaranteesOverHttp
-from moorage.main.hosts import HostPlan, host_networks, make_driver, planned_hosts, plumbing_of
+from moorage.main.hosts import HostPlan, make_driver, planned_hosts, plumbing_of
 from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import metadata
 from moorage.main.observability import Sources, observe, of_region
+from moorage.main.optional_packages import require_embedded
 from moorage.main.placement_app import PREFIX, make_placement
 from moorage.main.private_data_dir import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
@@ -163,7 +163,13 @@ def not_a_hosts(config: Config) -> list[str]:
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
-    """The embedded identity, image, network and volume services, over sockets, for a set without real neighbours."""
+    """The embedded identity, image, network and volume services, over sockets, for a set without real ones.
+
+    Raises Invalid where the package with these services is not installed.
+    """
+    require_embedded()
+    from moorage.main.embedded import host_networks, open_embedded
+
     doors = {
         name: HttpServer(name, getattr(config.api, name), config) for name in ("identity", "image", "network", "volume")
     }

@@ -5,14 +5,17 @@ whole data directory is new (`seeded` marks it).
 """
 
 import time
+from typing import TYPE_CHECKING
 
-from moorage.embedded.image.app import ImageService
-from moorage.embedded.network.app import NetworkService
 from moorage.main.config import Config
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
 from moorage.sql import Database, Tx
 from moorage.store.region import flavors
+
+if TYPE_CHECKING:
+    from moorage_embedded.image.app import ImageService
+    from moorage_embedded.network.app import NetworkService
 
 FLAVORS = (
     ("1", "m1.tiny", 1, 512, 1),
@@ -35,7 +38,7 @@ SEGMENT_ADDRESSES = 4
 
 
 async def seed(
-    config: Config, region: Database, image: ImageService | None, network: NetworkService | None, demo_project: str
+    config: Config, region: Database, image: "ImageService | None", network: "NetworkService | None", demo_project: str
 ) -> bool:
     """Seed a new data directory; False when it was seeded before."""
     mark = config.data / "seeded"
@@ -69,7 +72,7 @@ def _flavors(tx: Tx) -> None:
             )
 
 
-async def _networks(network: NetworkService, project: str) -> None:
+async def _networks(network: "NetworkService", project: str) -> None:
     private = await network.seed_network(NETWORK, project, shared=True)
     await network.seed_subnet("private-v4", private, "10.20.0.0/16")
     _, first_physnet, first_vlan, _ = SEGMENTS[0]

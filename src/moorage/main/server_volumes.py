@@ -10,7 +10,7 @@ VERSION = "2.89"
 
 
 class ServerVolumesOverHttp:
-    """`embedded.volume.neighbours.ServerVolumes`, with credentials of its own."""
+    """The `ServerVolumes` that the embedded volume service asks, with credentials of its own."""
 
     def __init__(self, compute: ServiceClient) -> None:
         self._compute = compute

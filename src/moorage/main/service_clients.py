@@ -81,6 +81,16 @@ def make_own_apis(config: Config) -> OwnApis:
     return OwnApis(compute, placement, identity)
 
 
+def admin_password(config: Config) -> str:
+    """Of the embedded identity's administrator: the configured one, or one made once and kept."""
+    return config.admin_password or secret(config.data, "admin-password")
+
+
+def demo_password(config: Config) -> str:
+    """Of the embedded identity's ordinary user: made once and kept."""
+    return secret(config.data, "demo-password")
+
+
 def service_password(config: Config) -> str:
     """The configured one, or for the embedded identity one made once and kept."""
     return config.service_user.password or secret(config.data, "service-password")

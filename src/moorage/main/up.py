@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,22 +19,25 @@ from moorage.main.composition import RegionProcess, cells_out, open_region, star
 from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.consoles import consoles_of, open_proxy
 from moorage.main.data_dir_lock import DataLock
-from moorage.main.embedded import Embedded, admin_password, demo_password, open_embedded
 from moorage.main.event_bridge import EventDoor
 from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.guarantees import GuaranteeDoor
-from moorage.main.hosts import Fleet, HostPlan, host_networks, planned_hosts, this_machine
+from moorage.main.hosts import Fleet, HostPlan, planned_hosts, this_machine
 from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import make_metadata
 from moorage.main.observability import Observed, observe, of_region
+from moorage.main.optional_packages import require_embedded
 from moorage.main.placement_app import make_placement
 from moorage.main.private_data_dir import keep_private
 from moorage.main.process import set_up_process, stop_on_signals
 from moorage.main.reconcilers import add_rounds
 from moorage.main.seed_data import seed
 from moorage.main.server_volumes import ServerVolumesOverHttp
-from moorage.main.service_clients import OwnApis, make_own_apis
+from moorage.main.service_clients import OwnApis, admin_password, demo_password, make_own_apis
 from moorage.model.errors import Problem, Unavailable
+
+if TYPE_CHECKING:
+    from moorage.main.embedded import Embedded
 
 READY_PATIENCE_S = 60.0
 USUAL_PORTS = {
@@ -131,7 +135,7 @@ class Cloud:
     config: Config
     lock: DataLock
     doors: dict[str, HttpServer]
-    embedded: Embedded
+    embedded: "Embedded"
     region: RegionProcess
     fleet: Fleet
     rounds: Rounds
@@ -161,7 +165,13 @@ def _with_hosts_of_its_own(config: Config) -> Config:
 
 
 async def start_cloud(config: Config) -> Cloud:
-    """Take the directory and the ports, open every room, and serve when the hosts have reported."""
+    """Take the directory and the ports, open every service, and serve when the hosts have reported.
+
+    Raises Invalid where the package with the embedded services is not installed.
+    """
+    require_embedded()
+    from moorage.main.embedded import host_networks, open_embedded
+
     config = _with_hosts_of_its_own(config)
     lock = DataLock(config.data)
     listens = {

@@ -6,12 +6,12 @@ Data goes from file to file, piece by piece; over HTTP in one process it would b
 from collections.abc import AsyncIterator
 from typing import Any
 
-from moorage.embedded.image.app import ImageService
 from moorage.model.principal import Principal
+from moorage_embedded.image.app import ImageService
 
 
 class EmbeddedImages:
-    """`embedded.volume.neighbours.Images`."""
+    """The `Images` that the embedded volume service asks."""
 
     def __init__(self, service: ImageService) -> None:
         self._service = service

@@ -1,0 +1,138 @@
+"""Joins the parts of the identity service; `make_identity` is the way in."""
+
+import time
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import NotFound
+from moorage.model.principal import Principal
+from moorage.sql import Database, Tx
+from moorage.sql.migrate import migrate
+from moorage_embedded.identity import (
+    access_rules,
+    auth_routes,
+    credentials,
+    domain_config,
+    ec2,
+    endpoint_filter,
+    federation,
+    resources,
+    role_assignments,
+    store,
+    trusts,
+    users,
+)
+from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
+from moorage_embedded.identity.context import TOKEN_LIFE_S, Desk
+from moorage_embedded.identity.lockout import DEFAULTS, Limits
+from moorage_embedded.identity.passwords import ROUNDS, Passwords
+from moorage_embedded.identity.request import answer, lost
+from moorage_embedded.identity.store import TABLES, Record
+from moorage_embedded.identity.tokens import Seal
+
+__all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
+
+
+class IdentityService:
+    """A Keystone of one process. `start` before the first request; `close` ends its threads."""
+
+    def __init__(self, context: Desk, first: Bootstrap) -> None:
+        self._context = context
+        self._first = first
+        self.app = Starlette(
+            routes=[
+                *_version_routes(context.url),
+                *auth_routes.routes(context),
+                *role_assignments.routes(context),
+                *access_rules.routes(context),
+                *credentials.routes(context),
+                *domain_config.routes(context),
+                *ec2.routes(context),
+                *endpoint_filter.routes(context),
+                *federation.routes(context),
+                *users.routes(context),
+                *resources.routes(context),
+                *trusts.routes(context),
+            ],
+            exception_handlers=lost(context.url),
+        )
+
+    async def start(self) -> None:
+        """Make the tables, and what the cloud begins with; safe at every start."""
+        await migrate(self._context.database, TABLES)
+        await bootstrap(self._context, self._first)
+
+    async def validate(self, token: str) -> Principal:
+        """Who asks with this token; raises Unauthenticated when it is not ours, has ended or was revoked."""
+        return await self._context.validate(token)
+
+    async def project_id(self, name: str) -> str:
+        """The id of a project of the default domain; raises NotFound."""
+        wanted = {"name": name, "domain_id": DEFAULT_DOMAIN}
+        rows = await self._context.read(lambda tx: store.find(tx, "projects", wanted))
+        if not rows:
+            raise NotFound(f"there is no project {name}")
+        return str(rows[0]["id"])
+
+    async def limit(self, service: str, resource: str, project: str) -> int | None:
+        """A project's limit of a service of this type, or the registered one; None: there is none, or it is -1."""
+
+        def work(tx: Tx) -> int | None:
+            services = {row["id"] for row in store.find(tx, "services", {"type": service})}
+            ours = store.find(tx, "limits", {"resource_name": resource, "project_id": project})
+            usual = store.find(tx, "registered_limits", {"resource_name": resource})
+            said = [row["resource_limit"] for row in ours if row["service_id"] in services]
+            said += [row["default_limit"] for row in usual if row["service_id"] in services]
+            return next((int(each) for each in said), None)
+
+        found = await self._context.remember(("limit", service, resource, project), lambda: self._context.read(work))
+        return None if found is None or found < 0 else found
+
+    def close(self) -> None:
+        self._context.passwords.close()
+
+
+def make_identity(
+    database: Database,
+    *,
+    public_url: str,
+    bootstrap: Bootstrap,
+    key: bytes,
+    clock: Callable[[], float] = time.time,
+    token_life_s: float = TOKEN_LIFE_S,
+    password_rounds: int = ROUNDS,
+    limits: Limits = DEFAULTS,
+) -> IdentityService:
+    """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
+    context = Desk(
+        database,
+        seal=Seal(key),
+        passwords=Passwords(password_rounds),
+        limits=limits,
+        clock=clock,
+        public_url=public_url,
+        token_life_s=token_life_s,
+    )
+    return IdentityService(context, bootstrap)
+
+
+def _version_routes(url: str) -> list[Route]:
+    version: Record = {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{url}/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }
+
+    async def all_versions(_: Request) -> Response:
+        return answer({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
+
+    async def this_version(_: Request) -> Response:
+        return answer({"version": version}, headers={"vary": "X-Auth-Token"})
+
+    return [Route("/", all_versions), Route("/v3", this_version), Route("/v3/", this_version)]

@@ -1,0 +1,284 @@
+"""A token request: its methods prove who asks, its scope says for what.  The answer is the facts of a new token."""
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from moorage.model.errors import Forbidden, Invalid, Unauthenticated, Unavailable
+from moorage.sql import Tx
+from moorage_embedded.identity import store
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.effective_roles import SYSTEM, refused, stand
+from moorage_embedded.identity.store import Record
+from moorage_embedded.identity.tokens import Claims, new_audit_id
+
+METHODS_MAX = 4
+GUESSED = ("password", "application_credential")
+NAME_CHARS_MAX = 255
+"""Of a project or a domain: nothing is called more."""
+
+
+async def authenticate(context: Desk, auth: Record, address: str | None = None) -> Claims:
+    """Raises Unauthenticated for anything that does not fit, Invalid for what cannot be read, TooManyRequests for who guesses.
+
+    `address`: from where it is asked; None: from inside.
+    """
+    account = _account(auth)
+    if account:
+        context.throttle.check(address, account)
+    try:
+        return await _proved(context, auth)
+    except Unauthenticated:
+        if account:
+            context.throttle.failed(address, account)
+        raise
+
+
+def _account(auth: Record) -> str:
+    """At which a secret is tried, as a word of bounded length; empty: nobody guesses tokens."""
+    identity = _object(auth, "identity")
+    methods = identity.get("methods")
+    tried = [identity.get(each) for each in GUESSED if isinstance(methods, list) and each in methods]
+    if not tried:
+        return ""
+    said = [{name: each.get(name) for name in ("id", "name", "user")} for each in tried if isinstance(each, dict)]
+    for each in said:
+        if isinstance(user := each["user"], dict):
+            each["user"] = {name: value for name, value in user.items() if name != "password"}
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
+
+
+async def _proved(context: Desk, auth: Record) -> Claims:
+    identity = _object(auth, "identity")
+    methods = identity.get("methods")
+    if not isinstance(methods, list) or not methods or len(methods) > METHODS_MAX:
+        raise Invalid("'methods' is a required property of 'identity' and must be a list.")
+    now = context.clock()
+    proved = Claims("", (), "", "", now, now + context.token_life_s, (new_audit_id(),))
+    for method in dict.fromkeys(str(one) for one in methods):
+        match method:
+            case "password":
+                user = await _by_password(context, _object(identity, "password"))
+                fresh = Claims(user, ("password",), "", "", now, proved.expires_at, proved.audit_ids)
+            case "token":
+                fresh = await _by_token(context, _object(identity, "token"), proved)
+            case "application_credential":
+                fresh = await _by_credential(context, _object(identity, "application_credential"), proved)
+            case _:
+                raise refused()
+        if proved.user and proved.user != fresh.user:
+            raise refused()
+        proved = _joined(proved, fresh)
+    return await _scoped(context, proved, auth.get("scope"))
+
+
+def _joined(one: Claims, other: Claims) -> Claims:
+    methods = tuple(dict.fromkeys((*one.methods, *other.methods)))
+    return Claims(
+        other.user, methods, other.scope, other.scope_id, one.issued_at, min(one.expires_at, other.expires_at),
+        other.audit_ids if len(other.audit_ids) > len(one.audit_ids) else one.audit_ids, other.application_credential,
+    )  # fmt: skip
+
+
+def _object(of: Record, name: str) -> Record:
+    found = of.get(name)
+    if not isinstance(found, dict):
+        raise Invalid(f"'{name}' is a required property and must be an object.")
+    return cast("Record", found)
+
+
+def _string(of: Record, name: str) -> str:
+    found = of.get(name)
+    if not isinstance(found, str):
+        raise Invalid(f"'{name}' is a required property and must be a string.")
+    return found
+
+
+def _domain_id(tx: Tx, named: object) -> str:
+    """`{"id"}` or `{"name"}` of a domain."""
+    if not isinstance(named, dict):
+        raise Invalid("Expecting to find domain in the request: a name needs the domain it lives in.")
+    said = cast("dict[str, Any]", named)
+    if isinstance(said.get("id"), str):
+        return cast("str", said["id"])
+    found = store.find(tx, "projects", {"name": _string(said, "name"), "is_domain": True})
+    if not found:
+        raise refused()
+    return str(found[0]["id"])
+
+
+def _find_user(tx: Tx, said: Record) -> Record | None:
+    if isinstance(said.get("id"), str):
+        return store.get(tx, "users", said["id"])
+    found = store.find(tx, "users", {"name": _string(said, "name"), "domain_id": _domain_id(tx, said.get("domain"))})
+    return found[0] if found else None
+
+
+async def _by_password(context: Desk, method: Record) -> str:
+    said = _object(method, "user")
+    password = _string(said, "password")
+    user = await context.read(lambda tx: _find_user(tx, said))
+    if not await fits_user(context, user, password) or user is None or not user["enabled"]:
+        raise refused()
+    return str(user["id"])
+
+
+async def fits_user(context: Desk, user: Record | None, password: str) -> bool:
+    """Whether it is this user's password, and the account is not locked; as slow for nobody (None) as for somebody.
+
+    A hash of a lower cost than those made today is replaced, now that its password is here.
+    """
+    if user is not None and await context.lockout.locked(user["id"], user["options"]):
+        await context.passwords.fits(password, None)
+        return False
+    fits = await context.passwords.fits(password, None if user is None else user["password_hash"])
+    if user is None:
+        return False
+    if not fits:
+        await context.lockout.failed(user["id"])
+        return False
+    await context.lockout.succeeded(user["id"])
+    await _make_dear(context, "users", "password_hash", user, password)
+    return True
+
+
+async def _make_dear(context: Desk, table: str, column: str, row: Record, secret: str) -> None:
+    """Nothing, when somebody changed it meanwhile, or there is no time for it now: the next login comes."""
+    stored = str(row[column])
+    if not context.passwords.is_cheap(stored):
+        return
+    try:
+        dear = await context.passwords.hash(secret)
+    except Unavailable:
+        return
+    if await context.database.write(lambda tx: store.exchange(tx, table, row["id"], column, stored, dear)):
+        context.passwords.remember(secret, dear)
+
+
+async def _by_token(context: Desk, method: Record, fresh: Claims) -> Claims:
+    claims = await context.claims(_string(method, "id"))
+    await context.standing(claims)
+    if claims.application_credential:
+        raise Forbidden("A token of an application credential cannot be exchanged for another.")
+    chain = (fresh.audit_ids[0], claims.audit_ids[-1])
+    methods = (*claims.methods, "token")
+    return Claims(claims.user, methods, "", "", fresh.issued_at, claims.expires_at, chain)
+
+
+async def _by_credential(context: Desk, method: Record, fresh: Claims) -> Claims:
+    secret = _string(method, "secret")
+
+    def find(tx: Tx) -> Record | None:
+        if isinstance(method.get("id"), str):
+            return store.get(tx, "application_credentials", method["id"])
+        user = _find_user(tx, _object(method, "user"))
+        equal = {"name": _string(method, "name"), "user_id": "" if user is None else user["id"]}
+        found = store.find(tx, "application_credentials", equal)
+        return found[0] if found else None
+
+    found = await context.read(find)
+    if not await context.passwords.fits(secret, None if found is None else found["secret_hash"]) or found is None:
+        raise refused()
+    await _make_dear(context, "application_credentials", "secret_hash", found, secret)
+    ends = fresh.expires_at
+    if found["expires_at"]:
+        ends = min(ends, datetime.fromisoformat(found["expires_at"]).replace(tzinfo=UTC).timestamp())
+        if ends <= fresh.issued_at:
+            raise refused()
+    return Claims(
+        found["user_id"], ("application_credential",), "project", found["project_id"], fresh.issued_at, ends,
+        fresh.audit_ids, found["id"],
+    )  # fmt: skip
+
+
+def _scope(tx: Tx, said: object, claims: Claims) -> tuple[str, str]:
+    if said == "unscoped" or (isinstance(said, dict) and "unscoped" in said):
+        return "", ""
+    if said is None:
+        return _default_scope(tx, claims)
+    if not isinstance(said, dict):
+        raise Invalid("'scope' must be an object.")
+    asked = cast("Record", said)
+    if "system" in asked:
+        if _object(asked, "system").get("all") is not True:
+            raise Invalid("'system' has one scope: {\"all\": true}.")
+        return "system", SYSTEM
+    if "domain" in asked:
+        return "domain", _domain_id(tx, asked["domain"])
+    if "OS-TRUST:trust" in asked:
+        raise refused()
+    project = _object(asked, "project")
+    if isinstance(project.get("id"), str):
+        return "project", project["id"]
+    home = _domain_id(tx, project.get("domain"))
+    found = store.find(tx, "projects", {"name": _string(project, "name"), "domain_id": home})
+    if not found:
+        raise refused()
+    return "project", str(found[0]["id"])
+
+
+def _meant(said: object) -> object:
+    """Of what is said as a scope, that which is read, in bounds: it is remembered. Raises Invalid."""
+    if not isinstance(said, dict):
+        if said != "unscoped":
+            raise Invalid("'scope' must be an object.")
+        return said
+    asked = cast("Record", said)
+    for kind in ("unscoped", "system", "domain", "OS-TRUST:trust", "project"):
+        if kind not in asked:
+            continue
+        match kind:
+            case "unscoped" | "OS-TRUST:trust":
+                return {kind: {}}
+            case "system":
+                return {kind: {"all": _object(asked, kind).get("all") is True}}
+            case "domain":
+                return {kind: _named(asked[kind])}
+            case _:
+                project = _object(asked, kind)
+                home = {"domain": _named(project["domain"])} if "domain" in project else {}
+                return {kind: {**home, **_named(project)}}
+    raise Invalid("'project' is a required property and must be an object.")
+
+
+def _named(said: object) -> Record:
+    """`{"id"}` or `{"name"}`; nothing of what is neither, for who refuses it. Raises Unauthenticated for what can be no name."""
+    if not isinstance(said, dict):
+        return {}
+    found = {name: said[name] for name in ("id", "name") if isinstance(said.get(name), str)}
+    if any(len(each) > NAME_CHARS_MAX for each in found.values()):
+        raise refused()
+    return {"id": found["id"]} if "id" in found else found
+
+
+def _default_scope(tx: Tx, claims: Claims) -> tuple[str, str]:
+    """Without a scope: the user's default project where there is a role on it, else none."""
+    user = store.get(tx, "users", claims.user)
+    chosen = None if user is None else user["default_project_id"]
+    if not chosen or "token" in claims.methods:
+        return "", ""
+    try:
+        stand(tx, Claims(claims.user, (), "project", chosen, claims.issued_at, claims.expires_at, ()))
+    except Unauthenticated:
+        return "", ""
+    return "project", str(chosen)
+
+
+async def _scoped(context: Desk, claims: Claims, said: object) -> Claims:
+    if claims.application_credential:
+        if said is not None:
+            raise refused()
+        scope, scope_id = claims.scope, claims.scope_id
+    elif said is None:
+        scope, scope_id = await context.read(lambda tx: _scope(tx, None, claims))
+    else:
+        meant = _meant(said)
+        scope, scope_id = await context.remember(
+            ("scope", claims.user, repr(meant)), lambda: context.read(lambda tx: _scope(tx, meant, claims))
+        )
+    final = Claims(
+        claims.user, claims.methods, scope, scope_id, claims.issued_at, claims.expires_at, claims.audit_ids,
+        claims.application_credential,
+    )  # fmt: skip
+    await context.standing(final)
+    return final

@@ -1,0 +1,126 @@
+"""`/v3/credentials`: secrets of other kinds that a user keeps here (EC2 keys, certificates, TOTP seeds); sealed in the database."""
+
+import hashlib
+import json
+import uuid
+from typing import Any
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import Conflict, Invalid
+from moorage.sql import Tx
+from moorage_embedded.identity import store
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.store import Record
+
+OF_A_USER_MAX = 100
+BLOB_CHARS_MAX = 65_535
+EC2 = "ec2"
+
+
+def _shown(call: Call, row: Record) -> Record:
+    plain = {name: row[name] for name in ("id", "user_id", "project_id", "type")}
+    return {
+        **plain,
+        "blob": call.context.seal.reveal(row["blob"]),
+        "links": {"self": f"{call.context.url}/credentials/{row['id']}"},
+    }
+
+
+def _text(said: Record, name: str, most: int, *, needed: bool = True) -> str | None:
+    value = said.get(name)
+    if value is None and not needed:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= most:
+        raise Invalid(
+            f"'{name}' is a required property of 'credential' and must be a string of at most {most} characters."
+        )
+    return value
+
+
+def id_of(kind: str, blob: str) -> str:
+    """An EC2 key is found by the hash of its access key, as Keystone does; others by a new id."""
+    if kind != EC2:
+        return uuid.uuid4().hex
+    try:
+        access: Any = json.loads(blob)["access"]
+    except (ValueError, KeyError, TypeError) as failure:
+        raise Invalid("Invalid blob in credential: an ec2 credential is JSON with 'access' and 'secret'.") from failure
+    return hashlib.sha256(str(access).encode()).hexdigest()
+
+
+def keep(tx: Tx, row: Record) -> None:
+    """Write it down. Raises NotFound (user, project), Conflict (too many, or the same once more)."""
+    store.need(tx, "users", row["user_id"], "user")
+    if row["project_id"] is not None:
+        store.need(tx, "projects", row["project_id"], "project")
+    if len(store.find(tx, "credentials", {"user_id": row["user_id"]})) >= OF_A_USER_MAX:
+        raise Conflict(f"A user has at most {OF_A_USER_MAX} credentials.")
+    store.insert(tx, "credentials", row, "credential")
+
+
+async def create(call: Call) -> Response:
+    said = await call.body("credential")
+    user, kind = _text(said, "user_id", 64), str(_text(said, "type", 255))
+    call.require(user == call.user_id or call.has("admin"))
+    blob, project = str(_text(said, "blob", BLOB_CHARS_MAX)), _text(said, "project_id", 64, needed=kind == EC2)
+    row: Record = {"id": id_of(kind, blob), "user_id": user, "project_id": project, "type": kind}
+    row["blob"] = call.context.seal.hide(blob)
+
+    await call.context.write(lambda tx: keep(tx, row))
+    return answer({"credential": _shown(call, row)}, 201)
+
+
+async def index(call: Call) -> Response:
+    """One's own; for those who may read the system, everybody's."""
+    equal: Record = {}
+    for name in ("user_id", "type"):
+        if (value := call.query(name)) is not None:
+            equal[name] = value
+    if not call.may_read():
+        equal["user_id"] = call.user_id
+    rows = await call.context.read(lambda tx: store.find(tx, "credentials", equal))
+    return listing(call, "credentials", [_shown(call, row) for row in rows])
+
+
+async def _own(call: Call, *, write: bool) -> Record:
+    row = await call.context.read(lambda tx: store.need(tx, "credentials", call.path("id"), "credential"))
+    call.require(row["user_id"] == call.user_id or (call.has("admin") if write else call.may_read()))
+    return row
+
+
+async def show(call: Call) -> Response:
+    return answer({"credential": _shown(call, await _own(call, write=False))})
+
+
+async def update(call: Call) -> Response:
+    """The blob alone; whose it is and of which kind stays."""
+    row, said = await _own(call, write=True), await call.body("credential")
+    if set(said) != {"blob"}:
+        raise Invalid("Only 'blob' of a credential can be changed.")
+    blob = str(_text(said, "blob", BLOB_CHARS_MAX))
+    id_of(row["type"], blob)  # it must stay what its kind is
+    sealed = call.context.seal.hide(blob)
+    changed = await call.context.write(
+        lambda tx: store.change(tx, "credentials", row["id"], {"blob": sealed}, "credential")
+    )
+    return answer({"credential": _shown(call, changed)})
+
+
+async def delete(call: Call) -> Response:
+    row = await _own(call, write=True)
+    await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
+    return nothing()
+
+
+def routes(context: Desk) -> list[Route]:
+    path = "/v3/credentials"
+    return [
+        route(context, "POST", path, create),
+        route(context, "GET", path, index),
+        route(context, "GET", path + "/{id}", show),
+        route(context, "PATCH", path + "/{id}", update),
+        route(context, "DELETE", path + "/{id}", delete),
+    ]

@@ -1,0 +1,198 @@
+"""Create, list, show, update and delete, the same for every plain noun; what differs is said by the caller.
+
+`Ways` holds those differences: who may, what a row needs before it is written, and what is looked at before it goes.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import Invalid, NotFound
+from moorage.sql import Tx
+from moorage_embedded.identity import store
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.schemas import Noun, fresh, patched, shown
+from moorage_embedded.identity.store import Record
+
+Prepare: TypeAlias = Callable[[Call, Record], Awaitable[None]]
+Look: TypeAlias = Callable[[Tx, Record], None]
+Allow: TypeAlias = Callable[[Call, Record], bool]
+
+
+async def _as_is(_call: Call, _values: Record) -> None:
+    """Nothing to prepare."""
+
+
+async def _no_more(_call: Call, _row: Record) -> Record:
+    return {}
+
+
+def _no_look(_tx: Tx, _row: Record) -> None:
+    """Nothing to look at."""
+
+
+def _home(row: Record) -> str | None:
+    """The domain whose readers and managers a row is for."""
+    return row["id"] if row.get("is_domain") else row.get("domain_id")
+
+
+@dataclass(frozen=True)
+class Ways:
+    prepare: Prepare = _as_is
+    """Turns what was said into what is stored, before the transaction."""
+    look: Look = _no_look
+    """In the transaction, before a row is written: does what it names exist?"""
+    before_delete: Look = _no_look
+    of_domain: bool = False
+    """Whoever asks for a domain sees what is in it alone, administrators too."""
+    keep: Allow = lambda call, row: True
+    """What the query of a list asks of a row, beside the filters by columns."""
+    more: Callable[[Call, Record], Awaitable[Record]] = _no_more
+    """What is shown of one that is asked for alone."""
+    may_see: Allow = lambda call, row: call.may_read(_home(row))
+    may_list: Callable[[Call], bool] = lambda call: call.may_read(call.domain_scope)
+    may_write: Allow = lambda call, row: call.may_write(_home(row))
+
+
+BULK_MAX = 100
+FLAGS = {"enabled", "is_domain"}
+TRUE = {"true", "1", "yes", "on", "t", ""}
+
+
+def filters(noun: Noun, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]:
+    equal: Record = dict(noun.equal)
+    like: dict[str, tuple[str, str]] = {}
+    for key, value in call.request.query_params.multi_items():
+        name, _, operator = key.partition("__")
+        if name not in noun.filters:
+            continue
+        if operator:
+            like[name] = (operator, value)
+        elif name in FLAGS:
+            equal[name] = value.lower() in TRUE
+        else:
+            equal[name] = None if value == "None" else value
+    return equal, like
+
+
+class _Plain:
+    """The handlers of one noun."""
+
+    def __init__(self, noun: Noun, ways: Ways) -> None:
+        self.noun, self.ways = noun, ways
+
+    def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
+        return answer({self.noun.one: shown(self.noun, row, call.context.url)}, status)
+
+    async def _needed(self, call: Call, verb: str) -> Record:
+        """Whoever may not do this with any is not told whether there is one."""
+        found = await call.context.read(lambda tx: store.get(tx, self.noun.table, call.path("id")))
+        if found is None or any(found[name] != value for name, value in self.noun.equal.items()):
+            none: Record = {"id": call.path("id"), "domain_id": None, "project_id": None, "is_domain": False}
+            allowed = self.ways.may_see if verb == "get" else self.ways.may_write
+            call.require(allowed(call, none), f"{verb}_{self.noun.one}")
+            raise NotFound(f"Could not find {self.noun.one}: {call.path('id')}.")
+        return found
+
+    async def create(self, call: Call) -> Response:
+        return await self._create(call, await call.body(self.noun.one))
+
+    async def create_many(self, call: Call) -> Response:
+        """All of them or none."""
+        said = (await call.document()).get(self.noun.many)
+        if (
+            not isinstance(said, list)
+            or not 0 < len(said) <= BULK_MAX
+            or not all(isinstance(one, dict) for one in said)
+        ):
+            raise Invalid(f"'{self.noun.many}' is a required property and must be a list of 1 to {BULK_MAX} objects.")
+        rows = [fresh(self.noun, one) for one in said]
+        for values in rows:
+            await self.ways.prepare(call, values)
+            call.require(self.ways.may_write(call, values), f"create_{self.noun.many}")
+
+        def work(tx: Tx) -> None:
+            for values in rows:
+                self.ways.look(tx, values)
+                store.insert(tx, self.noun.table, values, self.noun.one)
+
+        await call.context.write(work)
+        return answer({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
+
+    async def create_named(self, call: Call) -> Response:
+        """The row whose id is in the path."""
+        said, name = await call.body(self.noun.one), call.path("id")
+        if said.setdefault("id", name) != name:
+            raise Invalid(f"The id of the {self.noun.one} is not the one in the path.")
+        return await self._create(call, said)
+
+    async def _create(self, call: Call, said: Record) -> Response:
+        if self.ways.of_domain and not said.get("domain_id"):  # only administrators leave it to us which
+            call.require(call.may_write(), f"create_{self.noun.one}")
+        values = fresh(self.noun, said)
+        await self.ways.prepare(call, values)
+        call.require(self.ways.may_write(call, values), f"create_{self.noun.one}")
+
+        def work(tx: Tx) -> None:
+            self.ways.look(tx, values)
+            store.insert(tx, self.noun.table, values, self.noun.one)
+
+        await call.context.write(work)
+        return self._answer(call, values, 201)
+
+    async def index(self, call: Call) -> Response:
+        call.require(self.ways.may_list(call), f"list_{self.noun.many}")
+        equal, like = filters(self.noun, call)
+        usually = self.noun.usually
+        equal = {**usually, **{name: value for name, value in equal.items() if value or name not in usually}}
+        if call.domain_scope and self.ways.of_domain:
+            equal["domain_id"] = call.domain_scope
+        found = await call.context.read(lambda tx: store.find(tx, self.noun.table, equal, like=like))
+        kept = (row for row in found if self.ways.may_see(call, row) and self.ways.keep(call, row))
+        return listing(call, self.noun.many, [shown(self.noun, row, call.context.url) for row in kept])
+
+    async def show(self, call: Call) -> Response:
+        row = await self._needed(call, "get")
+        call.require(self.ways.may_see(call, row), f"get_{self.noun.one}")
+        more = await self.ways.more(call, row)
+        return answer({self.noun.one: shown(self.noun, row, call.context.url) | more})
+
+    async def update(self, call: Call) -> Response:
+        row = await self._needed(call, "update")
+        call.require(self.ways.may_write(call, row), f"update_{self.noun.one}")
+        values = patched(self.noun, await call.body(self.noun.one), row)
+        await self.ways.prepare(call, values)
+
+        def work(tx: Tx) -> Record:
+            self.ways.look(tx, {**row, **values})
+            return store.change(tx, self.noun.table, row["id"], values, self.noun.one)
+
+        return self._answer(call, await call.context.write(work))
+
+    async def delete(self, call: Call) -> Response:
+        row = await self._needed(call, "delete")
+        call.require(self.ways.may_write(call, row), f"delete_{self.noun.one}")
+
+        def work(tx: Tx) -> None:
+            self.ways.before_delete(tx, store.need(tx, self.noun.table, row["id"], self.noun.one))
+            store.remove(tx, self.noun.table, row["id"], self.noun.one)
+
+        await call.context.write(work)
+        return nothing()
+
+
+def plain(context: Desk, noun: Noun, ways: Ways) -> list[Route]:
+    """The five routes of a noun; one whose ids are chosen by those who make it may be put, too."""
+    told, path = _Plain(noun, ways), f"/v3/{noun.many}"
+    return [
+        route(context, "POST", path, told.create_many if noun.in_bulk else told.create),
+        route(context, "GET", path, told.index),
+        route(context, "GET", f"{path}/{{id}}", told.show),
+        route(context, "PATCH", f"{path}/{{id}}", told.update),
+        route(context, "DELETE", f"{path}/{{id}}", told.delete),
+        *([route(context, "PUT", f"{path}/{{id}}", told.create_named)] if noun.own_id else []),
+    ]

@@ -1,0 +1,257 @@
+"""`/v3/OS-EP-FILTER`: groups of endpoints, and the projects whose catalog is limited to some of them."""
+
+import uuid
+from typing import Any
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.sql import Tx
+from moorage_embedded.identity import associations, schemas, store
+from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.resources import INTERFACES
+from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
+from moorage_embedded.identity.store import Record
+
+FILTERS = ("service_id", "region_id", "interface")
+GROUPS_MAX = 1000
+OF_A_PROJECT_MAX = 1000
+"""Associations of one kind that a project may have."""
+PREFIX = "/v3/OS-EP-FILTER"
+WORD = "Endpoint Group"
+
+
+def _filters(said: Any) -> Record:
+    """What an endpoint must be to be in the group. Raises Invalid."""
+    if not isinstance(said, dict):
+        raise Invalid("Invalid input for field 'filters': it must be an object.")
+    found: Record = {}
+    for name, value in said.items():
+        if name not in FILTERS:
+            raise Invalid(
+                f"Expecting to find {' or '.join(FILTERS)} in endpoint_group. The server could not comply with the request"
+                " since it is either malformed or otherwise incorrect. The client is assumed to be in error."
+            )
+        if not (isinstance(value, str) and len(value) <= 255) and not (value is None and name == "region_id"):
+            raise Invalid(f"Invalid input for field '{name}': it must be a string of at most 255 characters.")
+        if name == "interface" and value not in INTERFACES:
+            raise Invalid(f"Invalid input for field 'interface': it is not one of {sorted(INTERFACES)}.")
+        found[name] = value
+    return found
+
+
+def _checked(said: Record) -> Record:
+    """The columns that a body names. Raises Invalid."""
+    for name in said:
+        if name not in {"name", "description", "filters"}:
+            raise Invalid(f"Invalid input for field 'endpoint_group': '{name[:100]}' is not one of its properties.")
+    values = dict(said)
+    name, description = said.get("name", "some"), said.get("description")
+    if not isinstance(name, str) or not name.strip() or len(name) > 255:
+        raise Invalid("Invalid input for field 'name': it must be a string of 1 to 255 characters.")
+    if description is not None and (not isinstance(description, str) or len(description) > TEXT_MAX_CHARS):
+        raise Invalid(
+            f"Invalid input for field 'description': it must be a string of at most {TEXT_MAX_CHARS} characters."
+        )
+    if "filters" in said:
+        values["filters"] = _filters(said["filters"])
+    return values
+
+
+def _linked(call: Call, row: Record) -> Record:
+    return {**row, "links": {"self": f"{call.context.url}/OS-EP-FILTER/endpoint_groups/{row['id']}"}}
+
+
+def _group(tx: Tx, call: Call) -> Record:
+    return store.need(tx, "endpoint_groups", call.path("group"), WORD)
+
+
+async def create(call: Call) -> Response:
+    call.require(call.has("admin"))
+    said = await call.body("endpoint_group")
+    if "name" not in said:
+        raise Invalid("Invalid input for field 'endpoint_group': 'name' is a required property.")
+    values = _checked(said)
+    if not values.get("filters"):
+        raise Invalid("filters field is required and cannot be empty")
+    row: Record = {"id": uuid.uuid4().hex, "description": None, **values}
+
+    def work(tx: Tx) -> None:
+        if len(store.find(tx, "endpoint_groups", {})) >= GROUPS_MAX:
+            raise Conflict(f"There are at most {GROUPS_MAX} endpoint groups.")
+        store.insert(tx, "endpoint_groups", row, WORD)
+
+    await call.context.write(work)
+    return answer({"endpoint_group": _linked(call, row)}, 201)
+
+
+async def index(call: Call) -> Response:
+    call.require(call.may_read())
+    for unknown in set(call.request.query_params) - {"name"}:
+        raise Invalid(f"Additional properties are not allowed ('{unknown[:100]}' was unexpected)")
+    name = call.query("name")
+    rows = await call.context.read(lambda tx: store.find(tx, "endpoint_groups", {} if name is None else {"name": name}))
+    return listing(call, "endpoint_groups", [_linked(call, row) for row in rows])
+
+
+async def show(call: Call) -> Response:
+    call.require(call.may_read())
+    return answer({"endpoint_group": _linked(call, await call.context.read(lambda tx: _group(tx, call)))})
+
+
+async def update(call: Call) -> Response:
+    call.require(call.has("admin"))
+    values = _checked(await call.body("endpoint_group"))
+    if not values:
+        raise Invalid("Invalid input for field 'endpoint_group': it must name what changes.")
+    id_ = call.path("group")
+    row = await call.context.write(lambda tx: store.change(tx, "endpoint_groups", id_, values, WORD))
+    return answer({"endpoint_group": _linked(call, row)})
+
+
+async def delete(call: Call) -> Response:
+    call.require(call.has("admin"))
+    await call.context.write(lambda tx: store.remove(tx, "endpoint_groups", call.path("group"), WORD))
+    return nothing()
+
+
+# ------------------------------------------------------------------------------------------------- who has what
+
+
+def _endpoints(call: Call, rows: list[Record]) -> Response:
+    return listing(call, "endpoints", [shown(schemas.ENDPOINT, row, call.context.url) for row in rows])
+
+
+def _projects(tx: Tx, table: str, equal: Record) -> list[Record]:
+    ids = [row["project_id"] for row in store.find(tx, table, equal)]
+    return store.find(tx, "projects", {}, ids=ids) if ids else []
+
+
+async def group_endpoints(call: Call) -> Response:
+    call.require(call.may_read())
+    return _endpoints(call, await call.context.read(lambda tx: associations.in_group(tx, _group(tx, call))))
+
+
+async def group_projects(call: Call) -> Response:
+    """Of a group that is not there: none, as Keystone says."""
+    call.require(call.may_read())
+    rows = await call.context.read(lambda tx: _projects(tx, GROUPS, {"endpoint_group_id": call.path("group")}))
+    return listing(call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in rows])
+
+
+async def endpoint_projects(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> list[Record]:
+        endpoint = store.need(tx, "endpoints", call.path("endpoint"), "endpoint")
+        return _projects(tx, ENDPOINTS, {"endpoint_id": endpoint["id"]})
+
+    return listing(
+        call, "projects", [shown(schemas.PROJECT, row, call.context.url) for row in await call.context.read(work)]
+    )
+
+
+async def project_endpoints(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> list[Record]:
+        project = store.need(tx, "projects", call.path("project"), "project")
+        return associations.of_project(tx, project["id"])
+
+    return _endpoints(call, await call.context.read(work))
+
+
+async def project_groups(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> list[Record]:
+        project = store.need(tx, "projects", call.path("project"), "project")
+        return associations.groups_of(tx, project["id"])
+
+    return listing(call, "endpoint_groups", [_linked(call, row) for row in await call.context.read(work)])
+
+
+# ------------------------------------------------------------------------------------------------- giving and taking
+
+
+def _pair(call: Call, tx: Tx) -> tuple[str, Record]:
+    """The table and row that the path names; raises NotFound unless both are there."""
+    if "group" in call.request.path_params:
+        project = store.need(tx, "projects", call.path("project"), "project")
+        return GROUPS, {"endpoint_group_id": _group(tx, call)["id"], "project_id": project["id"]}
+    endpoint = store.need(tx, "endpoints", call.path("endpoint"), "endpoint")
+    project = store.need(tx, "projects", call.path("project"), "project")
+    return ENDPOINTS, {"endpoint_id": endpoint["id"], "project_id": project["id"]}
+
+
+def _held(tx: Tx, table: str, row: Record) -> Record:
+    if not store.find(tx, table, row):
+        if table == GROUPS:
+            raise NotFound("Endpoint Group Project Association not found")
+        raise NotFound(f"Endpoint {row['endpoint_id']} not found in project {row['project_id']}")
+    return row
+
+
+async def add(call: Call) -> Response:
+    call.require(call.has("admin"))
+
+    def work(tx: Tx) -> None:
+        table, row = _pair(call, tx)
+        if store.find(tx, table, row):
+            raise Conflict(f"Conflict occurred attempting to store {table.removesuffix('s')} - Duplicate entry.")
+        if len(store.find(tx, table, {"project_id": row["project_id"]})) >= OF_A_PROJECT_MAX:
+            raise Conflict(f"A project has at most {OF_A_PROJECT_MAX} of these.")
+        store.link(tx, table, row)
+
+    await call.context.write(work)
+    return nothing()
+
+
+async def check(call: Call) -> Response:
+    call.require(call.may_read())
+    row = await call.context.read(lambda tx: _held(tx, *_pair(call, tx)))
+    if "endpoint_id" in row:
+        return nothing()
+    # Keystone's link is without the service's address here.
+    here = f"/OS-EP-FILTER/endpoint_groups/{row['endpoint_group_id']}/projects/{row['project_id']}"
+    return answer({"project_endpoint_group": {**row, "links": {"self": here}}})
+
+
+async def take(call: Call) -> Response:
+    """An endpoint or project that is not there is just not associated."""
+    call.require(call.has("admin"))
+
+    def work(tx: Tx) -> None:
+        if "group" in call.request.path_params:
+            table, row = _pair(call, tx)
+        else:
+            table, row = ENDPOINTS, {"endpoint_id": call.path("endpoint"), "project_id": call.path("project")}
+        store.unlink(tx, table, _held(tx, table, row))
+
+    await call.context.write(work)
+    return nothing()
+
+
+def routes(context: Desk) -> list[Route]:
+    groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
+    pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
+    return [
+        route(context, "POST", groups, create),
+        route(context, "GET", groups, index),
+        route(context, "GET", groups + "/{group}", show),
+        route(context, "PATCH", groups + "/{group}", update),
+        route(context, "DELETE", groups + "/{group}", delete),
+        route(context, "GET", groups + "/{group}/endpoints", group_endpoints),
+        route(context, "GET", groups + "/{group}/projects", group_projects),
+        route(context, "GET", PREFIX + "/endpoints/{endpoint}/projects", endpoint_projects),
+        route(context, "GET", projects + "/endpoints", project_endpoints),
+        route(context, "GET", projects + "/endpoint_groups", project_groups),
+        *(
+            route(context, method, pair, way)
+            for pair in pairs
+            for method, way in (("GET", check), ("PUT", add), ("DELETE", take))
+        ),
+    ]

@@ -1,0 +1,233 @@
+"""One request to the identity service: who asks, what it says, and answers in Keystone's shapes.
+
+What may be done follows Keystone's own defaults: the role admin, on any scope, may do all; a reader of the system may
+read all; a reader or manager of a domain may read or write what lives in that domain; everybody may read themselves.
+"""
+
+import logging
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias, cast
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model import errors
+from moorage.model.access_rules import AccessRule, permits
+from moorage.model.admission import CHARGE, charge, declares_more
+from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge, TooManyRequests
+from moorage.model.request_identity import LISTENING, heard
+from moorage_embedded.identity.context import Desk, principal_of
+from moorage_embedded.identity.effective_roles import Standing, refused
+from moorage_embedded.identity.store import LIST_MAX, Record
+from moorage_embedded.identity.tokens import Claims
+
+BODY_MAX_BYTES = 112 * 1024
+DIGITS_MAX = 18
+"""Of a number; none of ours has so many."""
+INSIDE = "inside"
+"""What a client in this process says of its address (`clients.inside`)."""
+STATUS: tuple[tuple[type[Problem], int, str], ...] = (
+    (errors.Unauthenticated, 401, "Unauthorized"),
+    (errors.Forbidden, 403, "Forbidden"),
+    (errors.NotFound, 404, "Not Found"),
+    (errors.WrongMethod, 405, "Method Not Allowed"),
+    (errors.Conflict, 409, "Conflict"),
+    (errors.TooLarge, 413, "Request Entity Too Large"),
+    (errors.TooManyRequests, 429, "Too Many Requests"),
+    (errors.NotBuilt, 501, "Not Implemented"),
+    (errors.Unavailable, 503, "Service Unavailable"),
+    (errors.Refusal, 400, "Bad Request"),
+)
+
+log = logging.getLogger(__name__)
+
+
+class Call:
+    """One request whose token, if it needs one, has been checked."""
+
+    def __init__(self, request: Request, context: Desk) -> None:
+        self.request = request
+        self.context = context
+        self._claims: Claims | None = None
+        self._standing: Standing | None = None
+        self._roles: frozenset[str] = frozenset()
+
+    async def identify(self) -> None:
+        self._claims = await self.context.claims(self.request.headers.get("x-auth-token", ""))
+        self._standing = await self.context.standing(self._claims)
+        self._roles = frozenset(name.lower() for _, name in self._standing.roles)
+        if LISTENING.get() is not None:
+            heard(principal_of(self._claims, self._standing))
+        if self._standing.access_rules is not None:
+            rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
+            if not permits(rules, "identity", self.request.method, self.request.url.path):
+                raise refused()
+        if CHARGE in self.request.scope:
+            charge(self.request.scope, principal_of(self._claims, self._standing))
+
+    @property
+    def claims(self) -> Claims:
+        assert self._claims is not None, "this route does not ask who calls"
+        return self._claims
+
+    @property
+    def standing(self) -> Standing:
+        assert self._standing is not None, "this route does not ask who calls"
+        return self._standing
+
+    @property
+    def user_id(self) -> str:
+        return self.claims.user
+
+    @property
+    def address(self) -> str | None:
+        """From where it is asked, as a trusted proxy says if there is one; None: from inside this process."""
+        client = self.request.client
+        return None if client is None or client.host == INSIDE else client.host
+
+    @property
+    def domain_scope(self) -> str | None:
+        return self.claims.scope_id if self.claims.scope == "domain" else None
+
+    def has(self, role: str) -> bool:
+        return role in self._roles
+
+    def may_read(self, domain_id: str | None = None) -> bool:
+        if self.has("admin") or (self.has("reader") and self.claims.scope == "system"):
+            return True
+        return bool(domain_id) and self.has("reader") and self.domain_scope == domain_id
+
+    def may_write(self, domain_id: str | None = None) -> bool:
+        return self.has("admin") or (bool(domain_id) and self.has("manager") and self.domain_scope == domain_id)
+
+    def require(self, allowed: bool, action: str = "") -> None:
+        """Raises Forbidden; `action` is the name of the rule that does not allow it."""
+        if not allowed:
+            rule = f": identity:{action}" if action else ""
+            raise Forbidden(f"You are not authorized to perform the requested action{rule}.")
+
+    def path(self, name: str) -> str:
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str | None:
+        return self.request.query_params.get(name)
+
+    def asks(self, name: str) -> bool:
+        """A flag of the query: there and not false, as Keystone reads it."""
+        value = self.query(name)
+        return value is not None and value.lower() not in {"0", "false", "no", "off"}
+
+    async def body(self, key: str) -> Record:
+        """The object under `key`; raises Invalid when it is not there, TooLarge when the body is."""
+        whole = await self.document()
+        found = whole.get(key)
+        if not isinstance(found, dict):
+            raise Invalid(f"'{key}' is a required property and must be an object.")
+        return cast("Record", found)
+
+    async def document(self) -> Record:
+        too_large = TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
+        if declares_more(self.request.headers.get("content-length"), BODY_MAX_BYTES):
+            raise too_large
+        raw = bytearray()
+        try:
+            async for chunk in self.request.stream():
+                raw += chunk
+                if len(raw) > BODY_MAX_BYTES:
+                    raise too_large
+        except ClientDisconnect as gone:
+            raise Invalid("The client went away.") from gone
+        try:
+            whole = msgspec.json.decode(bytes(raw))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
+            raise Invalid("The request body is not valid JSON.") from failure
+        if not isinstance(whole, dict):
+            raise Invalid("The request body must be a JSON object.")
+        return cast("Record", whole)
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+
+def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, dict(headers or {}), "application/json")
+
+
+def nothing() -> Response:
+    return Response(status_code=204)
+
+
+def listing(call: Call, name: str, rows: list[Record]) -> Response:
+    """A collection; Keystone has no pages here, so `limit` and our own limit cut it, and say so."""
+    asked = call.query("limit")
+    digits = asked if asked is not None and asked.isascii() and asked.isdigit() else ""
+    limit = min(int(digits[:DIGITS_MAX]) or LIST_MAX, LIST_MAX) if digits else LIST_MAX
+    path = call.request.url.path
+    here = call.context.url + path[path.index("/v3") + 3 :]
+    query = f"?{call.request.url.query}" if call.request.url.query else ""
+    content: Record = {name: rows[:limit], "links": {"self": here + query, "previous": None, "next": None}}
+    if len(rows) > limit:
+        content["truncated"] = True
+    return answer(content)
+
+
+def error(status: int, title: str, message: str) -> Response:
+    return answer({"error": {"code": status, "message": message, "title": title}}, status)
+
+
+def _told(problem: Problem) -> Response:
+    for kind, status, title in STATUS:
+        if isinstance(problem, kind):
+            response = error(status, title, problem.public)
+            if isinstance(problem, TooManyRequests):
+                response.headers["retry-after"] = str(math.ceil(problem.retry_after_s))
+            return response
+    log.error("internal problem: %s", problem.private)
+    return error(500, "Internal Server Error", "An unexpected error prevented the server from fulfilling your request.")
+
+
+def finish(response: Response, request_id: str, url: str) -> Response:
+    response.headers["vary"] = "X-Auth-Token"
+    response.headers["x-openstack-request-id"] = request_id
+    if response.status_code == 401:
+        response.headers["www-authenticate"] = f'Keystone uri="{url}"'
+    return response
+
+
+def lost(url: str) -> dict[Any, Any]:
+    """Answers to paths and methods nobody serves, for Starlette's `exception_handlers`."""
+
+    async def tell(_: Request, failure: Exception) -> Response:
+        assert isinstance(failure, HTTPException)
+        titles = {404: "Not Found", 405: "Method Not Allowed"}
+        title = titles.get(failure.status_code, str(failure.detail))
+        said = "The resource could not be found." if failure.status_code == 404 else str(failure.detail)
+        return finish(error(failure.status_code, title, said), f"req-{uuid.uuid4()}", url)
+
+    return {HTTPException: tell}
+
+
+def route(context: Desk, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
+    """A route under `/v3`; unless `public`, only for those with a good token."""
+
+    async def serve(request: Request) -> Response:
+        call = Call(request, context)
+        try:
+            if not public:
+                await call.identify()
+            response = await handler(call)
+        except Problem as problem:
+            response = _told(problem)
+        except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
+            response = _told(Invalid("The request broke off."))
+        except Exception:
+            log.exception("%s %s failed", method, path)
+            response = _told(errors.Internal("failed"))
+        return finish(response, f"req-{uuid.uuid4()}", context.url)
+
+    return Route(path, serve, methods=[method])

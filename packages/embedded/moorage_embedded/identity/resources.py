@@ -1,0 +1,313 @@
+"""Domains, projects with their tags, roles and what they imply, and the catalog's services, endpoints and regions."""
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
+from moorage.sql import Tx
+from moorage_embedded.identity import hierarchy, schemas, store
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.crud import Ways, plain
+from moorage_embedded.identity.request import Call, answer, nothing, route
+from moorage_embedded.identity.schemas import fresh
+from moorage_embedded.identity.store import Record
+
+TAGS_MAX = 80
+INTERFACES = {"public", "internal", "admin"}
+
+
+async def _prepare_project(call: Call, values: Record) -> None:
+    if "parent_id" not in values:
+        return
+    if values["is_domain"]:
+        if values["parent_id"] or values["domain_id"]:
+            raise Invalid("A project that is a domain has no parent and is in no domain.")
+        values["domain_id"] = ""
+        return
+    home = call.domain_scope or call.standing.user_domain["id"]
+    parent = values["parent_id"]
+    above = None if parent is None else await call.context.read(lambda tx: store.get(tx, "projects", parent))
+    if parent is not None and above is None:
+        raise NotFound(f"Could not find project: {parent}.")
+    if above is not None:
+        home = above["id"] if above["is_domain"] else above["domain_id"]
+        if values["domain_id"] not in {None, home}:
+            raise Invalid("A project lives in the domain of its parent.")
+    values["domain_id"] = values["domain_id"] or home
+    values["parent_id"] = parent or values["domain_id"]
+
+
+async def _prepare_domain(_call: Call, values: Record) -> None:
+    values.setdefault("domain_id", "")
+
+
+def need_domain(tx: Tx, row: Record) -> None:
+    found = store.get(tx, "projects", row["domain_id"])
+    if found is None or not found["is_domain"]:
+        raise NotFound(f"Could not find domain: {row['domain_id']}.")
+
+
+def _look_project(tx: Tx, row: Record) -> None:
+    if not row["is_domain"]:
+        need_domain(tx, row)
+
+
+def _before_project(tx: Tx, row: Record) -> None:
+    if row["is_domain"]:
+        _before_domain(tx, row)
+        return
+    if store.find(tx, "projects", {"parent_id": row["id"]}):
+        raise Forbidden(f"Cannot delete the project {row['id']} since it is not a leaf in the hierarchy.")
+
+
+def _before_domain(tx: Tx, row: Record) -> None:
+    if row["enabled"]:
+        raise Forbidden("Cannot delete a domain that is enabled, please disable it first.")
+    for table in ("users", "groups", "projects", "roles"):
+        for inside in store.find(tx, table, {"domain_id": row["id"]}):
+            store.remove(tx, table, inside["id"], table)
+
+
+async def _prepare_role(_call: Call, values: Record) -> None:
+    if "domain_id" in values:
+        values["domain_id"] = values["domain_id"] or ""
+
+
+async def _prepare_endpoint(call: Call, values: Record) -> None:
+    """`region` is the older word for `region_id`, and makes the region when it is new."""
+    region = values.pop("region", None)
+    if region is None or values.get("region_id") is not None:
+        return
+    call.require(call.may_write())
+    wanted = fresh(schemas.REGION, {"id": region})
+    values["region_id"] = region
+
+    def work(tx: Tx) -> None:
+        if store.get(tx, "regions", region) is None:
+            store.insert(tx, "regions", wanted, "region")
+
+    await call.context.write(work)
+
+
+def _look_endpoint(tx: Tx, row: Record) -> None:
+    if row["interface"] not in INTERFACES:
+        raise Invalid(f"Invalid input for field 'interface': {row['interface']!r} is not one of {sorted(INTERFACES)}.")
+    store.need(tx, "services", row["service_id"], "service")
+    if row["region_id"] is not None:
+        store.need(tx, "regions", row["region_id"], "region")
+
+
+def _before_service(tx: Tx, row: Record) -> None:
+    for endpoint in store.find(tx, "endpoints", {"service_id": row["id"]}):
+        store.remove(tx, "endpoints", endpoint["id"], "endpoint")  # with the projects that it is of
+
+
+def _before_region(tx: Tx, row: Record) -> None:
+    if store.find(tx, "endpoints", {"region_id": row["id"]}):
+        raise Conflict(f"Region {row['id']} still has endpoints.")
+
+
+def _look_limit(tx: Tx, row: Record) -> None:
+    store.need(tx, "services", row["service_id"], "service")
+
+
+async def _project(call: Call, *, write: bool) -> Record:
+    row = await call.context.read(lambda tx: store.need(tx, "projects", call.path("id"), "project"))
+    mine = call.claims.scope == "project" and call.claims.scope_id == row["id"]
+    call.require(call.may_write(row["domain_id"]) if write else mine or call.may_read(row["domain_id"]))
+    return row
+
+
+async def tags(call: Call) -> Response:
+    return answer({"tags": (await _project(call, write=False))["tags"] or []})
+
+
+async def tag_check(call: Call) -> Response:
+    row = await _project(call, write=False)
+    if call.path("tag") not in (row["tags"] or []):
+        raise NotFound(f"Could not find project tag: {call.path('tag')}.")
+    return nothing()
+
+
+async def _keep_tags(call: Call, row: Record, kept: list[str]) -> None:
+    if len(kept) > TAGS_MAX or any(not 0 < len(tag) <= 255 or "/" in tag or "," in tag for tag in kept):
+        raise Invalid(f"A project has at most {TAGS_MAX} tags, each of 1 to 255 characters without ',' and '/'.")
+    await call.context.write(lambda tx: store.change(tx, "projects", row["id"], {"tags": kept}, "project"))
+
+
+async def tags_replace(call: Call) -> Response:
+    row = await _project(call, write=True)
+    said = (await call.document()).get("tags")
+    if not isinstance(said, list) or not all(isinstance(tag, str) for tag in said):
+        raise Invalid("'tags' must be a list of strings.")
+    kept = list(dict.fromkeys(str(tag) for tag in said))
+    await _keep_tags(call, row, kept)
+    return answer({"tags": kept})
+
+
+async def tag_add(call: Call) -> Response:
+    row = await _project(call, write=True)
+    await _keep_tags(call, row, list(dict.fromkeys([*(row["tags"] or []), call.path("tag")])))
+    return Response(status_code=201)
+
+
+async def tag_drop(call: Call) -> Response:
+    row = await _project(call, write=True)
+    if call.path("tag") not in (row["tags"] or []):
+        raise NotFound(f"Could not find project tag: {call.path('tag')}.")
+    await _keep_tags(call, row, [tag for tag in row["tags"] if tag != call.path("tag")])
+    return nothing()
+
+
+async def tags_clear(call: Call) -> Response:
+    await _keep_tags(call, await _project(call, write=True), [])
+    return nothing()
+
+
+# ------------------------------------------------------------------------------------------------ implied roles
+
+
+def _pair(call: Call, prior: Record, implied: list[Record]) -> Record:
+    def brief(role: Record) -> Record:
+        return {"id": role["id"], "name": role["name"], "links": {"self": f"{call.context.url}/roles/{role['id']}"}}
+
+    return {"prior_role": brief(prior), "implies": [brief(role) for role in implied]}
+
+
+async def inferences(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> list[Record]:
+        known = {role["id"]: role for role in store.find(tx, "roles", {})}
+        pairs = store.implications(tx).items()
+        return [_pair(call, known[prior], [known[one] for one in implied]) for prior, implied in pairs]
+
+    links = {"self": f"{call.context.url}/role_inferences"}
+    return answer({"role_inferences": await call.context.read(work), "links": links})
+
+
+async def implied(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> Record:
+        prior = store.need(tx, "roles", call.path("id"), "role")
+        ids = store.implications(tx).get(prior["id"], [])
+        return _pair(call, prior, store.find(tx, "roles", {}, ids=ids))
+
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies"}
+    return answer({"role_inference": await call.context.read(work), "links": links})
+
+
+async def imply(call: Call) -> Response:
+    call.require(call.has("admin"))
+
+    def work(tx: Tx) -> Record:
+        prior = store.need(tx, "roles", call.path("id"), "role")
+        other = store.need(tx, "roles", call.path("implied"), "role")
+        if other["name"] == "admin":
+            raise Forbidden("The role admin cannot be an implied role.")
+        if other["domain_id"] and not prior["domain_id"]:
+            raise Forbidden("A global role cannot imply a role of a domain.")
+        store.imply(tx, prior["id"], other["id"])
+        pair = _pair(call, prior, [other])
+        return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
+
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
+    return answer({"role_inference": await call.context.write(work), "links": links}, 201)
+
+
+async def implication(call: Call) -> Response:
+    call.require(call.may_read())
+
+    def work(tx: Tx) -> Record:
+        prior = store.need(tx, "roles", call.path("id"), "role")
+        other = store.need(tx, "roles", call.path("implied"), "role")
+        if other["id"] not in store.implications(tx).get(prior["id"], []):
+            raise NotFound(f"{prior['id']} does not imply {other['id']}.")
+        pair = _pair(call, prior, [other])
+        return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
+
+    found = await call.context.read(work)
+    links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
+    return nothing() if call.request.method == "HEAD" else answer({"role_inference": found, "links": links})
+
+
+async def unimply(call: Call) -> Response:
+    call.require(call.has("admin"))
+    if not await call.context.write(lambda tx: store.unimply(tx, call.path("id"), call.path("implied"))):
+        raise NotFound(f"{call.path('id')} does not imply {call.path('implied')}.")
+    return nothing()
+
+
+async def limit_model(call: Call) -> Response:
+    said = "Limit enforcement and validation does not take project hierarchy into consideration."
+    return answer({"model": {"name": "flat", "description": said}})
+
+
+def _own_project(call: Call, row: Record) -> bool:
+    mine = call.claims.scope == "project" and call.claims.scope_id == row["id"]
+    return mine or call.may_read(row["domain_id"])
+
+
+def _own_limit(call: Call, row: Record) -> bool:
+    return call.may_read() or (
+        bool(call.claims.scope) and call.claims.scope_id in {row["project_id"], row["domain_id"]}
+    )
+
+
+def _own_domain(call: Call, row: Record) -> bool:
+    return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
+
+
+def routes(context: Desk) -> list[Route]:
+    own = "/v3/projects/{id}/tags"
+    read_by_all = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
+    return [
+        route(context, "GET", "/v3/limits/model", limit_model),
+        route(context, "GET", own, tags),
+        route(context, "PUT", own, tags_replace),
+        route(context, "DELETE", own, tags_clear),
+        route(context, "GET", own + "/{tag}", tag_check),
+        route(context, "PUT", own + "/{tag}", tag_add),
+        route(context, "DELETE", own + "/{tag}", tag_drop),
+        route(context, "GET", "/v3/role_inferences", inferences),
+        route(context, "GET", "/v3/roles/{id}/implies", implied),
+        route(context, "PUT", "/v3/roles/{id}/implies/{implied}", imply),
+        route(context, "GET", "/v3/roles/{id}/implies/{implied}", implication),
+        route(context, "DELETE", "/v3/roles/{id}/implies/{implied}", unimply),
+        *plain(
+            context,
+            schemas.PROJECT,
+            Ways(
+                prepare=_prepare_project,
+                look=_look_project,
+                before_delete=_before_project,
+                may_see=_own_project,
+                of_domain=True,
+                keep=hierarchy.tagged,
+                more=hierarchy.relatives,
+            ),
+        ),
+        *plain(
+            context, schemas.DOMAIN, Ways(prepare=_prepare_domain, before_delete=_before_domain, may_see=_own_domain)
+        ),
+        *plain(
+            context,
+            schemas.ROLE,
+            Ways(
+                prepare=_prepare_role,
+                may_see=lambda call, row: call.may_read() or (call.has("manager") and not row["domain_id"]),
+                may_list=lambda call: call.may_read() or call.has("manager"),
+            ),
+        ),
+        *plain(
+            context,
+            schemas.REGION,
+            Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
+        ),
+        *plain(context, schemas.SERVICE, Ways(before_delete=_before_service)),
+        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
+        *plain(context, schemas.POLICY, Ways()),
+        *plain(context, schemas.REGISTERED_LIMIT, read_by_all),
+        *plain(context, schemas.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
+    ]

@@ -1,0 +1,33 @@
+"""`/v3/OS-TRUST/trusts`, to be read: nobody lends roles by trusts here, so there are none.  None can be made, either."""
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moorage.model.errors import NotBuilt, NotFound
+from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.request import Call, listing, route
+
+
+async def index(call: Call) -> Response:
+    """One's own, or for those who may read the system, everybody's."""
+    whose = call.query("trustor_user_id") or call.query("trustee_user_id")
+    call.require(whose == call.user_id or call.may_read())
+    return listing(call, "trusts", [])
+
+
+async def show(call: Call) -> Response:
+    raise NotFound(f"Could not find trust: {call.path('id')[:64]}.")
+
+
+async def create(call: Call) -> Response:
+    raise NotBuilt("The embedded identity service makes no trusts.")
+
+
+def routes(context: Desk) -> list[Route]:
+    path = "/v3/OS-TRUST/trusts"
+    return [
+        route(context, "GET", path, index),
+        route(context, "POST", path, create),
+        route(context, "GET", path + "/{id}", show),
+        route(context, "DELETE", path + "/{id}", show),
+    ]

@@ -1,0 +1,160 @@
+"""The embedded image service, joined: `make_image` gives the ASGI app and what `main` needs to seed it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp
+
+from moorage.model.errors import Invalid
+from moorage.model.principal import Principal
+from moorage.sql import Database
+from moorage.sql.migrate import migrate
+from moorage_embedded.image import attributes, data
+from moorage_embedded.image.faults import Fault, too_large
+from moorage_embedded.image.files import PIECE_BYTES, STAGED, Files
+from moorage_embedded.image.http import ValidateToken, Wire
+from moorage_embedded.image.metadefs import read_metadefs
+from moorage_embedded.image.policy import Who
+from moorage_embedded.image.request import BytesAllowed, Desk, Settings, look_up, touch
+from moorage_embedded.image.store import TABLES, Condition, Doc, Query, Store
+
+__all__ = ["ImageService", "Settings", "make_image"]
+
+QCOW2, QCOW2_MARK, RAW = "qcow2", b"QFI\xfb", "raw"
+_OURSELVES = Who(Principal(user="image", roles=("admin", "service", "member", "reader")))
+
+
+class ImageService:
+    """One embedded image service; `start` before the first request."""
+
+    app: ASGIApp
+
+    def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
+        self._context = context
+        self.app = Wire(context, validate_token)
+
+    async def start(self) -> None:
+        """Make the tables that are missing; take back uploads that the last process left half done."""
+        await migrate(self._context.database, TABLES)
+        keep = await self._context.write(_recover)
+        await asyncio.to_thread(self._context.files.sweep, keep)
+
+    async def seed_image(self, name: str, data: bytes, **attributes: Any) -> Doc:
+        """The public image of that name, made and filled if there is none."""
+        doc = await self._context.write(lambda store: _seed(store, name, data, attributes, self._context.settings))
+        if doc["status"] == "queued":
+            await _take(self._context, doc["id"], data)
+        found = await self._context.read(lambda store: store.show(doc["id"]))
+        return doc if found is None else found.doc
+
+    # ------------------------------------------------------------------------------------------------ beside HTTP
+
+    async def look(self, principal: Principal, id: str) -> Doc | None:
+        """The image as the asker sees it; None: there is none for it."""
+        who = Who(principal)
+        try:
+            return (await self._context.read(lambda store: look_up(store, who, id))).doc
+        except Fault:
+            return None
+
+    async def named(self, principal: Principal, name: str) -> list[Doc]:
+        """At most two images of that name that the asker sees."""
+        who = Who(principal)
+        query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
+        query.sort = [("created_at", True), ("id", True)]
+        texts = await self._context.read(lambda store: store.page(query))
+        return [msgspec.json.decode(text, type=dict[str, Any]) for text in texts]
+
+    async def read(self, id: str) -> AsyncIterator[bytes]:
+        """The data of an active image. Raises FileNotFoundError when there is none."""
+        path = self._context.files.path(id)
+        file = await asyncio.to_thread(path.open, "rb")
+        async for piece in self._context.files.send(file, 0, path.stat().st_size):
+            yield piece
+
+    async def create(self, principal: Principal, said: Doc) -> Doc:
+        """A queued image of the asker's. Raises Invalid when it is refused."""
+        settings = self._context.settings
+        try:
+            doc, born = attributes.new_image(Who(principal), said, settings)
+
+            def work(store: Store) -> None:
+                if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
+                    raise too_large(f"The project owns {settings.images_max} images, which is the limit.")
+                store.add(doc, born)
+
+            await self._context.write(work)
+        except Fault as fault:
+            raise Invalid(fault.message) from None
+        return doc
+
+    async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:
+        """Upload data into a queued image. Raises Invalid when it is refused."""
+        try:
+            await data.take(self._context, _OURSELVES, id, pieces, None)
+        except Fault as fault:
+            raise Invalid(fault.message) from None
+
+
+def _recover(store: Store) -> set[str]:
+    """The images whose data is to be kept."""
+    for doc in store.in_status("saving"):
+        doc["status"] = "queued"
+        store.put(doc, touch(doc))
+    for doc in store.in_status("importing"):  # from what is staged it is begun anew
+        doc["status"] = "uploading"
+        store.put(doc, touch(doc))
+    for doc in store.in_status("uploading"):
+        if doc["size"] is None:
+            doc["status"] = "queued"
+            store.put(doc, touch(doc))
+    staged = {f"{doc['id']}{STAGED}" for doc in store.in_status("uploading")}
+    return (store.ids() - {doc["id"] for doc in store.in_status("queued")}) | staged
+
+
+def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], settings: Settings) -> Doc:
+    found = store.find_public(name)
+    if found is not None:
+        return found
+    usual = {
+        "visibility": "public",
+        "disk_format": QCOW2 if content.startswith(QCOW2_MARK) else RAW,
+        "container_format": "bare",
+    }
+    doc, born = attributes.new_image(_OURSELVES, usual | said | {"name": name}, settings)
+    store.add(doc, born)
+    return doc
+
+
+async def _take(context: Desk, id: str, content: bytes) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for at in range(0, len(content), PIECE_BYTES):
+            yield content[at : at + PIECE_BYTES]
+
+    await data.take(context, _OURSELVES, id, pieces(), len(content))
+
+
+async def _all(_: str) -> None:
+    """No identity service says how much a project may have."""
+
+
+def make_image(
+    database: Database,
+    *,
+    files: Path,
+    validate_token: ValidateToken,
+    public_url: str,
+    settings: Settings | None = None,
+    metadefs: Path | None = None,
+    allowed: BytesAllowed | None = None,
+) -> ImageService:
+    """Build the service over a database and a directory of its own; nothing is touched before `start`.
+
+    `metadefs`: a directory of metadata definitions, read now. `allowed`: how many bytes of images a project may have by its limits.
+    """
+    known = read_metadefs(metadefs)
+    context = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known)
+    return ImageService(context, validate_token)

@@ -1,0 +1,206 @@
+"""What an image may say of itself: the schema's types, checked by hand, and the words nobody may use."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from moorage_embedded.image.faults import bad, forbidden, not_allowed, read_only, reserved, too_large
+from moorage_embedded.image.policy import Who
+from moorage_embedded.image.request import Settings, fine, now, second
+from moorage_embedded.image.store import BASE, Doc
+
+CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
+DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
+STATUSES = (
+    "queued", "saving", "active", "killed", "deleted", "uploading", "importing", "pending_delete", "deactivated",
+)  # fmt: skip
+VISIBILITIES = ("community", "public", "private", "shared")
+WORD_MAX_CHARS = 255
+VALUE_MAX_CHARS = 65_535
+NUMBER_MAX = 2**31 - 1
+
+DISALLOWED = frozenset({"direct_url", "self", "file", "schema", "stores"})
+READ_ONLY = frozenset(
+    {
+        "created_at", "updated_at", "status", "checksum", "size", "virtual_size", "direct_url", "self", "file",
+        "schema", "id", "os_hash_algo", "os_hash_value", "stores",
+    }
+)  # fmt: skip
+RESERVED = frozenset({"location", "deleted", "deleted_at"})
+RESERVED_PREFIX = "os_glance"
+# What a creator may set among the base attributes; the rest of them is known to the schema, but ours to say.
+SETTABLE = frozenset(
+    {"name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram", "min_disk"}
+)
+_ID = re.compile("[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+
+
+def _unfit(value: Any, why: str) -> Exception:
+    return bad(f"Provided object does not match schema 'image': {value!r} {why}")
+
+
+def _word(value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise _unfit(value, "is not of type 'null', 'string'")
+    if len(value) > WORD_MAX_CHARS:
+        raise _unfit(value, "is too long")
+    if any(ord(letter) > 0xFFFF for letter in value):
+        raise bad("Only characters of the Basic Multilingual Plane are allowed.")
+
+
+def _flag(value: Any) -> None:
+    if not isinstance(value, bool):
+        raise _unfit(value, "is not of type 'boolean'")
+
+
+def _number(value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _unfit(value, "is not of type 'integer'")
+    if value < 0:
+        raise bad(f"Invalid value '{value}': Cannot be a negative value.")
+    if value > NUMBER_MAX:
+        raise bad(f"Invalid value '{value}': Cannot be greater than {NUMBER_MAX}.")
+
+
+def _one_of(*allowed: str | None) -> Callable[[Any], None]:
+    def check(value: Any) -> None:
+        if value not in allowed:
+            raise _unfit(value, f"is not one of {list(allowed)}")
+
+    return check
+
+
+def _tags(value: Any) -> None:
+    if not isinstance(value, list):
+        raise _unfit(value, "is not of type 'array'")
+    for tag in value:
+        if not isinstance(tag, str):
+            raise _unfit(tag, "is not of type 'string'")
+        if len(tag) > WORD_MAX_CHARS:
+            raise _unfit(tag, "is too long")
+
+
+def _id(value: Any) -> None:
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise _unfit(value, "does not match the pattern of a UUID")
+
+
+def _property(value: Any) -> None:
+    if not isinstance(value, str):
+        raise _unfit(value, "is not of type 'string'")
+    if len(value) > VALUE_MAX_CHARS:
+        raise bad(f"The value of a property may have {VALUE_MAX_CHARS} characters at most.")
+
+
+CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "id": _id,
+    "name": _word,
+    "owner": _word,
+    "visibility": _one_of(*VISIBILITIES),
+    "protected": _flag,
+    "os_hidden": _flag,
+    "container_format": _one_of(None, *CONTAINER_FORMATS),
+    "disk_format": _one_of(None, *DISK_FORMATS),
+    "min_ram": _number,
+    "min_disk": _number,
+    "tags": _tags,
+}
+
+
+def check(name: str, value: Any) -> None:
+    """One attribute, base or own."""
+    CHECKS.get(name, _property)(value)
+    for word in value if isinstance(value, list) else [value]:
+        if isinstance(word, str) and "\0" in word:
+            raise bad(f"{name}: a word may not hold the character NUL.")
+
+
+def check_name(name: str) -> None:
+    """May an image have a property of this name?"""
+    if not name or len(name) > WORD_MAX_CHARS:
+        raise bad("Custom property should not be greater than 255 characters.")
+    if "\0" in name:
+        raise bad("The name of a property may not hold the character NUL.")
+    if name in RESERVED or name.startswith(RESERVED_PREFIX):
+        raise reserved(name)
+
+
+def check_limits(doc: Doc, settings: Settings) -> None:
+    own = sum(1 for name in doc if name not in BASE)
+    if own > settings.properties_max:
+        raise too_large(
+            f"The limit has been exceeded on the number of allowed image properties. Attempted: {own},"
+            f" Maximum: {settings.properties_max}"
+        )
+    if len(doc["tags"]) > settings.tags_max:
+        raise too_large(
+            f"The limit has been exceeded on the number of allowed image tags. Attempted: {len(doc['tags'])},"
+            f" Maximum: {settings.tags_max}"
+        )
+
+
+def check_visibility(who: Who, visibility: str) -> None:
+    """Everybody's images are the administrators' to make."""
+    if visibility == "public" and not who.admin:
+        raise not_allowed("publicize_image")
+
+
+def new_image(who: Who, said: Any, settings: Settings) -> tuple[Doc, str]:
+    """The document of an image about to be made, and the moment of its birth."""
+    if not isinstance(said, dict):
+        raise bad("Provided object does not match schema 'image': it is not an object")
+    for name in DISALLOWED:
+        if name in said:
+            raise read_only(name)
+    for name, value in said.items():
+        if name in BASE and name not in CHECKS:
+            raise read_only(name)
+        if name not in BASE:
+            if name == "locations":
+                raise forbidden("It's not allowed to add locations if locations are invisible.")
+            check_name(name)
+        check(name, value)
+    owner = said.get("owner", who.project)
+    if not who.admin and owner != who.project:
+        raise forbidden(f"You are not permitted to create images owned by '{owner}'.")
+    if not who.member:
+        raise not_allowed("add_image")
+    moment = now()
+    doc = blank(said.get("id") or str(uuid4()), owner, second(moment))
+    doc |= {name: value for name, value in said.items() if name not in {"id", "tags"}}
+    doc["owner"] = owner
+    doc["tags"] = sorted(set(said.get("tags", ())))
+    check_visibility(who, doc["visibility"])
+    check_limits(doc, settings)
+    return doc, fine(moment)
+
+
+def blank(id: str, owner: str | None, born: str) -> Doc:
+    """An image of which nothing has been said."""
+    return {
+        "id": id,
+        "name": None,
+        "status": "queued",
+        "visibility": "shared",
+        "owner": owner,
+        "protected": False,
+        "os_hidden": False,
+        "container_format": None,
+        "disk_format": None,
+        "min_ram": 0,
+        "min_disk": 0,
+        "size": None,
+        "virtual_size": None,
+        "checksum": None,
+        "os_hash_algo": None,
+        "os_hash_value": None,
+        "created_at": born,
+        "updated_at": born,
+        "tags": [],
+        "self": f"/v2/images/{id}",
+        "file": f"/v2/images/{id}/file",
+        "schema": "/v2/schemas/image",
+    }

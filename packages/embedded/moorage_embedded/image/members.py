@@ -1,0 +1,119 @@
+"""With which projects an image is shared. The owner adds and removes them; each accepts or rejects for itself."""
+
+from typing import Any
+
+from starlette.responses import Response
+
+from moorage_embedded.image.attributes import WORD_MAX_CHARS
+from moorage_embedded.image.faults import bad, conflict, forbidden, not_found, too_large
+from moorage_embedded.image.request import Call, json, look_up, nothing, now, second
+from moorage_embedded.image.store import Doc, Found, Store
+
+STATUSES = ("pending", "accepted", "rejected")
+
+
+def _shared(store: Store, call: Call, *, hold: bool = False) -> Found:
+    id = call.parts[1]
+    found = look_up(store, call.who, id, hold=hold)
+    if found.visibility != "shared":
+        raise forbidden("Only shared images have members.")
+    return found
+
+
+def _is_owner(call: Call, found: Found) -> bool:
+    return call.who.everywhere or call.who.owns(found.owner)
+
+
+def _no_member(call: Call, member: str) -> Exception:
+    return not_found(f"{member} not found in the member list of the image {call.parts[1]}.")
+
+
+async def create(call: Call) -> Response:
+    id, member = call.parts[1], _member_of(await call.body())
+
+    def work(store: Store) -> Doc:
+        found = _shared(store, call, hold=True)
+        if not call.who.changes(found.owner or None):
+            raise forbidden(f"Not allowed to create members for image {id}.")
+        most = call.context.settings.members_max
+        if len(store.members(id)) >= most:
+            raise too_large(f"Image member limit exceeded for image {id}: Maximum: {most}")
+        made = store.add_member(id, member, second(now()))
+        if made is None:
+            raise conflict(f"Member {member} is duplicated for image {id}")
+        return made
+
+    return json(await call.context.write(work))
+
+
+def _member_of(said: Any) -> str:
+    member = said.get("member") if isinstance(said, dict) else None
+    if not isinstance(member, str) or not member:
+        raise bad("Member to be added not specified")
+    if len(member) > WORD_MAX_CHARS or "\0" in member:
+        raise bad("Member's name is too long, or holds the character NUL")
+    return member
+
+
+async def index(call: Call) -> Response:
+    """The owner sees all, a member itself."""
+
+    def work(store: Store) -> list[Doc]:
+        found = _shared(store, call)
+        everybody = store.members(call.parts[1])
+        if _is_owner(call, found):
+            return everybody
+        return [each for each in everybody if each["member_id"] == call.who.project]
+
+    return json({"members": await call.context.read(work), "schema": "/v2/schemas/members"})
+
+
+async def show(call: Call) -> Response:
+    member = call.parts[3]
+
+    def work(store: Store) -> Doc:
+        found = look_up(store, call.who, call.parts[1])
+        if found.visibility != "shared":
+            raise not_found("Only shared images have members.")
+        if _is_owner(call, found) or member == call.who.project:
+            for each in store.members(call.parts[1]):
+                if each["member_id"] == member:
+                    return each
+        raise _no_member(call, member)
+
+    return json(await call.context.read(work))
+
+
+async def update(call: Call) -> Response:
+    """Accepting is the member's own business, not the owner's."""
+    member, said = call.parts[3], await call.body()
+    status = said.get("status") if isinstance(said, dict) else None
+    if status is None:
+        raise bad("Status not specified")
+    if status not in STATUSES:
+        raise bad(f'Incorrect request: Status must be one of "pending", "accepted" or "rejected", not {status!r}.')
+
+    def work(store: Store) -> Doc:
+        found = _shared(store, call, hold=True)
+        if not (_is_owner(call, found) or member == call.who.project):
+            raise _no_member(call, member)
+        if not (call.who.admin or (call.who.member and member == call.who.project)):
+            raise forbidden(f"Not allowed to update members for image {call.parts[1]}.")
+        changed = store.set_member(call.parts[1], member, status, second(now()))
+        if changed is None:
+            raise _no_member(call, member)
+        return changed
+
+    return json(await call.context.write(work))
+
+
+async def delete(call: Call) -> Response:
+    def work(store: Store) -> None:
+        found = _shared(store, call, hold=True)
+        if not call.who.changes(found.owner or None):
+            raise forbidden(f"Not allowed to delete members for image {call.parts[1]}.")
+        if not store.remove_member(call.parts[1], call.parts[3]):
+            raise _no_member(call, call.parts[3])
+
+    await call.context.write(work)
+    return nothing()

@@ -1,0 +1,120 @@
+"""JSON patch, in the two dialects Glance takes: of 2.1 (`op`, `path`) and of 2.0 (the operation is the key)."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from moorage_embedded.image import attributes
+from moorage_embedded.image.faults import Fault, bad, conflict, forbidden, read_only
+from moorage_embedded.image.policy import Who
+from moorage_embedded.image.store import BASE, Doc
+
+OPERATIONS = ("add", "remove", "replace")
+CHANGES_MAX = 500
+OLD = "application/openstack-images-v2.0-json-patch"
+NEW = "application/openstack-images-v2.1-json-patch"
+
+
+@dataclass(frozen=True)
+class Change:
+    op: str
+    name: str
+    value: Any
+    strict: bool
+    """In the old dialect, `add` of what is there already is a conflict."""
+
+
+def check_media(media: str) -> None:
+    if media not in {OLD, NEW}:
+        raise Fault(415, f"Image PATCH expects Content-Type one of: {OLD}, {NEW}", {"Accept-Patch": f"{OLD}, {NEW}"})
+
+
+def changes_of(media: str, said: Any) -> list[Change]:
+    """What the body asks to change, each on its own already found allowed."""
+    if not isinstance(said, list):
+        raise bad("Request body must be a JSON array of operation objects.")
+    if len(said) > CHANGES_MAX:
+        raise bad(f"There may be {CHANGES_MAX} changes at most.")
+    return [_change(each, old=media == OLD) for each in said]
+
+
+def _change(said: Any, *, old: bool) -> Change:
+    if not isinstance(said, dict):
+        raise bad("Operations must be JSON objects.")
+    op, pointer = _old(said) if old else _new(said)
+    path = _path(pointer)
+    name = path[0]
+    if name == "locations":
+        raise forbidden(f"It's not allowed to {op} locations if locations are invisible.")
+    if len(path) != 1:
+        raise bad(f"Invalid JSON pointer for this resource: '/{'/'.join(path)}'")
+    if op != "remove" and "value" not in said:
+        raise bad(f'Operation "{op}" requires a member named "value".')
+    if name in attributes.READ_ONLY:
+        raise read_only(name)
+    attributes.check_name(name)
+    if op != "remove":
+        attributes.check(name, said["value"])
+    return Change(op, name, said.get("value"), old)
+
+
+def _new(said: dict[str, Any]) -> tuple[str, Any]:
+    op, names = said.get("op"), ", ".join(OPERATIONS)
+    if op is None:
+        raise bad(f"Unable to find `op` in JSON Schema change. It must be one of the following: {names}.")
+    if op not in OPERATIONS:
+        raise bad(f"Invalid operation: `{op}`. It must be one of the following: {names}.")
+    if "path" not in said:
+        raise bad("Unable to find 'path' in JSON Schema change")
+    return op, said["path"]
+
+
+def _old(said: dict[str, Any]) -> tuple[str, Any]:
+    ops = [op for op in OPERATIONS if op in said]
+    if len(ops) != 1:
+        raise bad('Operation objects must contain exactly one member named "add", "remove", or "replace".')
+    return ops[0], said[ops[0]]
+
+
+def _path(pointer: Any) -> list[str]:
+    if not isinstance(pointer, str) or not pointer.startswith("/"):
+        raise bad(f'Pointer `{pointer}` does not start with "/".')
+    if re.search(r"/\s*/", pointer):
+        raise bad(f'Pointer `{pointer}` contains adjacent "/".')
+    if len(pointer) > 1 and pointer.endswith("/"):
+        raise bad(f'Pointer `{pointer}` end with "/".')
+    if re.search("~([^01]|$)", pointer):
+        raise bad(f'Pointer `{pointer}` contains "~" not part of a recognized escape sequence.')
+    return [part.replace("~1", "/").replace("~0", "~").strip() for part in pointer[1:].split("/")]
+
+
+def apply(doc: Doc, changes: list[Change], who: Who) -> None:
+    """Change the document; all or nothing, for the caller keeps it only when this returns."""
+    for change in changes:
+        if change.op == "remove":
+            _remove(doc, change.name)
+        else:
+            _set(doc, change, who)
+
+
+def _remove(doc: Doc, name: str) -> None:
+    if name in BASE:
+        raise forbidden(f"Property {name} may not be removed.")
+    if name not in doc:
+        raise conflict(f"Property {name} does not exist.")
+    del doc[name]
+
+
+def _set(doc: Doc, change: Change, who: Who) -> None:
+    name, value = change.name, change.value
+    if change.op == "replace" and name not in doc:
+        raise conflict(f"Property {name} does not exist.")
+    if change.op == "add" and change.strict and name in doc:
+        raise conflict(f"Property {name} already present.")
+    if name == "owner" and not who.admin:
+        raise forbidden("Owner can't be updated by non admin.")
+    if name in {"disk_format", "container_format"} and doc["status"] != "queued" and value != doc[name]:
+        raise forbidden(f"Attribute {name} can be only replaced for a queued image.")
+    if name == "visibility" and value != doc[name]:
+        attributes.check_visibility(who, value)
+    doc[name] = sorted(set(value)) if name == "tags" else value

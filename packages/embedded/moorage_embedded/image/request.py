@@ -1,0 +1,150 @@
+"""A call: who asks, what is said, and the desk whose database and files it may use."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from moorage.model.admission import declares_more
+from moorage.sql import Database
+from moorage_embedded.image.faults import bad, no_image, not_allowed, too_large
+from moorage_embedded.image.files import Files
+from moorage_embedded.image.policy import Who
+from moorage_embedded.image.store import Doc, Found, Store
+
+T = TypeVar("T")
+BytesAllowed: TypeAlias = Callable[[str], Awaitable[int | None]]
+"""Project → bytes of all its images together; None: no limit."""
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Knobs of one service; the defaults are Glance's, but for the body's and the store's bounds."""
+
+    image_max_bytes: int = 2**40
+    properties_max: int = 128
+    tags_max: int = 128
+    members_max: int = 128
+    project_max_bytes: int = 0
+    """Of all images of one project; 0: no limit."""
+    images_max: int = 10_000
+    """Images that one project may own."""
+    page_default: int = 25
+    page_max: int = 1000
+    body_max_bytes: int = 1024 * 1024
+    query_max_bytes: int = 64 * 1024
+    store: str = "files"
+    identity_url: str = ""
+    """Where a token can be had, as a refusal for want of one says."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What all calls share."""
+
+    database: Database
+    files: Files
+    settings: Settings
+    public_url: str
+    allowed: BytesAllowed
+    """What the identity service says that the images of a project may have."""
+    metadefs: Mapping[str, Any] = field(default_factory=dict)
+    """Namespaces of metadata definitions, by name (`metadefs.Namespace`)."""
+
+    async def write(self, work: Callable[[Store], T]) -> T:
+        return await self.database.write(lambda tx: work(Store(tx)))
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        return await self.database.read(lambda tx: work(Store(tx)))
+
+    async def read_inline(self, work: Callable[[Store], T]) -> T:
+        """A read of one image by its id."""
+        return await self.database.read_inline(lambda tx: work(Store(tx)))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a verb is given."""
+
+    context: Desk
+    who: Who
+    request: Request
+    parts: tuple[str, ...]
+    pairs: list[tuple[str, str]]
+
+    async def body(self) -> Any:
+        """The JSON that was sent, within the limit."""
+        limit = self.context.settings.body_max_bytes
+        if declares_more(self.request.headers.get("content-length"), limit):
+            raise too_large(f"Request is too large: the limit is {limit} bytes.")
+        chunks, size = [], 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise too_large(f"Request is too large: the limit is {limit} bytes.")
+            chunks.append(chunk)
+        if not size:
+            raise bad("Body expected in request.")
+        try:
+            return _decode(b"".join(chunks))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise bad("Malformed JSON in request body.") from None
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def second(moment: datetime) -> str:
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
+def fine(moment: datetime) -> str:
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def touch(doc: Doc) -> str:
+    """Date a changed document; the answer is the moment to write beside it."""
+    moment = now()
+    doc["updated_at"] = second(moment)
+    return fine(moment)
+
+
+def sees(store: Store, who: Who, id: str, found: Found) -> bool:
+    if who.everywhere or found.visibility in {"public", "community"} or who.owns(found.owner):
+        return True
+    return found.visibility == "shared" and store.is_member(id, who.project)
+
+
+def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
+    """The image, or 404 when there is none or none for this asker."""
+    found = store.show(id, hold=hold)
+    if found is None or not who.reader or not sees(store, who, id, found):
+        raise no_image(id)
+    return found
+
+
+def look_up_mine(store: Store, who: Who, id: str, action: str) -> Doc:
+    """The image, held, when the asker may change it; 403 names the action."""
+    found = look_up(store, who, id, hold=True)
+    if not who.changes(found.owner or None, action):
+        raise not_allowed(action)
+    return found.doc
+
+
+def json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(answer), status, headers, "application/json")
+
+
+def json_text(text: str) -> Response:
+    return Response(text, 200, None, "application/json")
+
+
+def nothing() -> Response:
+    return Response(status_code=204)

@@ -1,0 +1,127 @@
+"""`glance-direct`, the one way of import: data is staged beside the image (`uploading`), and becomes its own when that is asked for.
+
+Nothing is fetched from addresses that users name.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from moorage_embedded.image.byte_quota import Room, over, room_of
+from moorage_embedded.image.data import STREAM, declared, finish, give_up, judge
+from moorage_embedded.image.faults import Fault, bad, conflict
+from moorage_embedded.image.files import STAGED, Received, TooLong
+from moorage_embedded.image.request import Call, Desk, look_up_mine, nothing, touch
+from moorage_embedded.image.store import Doc, Store
+
+METHODS = ("glance-direct",)
+
+
+async def stage(call: Call) -> Response:
+    id, limit = call.parts[1], call.context.settings.image_max_bytes
+    if call.request.headers.get("content-type", "").partition(";")[0].strip() != STREAM:
+        raise Fault(415, f"Invalid content type {call.request.headers.get('content-type')}")
+    said = declared(call)
+    if said is not None and said > limit:
+        raise over(limit)
+    doc = await call.context.write(lambda store: _begin(store, call))
+    room = Room(limit)
+    try:
+        room = await room_of(call.context, doc, said)
+        received = await call.context.files.receive(f"{id}{STAGED}", call.request.stream(), room.bytes)
+        if said is not None and said != received.size:
+            raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
+        kept = await call.context.files.keep(f"{id}{STAGED}", received)
+        kept = kept and await call.context.write(lambda store: _staged(store, id, received.size, room))
+    except BaseException as failure:
+        await call.context.files.forget(id)
+        await call.context.write(lambda store: give_up(store, id, "uploading"))
+        if isinstance(failure, TooLong):
+            raise room.too_long() from None
+        raise
+    if not kept:
+        await call.context.files.forget(id)
+        raise Fault(410, f"Image {id} was deleted while its data was staged.")
+    return nothing()
+
+
+def _begin(store: Store, call: Call) -> Doc:
+    doc = look_up_mine(store, call.who, call.parts[1], "modify_image")
+    if doc["status"] != "queued":
+        raise conflict(f"Image status transition from {doc['status']} to uploading is not allowed")
+    doc["status"] = "uploading"
+    store.put(doc, touch(doc))
+    return doc
+
+
+def _staged(store: Store, id: str, size: int, room: Room) -> bool:
+    found = store.show(id, hold=True)
+    if found is None or (doc := found.doc)["status"] != "uploading":
+        return False
+    room.check(store, doc, size)
+    doc["size"] = size
+    store.put(doc, touch(doc))
+    return True
+
+
+async def start_import(call: Call) -> Response:
+    """The answer comes when all is done, so nobody has to look at a task."""
+    _method(await call.body(), call.context)
+    id = call.parts[1]
+    doc = await call.context.write(lambda store: _begin_import(store, call))
+    try:
+        received = await _copy(call.context, id)
+        room = await room_of(call.context, doc, received.size)
+        seen = await judge(call.context, doc, received, None)
+        kept = await call.context.files.keep(id, received)
+        kept = kept and await call.context.write(
+            lambda store: finish(store, id, received, call.context.settings.store, "importing", seen, room)
+        )
+    except BaseException as failure:
+        await call.context.files.forget(id)
+        await call.context.write(lambda store: give_up(store, id, "importing"))
+        if isinstance(failure, FileNotFoundError):  # a delete took it away
+            raise Fault(410, f"What was staged of image {id} is gone.") from None
+        raise
+    if not kept:
+        await call.context.files.forget(id)
+        raise Fault(410, f"Image {id} was deleted while it was imported.")
+    await call.context.files.unstage(id)
+    return Response(status_code=202)
+
+
+def _method(said: Any, context: Desk) -> None:
+    """Raises 400 for a way of import that there is not, 409 for a store."""
+    method = said.get("method") if isinstance(said, dict) else None
+    if not isinstance(method, dict):
+        raise bad("Import request requires a 'method' field.")
+    if "name" not in method:
+        raise bad("Import request requires a 'name' field.")
+    if method["name"] not in METHODS:
+        raise bad(f"Unknown import method name '{method['name']}'.")
+    stores = said.get("stores", [])
+    if not isinstance(stores, list) or any(each != context.settings.store for each in stores):
+        raise conflict(f"Store for identifier {stores} not found")
+
+
+def _begin_import(store: Store, call: Call) -> Doc:
+    doc = look_up_mine(store, call.who, call.parts[1], "modify_image")
+    if doc["status"] == "active":
+        raise conflict("Image with status active cannot be target for import")
+    if doc["status"] != "uploading" or doc["size"] is None:
+        raise conflict("Image needs to be staged before 'glance-direct' method can be used")
+    for name in ("container_format", "disk_format"):
+        if not doc[name]:
+            raise conflict(f"'{name}' needs to be set before import")
+    doc["status"] = "importing"
+    store.put(doc, touch(doc))
+    return doc
+
+
+async def _copy(context: Desk, id: str) -> Received:
+    path = context.files.path(f"{id}{STAGED}")
+    file = await asyncio.to_thread(path.open, "rb")
+    return await context.files.receive(
+        id, context.files.send(file, 0, path.stat().st_size), context.settings.image_max_bytes
+    )

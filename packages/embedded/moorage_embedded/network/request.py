@@ -1,0 +1,115 @@
+"""A call: the open transaction, who asks, and what others must be told once it is committed."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from moorage.model.ids import new_uuid
+from moorage.model.principal import Principal
+from moorage_embedded.network.faults import over_quota
+from moorage_embedded.network.guarantees import GuaranteeChange
+from moorage_embedded.network.policy import Who
+from moorage_embedded.network.store import Doc, Store
+
+MAC_BASE = "fa:16:3e"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Knobs of one service; the defaults are Neutron's."""
+
+    ports_become_active: bool = True
+    quotas: Mapping[str, int] = field(
+        default_factory=lambda: {
+            "network": 100,
+            "subnet": 100,
+            "port": 500,
+            "security_group": 10,
+            "security_group_rule": 100,
+            "router": 10,
+            "floatingip": 50,
+            "rbac_policy": 10,
+            "subnetpool": -1,
+            "trunk": -1,
+        }
+    )
+    mtu: int = 1500
+    vlan_first: int = 100
+    vlan_last: int = 4094
+    tunnel_last: int = 16_000_000
+    network_type: str = "geneve"
+    dns_domain: str = "openstacklocal."
+    allowed_address_pairs_max: int = 10
+    list_page_max: int = 10_000
+
+
+@dataclass
+class Call:
+    """What a verb is given."""
+
+    store: Store
+    who: Who
+    settings: Settings
+    events: list[dict[str, Any]] = field(default_factory=list)
+    segments: set[str] = field(default_factory=set)
+    claims: dict[str, GuaranteeChange] = field(default_factory=dict)
+    """Port → what placement must change before this is committed."""
+
+    def born(self, project: str | None) -> Doc:
+        """The attributes that everything has."""
+        now = stamp()
+        return {
+            "id": new_uuid(),
+            "project_id": project,
+            "tenant_id": project,
+            "description": "",
+            "tags": [],
+            "created_at": now,
+            "updated_at": now,
+            "revision_number": 0,
+        }
+
+    def ourselves(self) -> "Call":
+        """The same transaction, asked by the service itself: for the ports that routers and floating IPs are made of."""
+        return replace(self, who=OURSELVES)
+
+    def charge(self, project: str, noun: str, n: int = 1) -> None:
+        """Count `n` more; refuses when that is over the project's limit."""
+        used, cap = self.store.count(project, noun, n)
+        limit = self.settings.quotas.get(noun, -1) if cap is None else cap
+        if project and n > 0 and 0 <= limit < used:
+            raise over_quota(noun)
+
+    def unshare(self, object: str) -> None:
+        """Forget with whom something that goes was shared, and the RBAC policies that said so."""
+        for policy in self.store.children("rbac_policy", object):
+            self.store.remove("rbac_policy", policy["id"])
+            self.store.count(policy["project_id"], "rbac_policy", -1)
+        self.store.unshare(object)
+
+    def tell_compute(self, name: str, port: Doc) -> None:
+        """Only a server's port is compute's business."""
+        if port["device_id"] and port["device_owner"].startswith("compute:"):
+            event = {"name": name, "server_uuid": port["device_id"], "tag": port["id"], "status": "completed"}
+            self.events.append(event)
+
+
+OURSELVES = Who(Principal(user="network", project="network", roles=("admin", "service", "member", "reader")))
+
+
+def stamp() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def touched(doc: Doc) -> Doc:
+    """The next revision of a document."""
+    doc["revision_number"] += 1
+    doc["updated_at"] = stamp()
+    return doc
+
+
+def new_mac() -> str:
+    tail = secrets.token_bytes(3)
+    return f"{MAC_BASE}:{tail[0]:02x}:{tail[1]:02x}:{tail[2]:02x}"

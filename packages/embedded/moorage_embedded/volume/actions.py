@@ -1,0 +1,241 @@
+"""`POST /volumes/{id}/action`: one word of the body says what; here what owners do, beside attaching."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from starlette.responses import Response
+
+from moorage.model.ids import new_uuid
+from moorage_embedded.volume import admin_actions, connections, image_actions, quotas, sources
+from moorage_embedded.volume.faults import Fault, bad, invalid_input, invalid_volume
+from moorage_embedded.volume.records import is_true_spec, my_volume, type_named
+from moorage_embedded.volume.request import Call, nothing, touched
+from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.validation import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
+
+Verb: TypeAlias = Callable[[Call, Any], Awaitable[Response]]
+
+STILL = (None, "deleting", "error", "success")
+"""States of a migration that is none."""
+
+
+@dataclass(frozen=True)
+class Action:
+    verb: Verb
+    schema: Schema
+    since: int = 0
+
+
+async def act(call: Call) -> Response:
+    body = await call.body()
+    name = next(iter(body), "")
+    known = ACTIONS.get(name)
+    if known is None:
+        raise bad(
+            f"There is no such action: {name[:100]}. Verify the request body and Content-Type header and try again."
+        )
+    call.since(known.since)
+    if name not in _checks:
+        _checks[name] = Check(under(name, known.schema))
+    return await known.verb(call, _checks[name](body)[name])
+
+
+_checks: dict[str, Check] = {}
+
+
+async def extend(call: Call, said: Doc) -> Response:
+    """Grow; a volume that is in use too from 3.42 on, and then the servers are told."""
+    size = int(said["new_size"])
+
+    def work(store: Store) -> None:
+        doc = my_volume(call, store, call.parts[1], "volume:extend")
+        attached = call.version >= 42 and doc["status"] == "in-use"
+        if size <= doc["size"]:
+            raise invalid_input(
+                f"New size for extend must be greater than current size. (current: {doc['size']}, extended: {size})."
+            )
+        expected = "in-use" if attached else "available"
+        if doc["status"] != expected:
+            raise invalid_volume(
+                f"Volume {doc['id']} status must be '{{'status': '{expected}'}}' to extend, currently {doc['status']}."
+            )
+        more = size - doc["size"]
+        quotas.charge(call, store, doc["project_id"], "volume", doc["volume_type_id"], more, more=False, own_size=size)
+        doc |= {
+            "previous_status": doc["status"],
+            "status": "extending",
+            "work": {
+                "kind": "extend",
+                "turn": new_uuid(),
+                "request": call.request_id,
+                "size": size,
+                "to": doc["status"],
+                "while": "extending",
+            },
+        }
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
+    return nothing()
+
+
+async def set_bootable(call: Call, said: Doc) -> Response:
+    def work(store: Store) -> None:
+        doc = my_volume(call, store, call.parts[1], "volume:update")
+        doc["bootable"] = flag(said["bootable"])
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    return nothing(200)
+
+
+async def update_readonly(call: Call, said: Doc) -> Response:
+    def work(store: Store) -> None:
+        doc = my_volume(call, store, call.parts[1], "volume:update_readonly_flag")
+        if doc["status"] != "available":
+            raise invalid_volume(
+                f"Volume {doc['id']} status must be available to update readonly flag, but current status is:"
+                f" {doc['status']}."
+            )
+        doc["admin_metadata"]["readonly"] = str(flag(said["readonly"]))
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    return nothing()
+
+
+async def retype(call: Call, said: Doc) -> Response:
+    """Another type; there is one back end, so nothing moves."""
+
+    def work(store: Store) -> None:
+        doc = my_volume(call, store, call.parts[1], "volume:retype")
+        new = type_named(call, store, said["new_type"])
+        sources.check_not_encrypted(new)
+        multiattach = is_true_spec(new["extra_specs"], "multiattach")
+        if multiattach != doc["multiattach"] and doc["status"] != "available":
+            raise invalid_input(
+                "Invalid volume_type passed, retypes affecting multiattach are only allowed on available volumes,"
+                f" the specified volume however currently has a status of: {doc['status']}."
+            )
+        if doc["status"] not in ("available", "in-use") or doc["migration_status"] not in STILL:
+            raise _no_retype()
+        if new["id"] == doc["volume_type_id"]:
+            raise _no_retype()
+        store.alone(doc["project_id"])
+        _check_type_quota(call, store, doc, new)
+        doc |= {
+            "previous_status": doc["status"],
+            "status": "retyping",
+            "work": {
+                "kind": "retype", "turn": new_uuid(), "type": new["id"], "multiattach": multiattach, "to": doc["status"],
+                "while": "retyping",
+            },
+        }  # fmt: skip
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
+    return nothing()
+
+
+def _no_retype() -> Fault:
+    return invalid_volume(
+        "Retype needs volume to be in available or in-use state, not be part of an active migration or a consistency"
+        " group, requested type has to be different that the one from the volume, and for in-use volumes front-end qos"
+        " specs cannot change."
+    )
+
+
+def _check_type_quota(call: Call, store: Store, doc: Doc, new: Doc) -> None:
+    """Only what is counted for the type alone changes."""
+    names = {new["id"]: new["name"]}
+    allowed = quotas.limits(call, store, doc["project_id"], names)
+    used = quotas.used(store, doc["project_id"], names)
+    for resource, more in ((f"volumes_{new['name']}", 1), (f"gigabytes_{new['name']}", doc["size"])):
+        if 0 <= allowed[resource] < used.get(resource, 0) + more:
+            raise Fault(413, f"Quota exceeded for resources: ['{resource}']", {"Retry-After": "0"})
+
+
+async def revert(call: Call, said: Doc) -> Response:
+    """Back to the latest snapshot, and to no other."""
+    wanted = said.get("snapshot_id")
+
+    def work(store: Store) -> None:
+        doc = my_volume(call, store, call.parts[1], "volume:revert_to_snapshot")
+        snapshots = store.children("snapshot", doc["id"])
+        if not snapshots:
+            raise bad(f"Volume {doc['id']} doesn't have any snapshots.")
+        latest = snapshots[-1]
+        if wanted is None or wanted != latest["id"]:
+            raise bad(f"Specified snapshot {wanted} is None or not the latest one of volume {doc['id']}.")
+        if doc["size"] != latest["size"]:
+            raise bad(
+                f"Can't revert volume {doc['id']} to its latest snapshot {wanted}. The volume size must be equal to the"
+                " snapshot size."
+            )
+        for noun, record in (("Volume", doc), ("Snapshot", latest)):
+            if record["status"] != "available":
+                raise Fault(
+                    409,
+                    f"Invalid volume: Can't revert volume {doc['id']} to its latest snapshot {wanted}. {noun}'s status must"
+                    " be 'available'.",
+                )
+        work = {"kind": "revert", "turn": new_uuid(), "snapshot": wanted, "to": "available", "while": "reverting"}
+        doc |= {"status": "reverting", "work": work}
+        latest["status"] = "restoring"
+        store.put("snapshot", touched(latest))
+        store.put("volume", touched(doc))
+
+    await call.context.write(work)
+    call.context.jobs.begin("volume", call.parts[1])
+    return nothing()
+
+
+_CONNECTOR: Schema = {"type": ["object", "string", "null"]}
+_MODE: Schema = {"type": "string", "enum": ["rw", "ro"]}
+_HOST: Schema = {"type": "string", "maxLength": 255}
+_WORD: Schema = {"type": "string", "minLength": 1, "maxLength": 255}
+_ID_OR_NULL: Schema = {"type": ["string", "null"]}
+_ATTACH = obj(
+    {"instance_uuid": ID, "mountpoint": _WORD, "host_name": _HOST, "mode": _MODE},
+    "mountpoint",
+    anyOf=[{"required": ["instance_uuid"]}, {"required": ["host_name"]}],
+)
+_DETACH: Schema = {**obj({"attachment_id": _ID_OR_NULL}), "type": ["object", "null"]}
+
+ACTIONS: dict[str, Action] = {
+    "os-extend": Action(extend, obj({"new_size": SIZE}, "new_size")),
+    "os-set_bootable": Action(set_bootable, obj({"bootable": FLAG}, "bootable")),
+    "os-update_readonly_flag": Action(update_readonly, obj({"readonly": FLAG}, "readonly")),
+    "os-retype": Action(
+        retype,
+        obj(
+            {"new_type": {"type": "string"}, "migration_policy": {"enum": ["on-demand", "never", None]}},
+            "new_type",
+        ),
+    ),
+    "revert": Action(revert, obj({"snapshot_id": _ID_OR_NULL}, more=True), since=40),
+    "os-attach": Action(connections.attach, _ATTACH),
+    "os-detach": Action(connections.detach, _DETACH),
+    "os-reserve": Action(connections.reserve, ANY),
+    "os-unreserve": Action(connections.unreserve, ANY),
+    "os-begin_detaching": Action(connections.begin_detaching, ANY),
+    "os-roll_detaching": Action(connections.roll_detaching, ANY),
+    "os-initialize_connection": Action(
+        connections.initialize, obj({"connector": {"type": ["object", "string"]}}, "connector")
+    ),
+    "os-terminate_connection": Action(connections.terminate, obj({"connector": _CONNECTOR}, "connector")),
+    "os-volume_upload_image": Action(image_actions.upload, image_actions.UPLOAD),
+    "os-reimage": Action(image_actions.reimage, image_actions.REIMAGE, since=68),
+    "os-set_image_metadata": Action(image_actions.set_metadata, image_actions.SET_METADATA),
+    "os-unset_image_metadata": Action(image_actions.unset_metadata, image_actions.UNSET_METADATA),
+    "os-show_image_metadata": Action(image_actions.show_metadata, ANY),
+    "os-reset_status": Action(admin_actions.reset_status, admin_actions.RESET_STATUS),
+    "os-force_detach": Action(admin_actions.force_detach, admin_actions.FORCE_DETACH),
+    "os-force_delete": Action(admin_actions.force_delete, ANY),
+    "os-migrate_volume": Action(admin_actions.migrate, admin_actions.MIGRATE),
+    "os-migrate_volume_completion": Action(admin_actions.migrate_completion, admin_actions.MIGRATE_COMPLETION),
+    "os-extend_volume_completion": Action(admin_actions.extend_completion, admin_actions.EXTEND_COMPLETION),
+}

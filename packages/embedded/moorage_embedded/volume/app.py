@@ -1,0 +1,71 @@
+"""The embedded volume service, joined: `make_volume` gives the ASGI app."""
+
+import asyncio
+from pathlib import Path
+
+from starlette.types import ASGIApp
+
+from moorage.sql import Database
+from moorage.sql.migrate import migrate
+from moorage_embedded.volume.background_work import KINDS, Worker
+from moorage_embedded.volume.files import Files
+from moorage_embedded.volume.http import ValidateToken, Wire
+from moorage_embedded.volume.jobs import Jobs
+from moorage_embedded.volume.request import Desk, Settings
+from moorage_embedded.volume.service_clients import Images, NotifyCompute, ServerVolumes
+from moorage_embedded.volume.store import TABLES, Store
+from moorage_embedded.volume.types import new_type
+
+__all__ = ["Images", "NotifyCompute", "ServerVolumes", "Settings", "VolumeService", "make_volume"]
+
+
+class VolumeService:
+    """One embedded volume service; `start` before the first request, `stop` after the last."""
+
+    app: ASGIApp
+
+    def __init__(self, context: Desk, worker: Worker, validate_token: ValidateToken) -> None:
+        self._context = context
+        self._worker = worker
+        self.app = Wire(context, validate_token)
+
+    async def start(self) -> None:
+        """Make the tables and the default type where they are missing, and go on with what the last process left."""
+        context = self._context
+        await migrate(context.database, TABLES)
+        busy, keep = await context.write(lambda store: _begin(store, context.settings))
+        await asyncio.to_thread(context.files.sweep, keep)
+        context.jobs.start(self._worker.run)
+        for noun, id in busy:
+            context.jobs.begin(noun, id)
+
+    async def stop(self) -> None:
+        await self._context.jobs.stop()
+
+
+def _begin(store: Store, settings: Settings) -> tuple[list[tuple[str, str]], set[str]]:
+    """What is to be done, and the files that belong to something."""
+    if not store.many("type", where={"key": settings.default_type}, limit=1):
+        store.add("type", new_type(settings.default_type, description="Default Volume Type"))
+    nouns = dict.fromkeys(noun for noun, _ in KINDS)
+    busy = [(noun, doc["id"]) for noun in nouns for doc in store.busy(noun)]
+    keep = {f"volume-{id}" for id in store.ids("volume")} | {f"snapshot-{id}" for id in store.ids("snapshot")}
+    return busy, keep
+
+
+def make_volume(
+    database: Database,
+    *,
+    files: Path,
+    validate_token: ValidateToken,
+    public_url: str,
+    images: Images | None = None,
+    notify_compute: NotifyCompute | None = None,
+    server_volumes: ServerVolumes | None = None,
+    settings: Settings | None = None,
+) -> VolumeService:
+    """Build the service over a database and a directory of its own; nothing is touched before `start`."""
+    said = settings or Settings()
+    jobs = Jobs(said.jobs_max)
+    context = Desk(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
+    return VolumeService(context, Worker(context, notify_compute), validate_token)

@@ -1,0 +1,183 @@
+"""QoS specs: what a consumer (hypervisor, back end) is to guarantee to volumes of the types they are associated with.
+
+They are kept, associated and shown; a connection carries those of the front end, and the back end of files guarantees nothing.
+"""
+
+from starlette.responses import Response
+
+from moorage.model.ids import new_uuid
+from moorage_embedded.volume import views
+from moorage_embedded.volume.faults import Fault, bad, conflict
+from moorage_embedded.volume.records import only_admin, type_of
+from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
+
+CONSUMERS = ("back-end", "front-end", "both")
+SPECS_MAX = 1_000
+_VALUE: Schema = {"type": "string", "maxLength": 255}
+_CONSUMER: Schema = {"enum": list(CONSUMERS)}
+_KEYS = {r"^[a-zA-Z0-9\-_:. /]{1,255}$": _VALUE}
+
+
+def _specs(*required: str, **named: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": named,
+        "required": list(required),
+        "patternProperties": _KEYS,
+        "additionalProperties": False,
+    }
+
+
+CREATE = Check(under("qos_specs", _specs("name", name=NAME, consumer=_CONSUMER)))
+UPDATE = Check(under("qos_specs", _specs(consumer=_CONSUMER)))
+UNSET = Check(under("keys", {"type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 255}}))
+
+
+def _find(store: Store, id: str, *, hold: bool = False) -> Doc:
+    doc = store.get("qos", id, hold=hold)
+    if doc is None:
+        raise Fault(404, f"No such QoS spec {id}.")
+    return doc
+
+
+def _view(doc: Doc) -> Doc:
+    return {name: doc[name] for name in ("id", "name", "consumer", "specs")}
+
+
+def _full(call: Call, doc: Doc) -> Response:
+    return json({"qos_specs": _view(doc), "links": views.links(call, "qos-specs", doc["id"])})
+
+
+async def index(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+    docs = await call.context.read(lambda store: store.many("qos"))
+    return json({"qos_specs": [_view(doc) for doc in docs]})
+
+
+async def create(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:create")
+    said = dict(CREATE(await call.body())["qos_specs"])
+    name, consumer = said.pop("name").strip(), said.pop("consumer", "back-end")
+
+    def work(store: Store) -> Doc:
+        store.alone("volume qos")
+        if store.count("qos", key=name):
+            raise conflict(f"QoS Specs {name} already exists.")
+        if store.count("qos") >= SPECS_MAX:
+            raise Fault(413, f"There may be {SPECS_MAX} QoS specs.")
+        doc = {"id": new_uuid(), "name": name, "consumer": consumer, "specs": said, "created_at": stamp()}
+        store.add("qos", doc)
+        return doc
+
+    return _full(call, await call.context.write(work))
+
+
+async def show(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:get")
+    return _full(call, await call.context.read(lambda store: _find(store, call.parts[1])))
+
+
+async def update(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:update")
+    said = UPDATE(await call.body())
+
+    def work(store: Store) -> None:
+        doc = _find(store, call.parts[1], hold=True)
+        changed = dict(said["qos_specs"])
+        doc["consumer"] = changed.pop("consumer", doc["consumer"])
+        doc["specs"] |= changed
+        if len(doc["specs"]) > call.context.settings.metadata_max:
+            raise Fault(413, f"There may be {call.context.settings.metadata_max} keys.")
+        store.put("qos", touched(doc))
+
+    await call.context.write(work)
+    return json(said)
+
+
+async def delete(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    force = flag(dict(call.pairs).get("force", False))
+
+    def work(store: Store) -> None:
+        doc = _find(store, call.parts[1], hold=True)
+        used = _types(store, doc["id"])
+        if used and not force:
+            raise bad("Qos specs still in use.")
+        for each in used:
+            _associate(store, each["id"], None)
+        store.remove("qos", doc["id"])
+
+    await call.context.write(work)
+    return nothing()
+
+
+async def delete_keys(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:delete")
+    keys = UNSET(await call.body())["keys"]
+
+    def work(store: Store) -> None:
+        doc = _find(store, call.parts[1], hold=True)
+        for key in keys:
+            if key not in doc["specs"]:
+                raise Fault(404, f"QoS spec {doc['id']} has no spec with key {key}.")
+            del doc["specs"][key]
+        store.put("qos", touched(doc))
+
+    await call.context.write(work)
+    return nothing()
+
+
+def _types(store: Store, qos: str) -> list[Doc]:
+    return [doc for doc in store.many("type") if doc["qos_specs_id"] == qos]
+
+
+def _associate(store: Store, type: str, qos: str | None) -> None:
+    doc = store.get("type", type, hold=True)
+    if doc is not None:
+        doc["qos_specs_id"] = qos
+        store.put("type", touched(doc))
+
+
+async def associations(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:get_all")
+
+    def work(store: Store) -> list[Doc]:
+        found = _types(store, _find(store, call.parts[1])["id"])
+        return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
+
+    return json({"qos_associations": await call.context.read(work)})
+
+
+async def associate(call: Call) -> Response:
+    """`associate` and `disassociate`, as the path says, with the type in the query."""
+    only_admin(call, "volume_extension:qos_specs_manage:update")
+    type = dict(call.pairs).get("vol_type_id")
+    if not type:
+        raise bad("Volume Type id must not be None.")
+
+    def work(store: Store) -> None:
+        doc = _find(store, call.parts[1])
+        held = type_of(call, store, type)["qos_specs_id"]
+        if call.parts[2] == "disassociate":
+            if held == doc["id"]:
+                _associate(store, type, None)
+            return
+        if held not in (None, doc["id"]):
+            raise bad(f"Invalid volume type: Type {type} is already associated with another qos specs: {held}")
+        _associate(store, type, doc["id"])
+
+    await call.context.write(work)
+    return nothing()
+
+
+async def disassociate_all(call: Call) -> Response:
+    only_admin(call, "volume_extension:qos_specs_manage:update")
+
+    def work(store: Store) -> None:
+        for each in _types(store, _find(store, call.parts[1])["id"]):
+            _associate(store, each["id"], None)
+
+    await call.context.write(work)
+    return nothing()

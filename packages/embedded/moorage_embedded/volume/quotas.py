@@ -1,0 +1,85 @@
+"""What a project may have, and what it has: counted from its volumes and snapshots whenever somebody wants more."""
+
+from moorage_embedded.volume.faults import over_limit
+from moorage_embedded.volume.request import Call
+from moorage_embedded.volume.store import Doc, Store
+
+CLASS = "class:default"
+OF_TYPE = ("volumes", "snapshots", "gigabytes")
+
+
+def limits(call: Call, store: Store, project: str, types: dict[str, str] | None = None) -> dict[str, int]:
+    """Every resource's limit for a project; `types`: names of volume types that have resources of their own."""
+    found = dict(call.context.settings.quotas)
+    names = (
+        type_resources(store) if types is None else [f"{each}_{name}" for name in types.values() for each in OF_TYPE]
+    )
+    found |= dict.fromkeys(names, -1)
+    found |= {name: cap for name, cap in store.caps(CLASS).items() if name in found}
+    if project:
+        found |= {name: cap for name, cap in store.caps(project).items() if name in found}
+    return found
+
+
+def type_resources(store: Store) -> list[str]:
+    return [f"{each}_{doc['name']}" for doc in store.many("type") for each in OF_TYPE]
+
+
+def used(store: Store, project: str, names: dict[str, str]) -> dict[str, int]:
+    """Every resource's use; `names` are types by id."""
+    found = {"volumes": 0, "snapshots": 0, "gigabytes": 0, "backups": 0, "backup_gigabytes": 0, "groups": 0}
+    found["per_volume_gigabytes"] = 0
+    for (noun, type), (many, gib) in store.usage(project).items():
+        of = f"_{names[type]}" if type in names else None
+        for name, amount in ((f"{noun}s", many), ("gigabytes", gib)):
+            found[name] += amount
+            if of is not None:
+                found[name + of] = found.get(name + of, 0) + amount
+    return found
+
+
+def charge(
+    call: Call,
+    store: Store,
+    project: str,
+    noun: str,
+    type: str,
+    gib: int,
+    *,
+    more: bool = True,
+    own_size: int | None = None,
+) -> None:
+    """Raises 413 when the project may not have one more volume or snapshot of this size; nobody else counts until the commit.
+
+    `more=False`: one that it has grows by `gib` to `own_size`.
+    """
+    store.alone(project)
+    name = (store.get("type", type) or {}).get("name")
+    types = {} if name is None else {type: name}
+    allowed = limits(call, store, project, types)
+    whole = gib if own_size is None else own_size
+    if noun == "volume" and 0 <= allowed["per_volume_gigabytes"] < whole:
+        raise over_limit(
+            f"Requested volume size {whole}G is larger than maximum allowed limit {allowed['per_volume_gigabytes']}G."
+        )
+    now = used(store, project, types)
+    for suffix in ("", *(f"_{each}" for each in types.values())):
+        gigabytes, count = f"gigabytes{suffix}", f"{noun}s{suffix}"
+        consumed = now.get(gigabytes, 0)
+        if gib and 0 <= allowed[gigabytes] < consumed + gib:
+            raise over_limit(
+                f"Requested volume or snapshot exceeds allowed {gigabytes} quota. Requested {gib}G, quota is"
+                f" {allowed[gigabytes]}G and {consumed}G has been consumed."
+            )
+        if more and 0 <= allowed[count] < now.get(count, 0) + 1:
+            raise over_limit(_too_many(noun, count, allowed[count]))
+
+
+def _too_many(noun: str, resource: str, cap: int) -> str:
+    if noun == "snapshot":
+        return f"Maximum number of snapshots allowed ({cap}) exceeded"
+    return f"Maximum number of volumes allowed ({cap}) exceeded for quota '{resource}'."
+
+
+def view(found: dict[str, int], id: str | None) -> Doc:
+    return found | ({} if id is None else {"id": id})

@@ -1,0 +1,114 @@
+"""Looking records up as the asker may see them, and what several verbs do with them."""
+
+from typing import Any
+
+from moorage_embedded.volume.faults import bad, forbidden, no_attachment, no_snapshot, no_type, no_volume
+from moorage_embedded.volume.request import Call
+from moorage_embedded.volume.store import Doc, Store
+
+ATTACH_TO_STATUS = {"attached": "in-use", "detached": "available"}
+
+
+def volume_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+    """The volume, or 404 when there is none or none for this asker."""
+    doc = store.get("volume", id, hold=hold)
+    if doc is None or not call.who.reads(doc["project_id"]):
+        raise no_volume(id)
+    return doc
+
+
+def my_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
+    """The volume, held, when the asker may change it; 403 names the rule."""
+    doc = volume_of(call, store, id, hold=True)
+    if not call.who.writes(doc["project_id"]):
+        raise forbidden(rule)
+    return doc
+
+
+def admins_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
+    doc = volume_of(call, store, id, hold=True)
+    if not call.who.admin:
+        raise forbidden(rule)
+    return doc
+
+
+def snapshot_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+    doc = store.get("snapshot", id, hold=hold)
+    if doc is None or not call.who.reads(doc["project_id"]):
+        raise no_snapshot(id)
+    return doc
+
+
+def my_snapshot(call: Call, store: Store, id: str, rule: str) -> Doc:
+    doc = snapshot_of(call, store, id, hold=True)
+    if not call.who.writes(doc["project_id"]):
+        raise forbidden(rule)
+    return doc
+
+
+def attachment_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+    """The attachment as somebody of its volume's project, or an administrator, sees it."""
+    doc = store.get("attachment", id, hold=hold)
+    if doc is None or not call.who.reads(doc["project_id"]):
+        raise no_attachment(id)
+    return doc
+
+
+def sees_type(call: Call, doc: Doc) -> bool:
+    return call.who.admin or doc["is_public"] or call.who.project in doc["projects"]
+
+
+def type_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
+    doc = store.get("type", id, hold=hold)
+    if doc is None or not sees_type(call, doc):
+        raise no_type(id)
+    return doc
+
+
+def type_named(call: Call, store: Store, said: str) -> Doc:
+    """By its id or its name, as the asker sees it."""
+    doc = store.get("type", said)
+    if doc is None:
+        found = store.many("type", where={"key": said}, limit=1)
+        doc = found[0] if found else None
+    if doc is None or not sees_type(call, doc):
+        raise no_type(said)
+    return doc
+
+
+def default_type(call: Call, store: Store) -> Doc:
+    """What volumes are that name no type: the project's own default, or the service's."""
+    own = store.get("default_type", call.who.project)
+    if own is not None and (doc := store.get("type", own["volume_type_id"])) is not None:
+        return doc
+    name = call.context.settings.default_type
+    found = store.many("type", where={"key": name}, limit=1)
+    if not found:
+        raise bad(f"Volume type with name {name} could not be found.")
+    return found[0]
+
+
+def type_names(store: Store, ids: set[str]) -> dict[str, str]:
+    if not ids:
+        return {}
+    return {each["id"]: each["name"] for each in store.many("type", where={"id": list(ids)})}
+
+
+def is_true_spec(specs: dict[str, Any], name: str) -> bool:
+    """Extra specs say true in their own way."""
+    return str(specs.get(name, "")).strip().lower() == "<is> true"
+
+
+def settle(doc: Doc, attachments: list[Doc]) -> None:
+    """The volume's states, as they follow from its attachments: what is nearest to being used counts."""
+    states = sorted(each["status"] for each in attachments if not each["status"].startswith("error_"))
+    doc["attach_status"] = state = states[0] if states else "detached"
+    moving = doc["migration_status"] not in (None, "success", "error")
+    if state != "detached" or not (moving or doc["status"] == "uploading"):
+        doc["status"] = ATTACH_TO_STATUS.get(state, state)
+
+
+def only_admin(call: Call, rule: str) -> None:
+    """Raises 403 with the rule for everybody else."""
+    if not call.who.admin:
+        raise forbidden(rule)

@@ -1,0 +1,155 @@
+"""A call: who asks, in which microversion, what is said, and what all calls share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from moorage.model.admission import declares_more
+from moorage.model.principal import Principal
+from moorage.sql import Database
+from moorage_embedded.volume.faults import bad, no_such_path, over_limit
+from moorage_embedded.volume.files import Files
+from moorage_embedded.volume.jobs import Jobs
+from moorage_embedded.volume.policy import Who
+from moorage_embedded.volume.service_clients import Images, ServerVolumes
+from moorage_embedded.volume.store import Doc, Store
+
+T = TypeVar("T")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Knobs of one service; the defaults are Cinder's, but for the bounds that Cinder does not have."""
+
+    quotas: Mapping[str, int] = field(
+        default_factory=lambda: {
+            "volumes": 10,
+            "snapshots": 10,
+            "gigabytes": 1000,
+            "backups": 10,
+            "backup_gigabytes": 1000,
+            "groups": 10,
+            "per_volume_gigabytes": -1,
+        }
+    )
+    default_type: str = "__DEFAULT__"
+    availability_zone: str = "nova"
+    host: str = "moorage@files#files"
+    """What volumes say of where they are: service, backend, pool."""
+    page_max: int = 1000
+    """Records of one answer."""
+    body_max_bytes: int = 114_688
+    query_max_bytes: int = 64 * 1024
+    size_max_gib: int = 2**31 - 1
+    volumes_max: int = 100_000
+    """Of the whole service."""
+    attachments_max: int = 1_000
+    """Of one volume."""
+    metadata_max: int = 128
+    """Items of one volume or snapshot."""
+    jobs_max: int = 8
+    """Volumes that are filled, copied or removed at once; the others wait in line."""
+    job_pause_s: float = 0.0
+    """How long a volume stays in a state of passage (creating, deleting, extending) at least."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """What all calls share."""
+
+    database: Database
+    files: Files
+    jobs: Jobs
+    settings: Settings
+    public_url: str
+    images: Images | None
+    """None: there is no image service that volumes could be made from."""
+    server_volumes: ServerVolumes | None
+    """How compute is asked which volumes a server has; None: it is not asked, and counts as using them."""
+
+    async def write(self, work: Callable[[Store], T]) -> T:
+        return await self.database.write(lambda tx: work(Store(tx)))
+
+    async def read(self, work: Callable[[Store], T]) -> T:
+        return await self.database.read(lambda tx: work(Store(tx)))
+
+    async def read_inline(self, work: Callable[[Store], T]) -> T:
+        """A read of one or two records by their ids."""
+        return await self.database.read_inline(lambda tx: work(Store(tx)))
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a verb is given."""
+
+    context: Desk
+    who: Who
+    principal: Principal
+    request: Request
+    parts: tuple[str, ...]
+    """Of the path, behind the version and the project."""
+    prefix: str
+    """The path up to them, as it was asked: `/v3` or `/v3/{project}`."""
+    pairs: list[tuple[str, str]]
+    version: int
+    """The minor number of the microversion."""
+    request_id: str
+
+    def since(self, version: int) -> None:
+        """404, as for a path that does not exist, in an older microversion."""
+        if self.version < version:
+            raise no_such_path()
+
+    @property
+    def url(self) -> str:
+        """What links begin with."""
+        return f"{self.context.public_url}{self.prefix}"
+
+    async def body(self) -> Any:
+        """The JSON object that was sent, within the limit."""
+        limit = self.context.settings.body_max_bytes
+        if declares_more(self.request.headers.get("content-length"), limit):
+            raise over_limit("Request is too large.")
+        chunks, size = [], 0
+        async for chunk in self.request.stream():
+            size += len(chunk)
+            if size > limit:
+                raise over_limit("Request is too large.")
+            chunks.append(chunk)
+        if not size:
+            raise bad("Malformed request body: it is empty.")
+        text = b"".join(chunks)
+        if b"\\u0000" in text:
+            raise bad("Malformed request body: it holds the character NUL.")
+        try:
+            said = _decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise bad("Malformed request body") from None
+        if not isinstance(said, dict):
+            raise bad("Malformed request body")
+        return said
+
+
+def stamp() -> str:
+    """Now, as Cinder writes it: UTC, microseconds, no zone."""
+    return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def touched(doc: Doc) -> Doc:
+    doc["updated_at"] = stamp()
+    return doc
+
+
+def json(answer: Any, status: int = 200) -> Response:
+    return Response(_encode(answer), status, None, "application/json")
+
+
+def nothing(status: int = 202) -> Response:
+    return Response(status_code=status)

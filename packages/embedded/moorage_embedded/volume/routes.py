@@ -1,0 +1,135 @@
+"""Every path behind the project and who answers it; `*` stands for one part of the path."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+from starlette.responses import Response
+
+from moorage.model.tracing import request
+from moorage_embedded.volume import (
+    actions,
+    attachments,
+    messages,
+    metadata,
+    qos,
+    quota_routes,
+    service_info,
+    services,
+    snapshots,
+    transfers,
+    type_list,
+    types,
+    volumes,
+)
+from moorage_embedded.volume.faults import no_such_path
+from moorage_embedded.volume.request import Call
+
+Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
+
+_TRANSFERS: Mapping[str, Mapping[str, Verb]] = {
+    "{}": {"GET": transfers.index, "POST": transfers.create},
+    "{}/detail": {"GET": transfers.detail},
+    "{}/*": {"GET": transfers.show, "DELETE": transfers.delete},
+    "{}/*/accept": {"POST": transfers.accept},
+}
+_METADATA: Mapping[str, Mapping[str, Verb]] = {
+    "{}/*/metadata": {"GET": metadata.index, "POST": metadata.add, "PUT": metadata.replace},
+    "{}/*/metadata/*": {"GET": metadata.show_one, "PUT": metadata.set_one, "DELETE": metadata.drop_one},
+}
+
+
+def _under(name: str, routes: Mapping[str, Mapping[str, Verb]]) -> dict[str, Mapping[str, Verb]]:
+    return {path.format(name): verbs for path, verbs in routes.items()}
+
+
+ROUTES: Mapping[str, Mapping[str, Verb]] = {
+    "volumes": {"GET": volumes.index, "POST": volumes.create},
+    "volumes/detail": {"GET": volumes.detail},
+    "volumes/summary": {"GET": volumes.summary},
+    "volumes/*": {"GET": volumes.show, "PUT": volumes.update, "DELETE": volumes.delete},
+    "volumes/*/action": {"POST": actions.act},
+    "volumes/*/encryption": {"GET": service_info.encryption_metadata},
+    **_under("volumes", _METADATA),
+    "snapshots": {"GET": snapshots.index, "POST": snapshots.create},
+    "snapshots/detail": {"GET": snapshots.detail},
+    "snapshots/*": {"GET": snapshots.show, "PUT": snapshots.update, "DELETE": snapshots.delete},
+    "snapshots/*/action": {"POST": snapshots.act},
+    **_under("snapshots", _METADATA),
+    "attachments": {"GET": attachments.index, "POST": attachments.create},
+    "attachments/detail": {"GET": attachments.detail},
+    "attachments/*": {"GET": attachments.show, "PUT": attachments.update, "DELETE": attachments.delete},
+    "attachments/*/action": {"POST": attachments.act},
+    **_under("os-volume-transfer", _TRANSFERS),
+    **_under("volume-transfers", _TRANSFERS),
+    "types": {"GET": type_list.index, "POST": types.create},
+    "types/*": {"GET": types.show, "PUT": types.update, "DELETE": types.delete},
+    "types/*/action": {"POST": types.act},
+    "types/*/os-volume-type-access": {"GET": types.access},
+    "types/*/extra_specs": {"GET": types.specs, "POST": types.add_specs},
+    "types/*/extra_specs/*": {"GET": types.spec, "PUT": types.set_spec, "DELETE": types.drop_spec},
+    "types/*/encryption": {"GET": types.encryption, "POST": types.encrypt},
+    "types/*/encryption/*": {"GET": types.encryption_item, "PUT": types.change_encryption, "DELETE": types.decrypt},
+    "default-types": {"GET": types.defaults},
+    "default-types/*": {"GET": types.show_default, "PUT": types.set_default, "DELETE": types.drop_default},
+    "qos-specs": {"GET": qos.index, "POST": qos.create},
+    "qos-specs/*": {"GET": qos.show, "PUT": qos.update, "DELETE": qos.delete},
+    "qos-specs/*/delete_keys": {"PUT": qos.delete_keys},
+    "qos-specs/*/associations": {"GET": qos.associations},
+    "qos-specs/*/associate": {"GET": qos.associate},
+    "qos-specs/*/disassociate": {"GET": qos.associate},
+    "qos-specs/*/disassociate_all": {"GET": qos.disassociate_all},
+    "os-quota-sets/*": {"GET": quota_routes.show, "PUT": quota_routes.update, "DELETE": quota_routes.delete},
+    "os-quota-sets/*/defaults": {"GET": quota_routes.defaults},
+    "os-quota-class-sets/*": {"GET": quota_routes.show_class, "PUT": quota_routes.update_class},
+    "limits": {"GET": quota_routes.limits},
+    "os-services": {"GET": services.services},
+    "os-services/enable": {"PUT": services.enable},
+    "os-services/disable": {"PUT": services.disable},
+    "os-services/disable-log-reason": {"PUT": services.disable_with_reason},
+    "os-services/freeze": {"PUT": services.freeze},
+    "os-services/thaw": {"PUT": services.thaw},
+    "os-hosts": {"GET": services.hosts},
+    "os-hosts/*": {"GET": services.host},
+    "messages": {"GET": messages.index},
+    "messages/*": {"GET": messages.show, "DELETE": messages.delete},
+    "os-availability-zone": {"GET": service_info.zones},
+    "extensions": {"GET": service_info.extensions},
+    "extensions/*": {"GET": service_info.extensions},
+    "scheduler-stats/get_pools": {"GET": service_info.pools},
+    "capabilities/*": {"GET": service_info.capabilities},
+    "resource_filters": {"GET": service_info.resource_filters},
+    "workers/cleanup": {"POST": service_info.nothing_to_clean},
+    **{path: {"GET": service_info.none_of_them} for path in service_info.EMPTY},
+    **{f"{path}/detail": {"GET": service_info.none_of_them} for path in service_info.EMPTY},
+    **{
+        f"{path}/*": {
+            "GET": service_info.no_such_one,
+            "PUT": service_info.no_such_one,
+            "DELETE": service_info.no_such_one,
+        }
+        for path in service_info.ONE
+    },
+    "manageable_volumes": {"GET": service_info.manageable},
+    "manageable_volumes/detail": {"GET": service_info.manageable},
+    "manageable_snapshots": {"GET": service_info.manageable},
+    "manageable_snapshots/detail": {"GET": service_info.manageable},
+    "backups": {"GET": service_info.none_of_them, "POST": service_info.no_backup},
+    "groups": {"GET": service_info.none_of_them, "POST": service_info.no_group},
+}
+
+FIRST = frozenset(path.partition("/")[0] for path in ROUTES)
+_BY_LENGTH: dict[int, list[tuple[tuple[str, ...], Mapping[str, Verb]]]] = {}
+for _path, _verbs in ROUTES.items():
+    _parts = tuple(_path.split("/"))
+    _BY_LENGTH.setdefault(len(_parts), []).append((_parts, _verbs))
+for _same in _BY_LENGTH.values():  # what names a word is looked at before what stands for any
+    _same.sort(key=lambda pair: [word == "*" for word in pair[0]])
+
+
+def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
+    """Raises 404 for no such path, and for a method that it does not have: Cinder has no 405."""
+    for pattern, verbs in _BY_LENGTH.get(len(parts), ()):
+        if method in verbs and all(word in ("*", part) for word, part in zip(pattern, parts, strict=True)):
+            request("volume").say(route=f"/v3/{'/'.join(pattern)}")
+            return verbs[method]
+    raise no_such_path()

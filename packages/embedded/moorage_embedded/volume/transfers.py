@@ -1,0 +1,151 @@
+"""Transfers: a volume offered to whoever has the key, in another project."""
+
+import hashlib
+import hmac
+import secrets
+
+from starlette.responses import Response
+
+from moorage.model.ids import new_uuid
+from moorage_embedded.volume import listing, quotas, views
+from moorage_embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.records import my_volume
+from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.store import Doc, Store
+from moorage_embedded.volume.validation import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
+
+KEY_BYTES, SALT_BYTES = 8, 8
+_SAID = {"name": TEXT_OR_NULL, "volume_id": ID}
+CREATE = Check(under("transfer", obj(_SAID, "volume_id")))
+CREATE_55 = Check(under("transfer", obj(_SAID | {"no_snapshots": FLAG}, "volume_id")))
+ACCEPT = Check(under("accept", obj({"auth_key": NAME}, "auth_key")))
+
+
+def _digest(salt: str, key: str) -> str:
+    return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()
+
+
+def _find(call: Call, store: Store, id: str) -> Doc:
+    """Raises 404 for one that is not there, or not the asker's."""
+    doc = store.get("transfer", id, hold=True)
+    if doc is None or not call.who.reads(doc["project_id"]):
+        raise Fault(404, f"Transfer {id} could not be found.")
+    return doc
+
+
+def _summary(call: Call, doc: Doc) -> Doc:
+    return {
+        "id": doc["id"],
+        "volume_id": doc["volume_id"],
+        "name": doc["name"],
+        "links": views.links(call, call.parts[0], doc["id"]),
+    }
+
+
+def _detail(call: Call, doc: Doc) -> Doc:
+    shown = _summary(call, doc) | {"created_at": doc["created_at"]}
+    if call.version >= 55:
+        shown["no_snapshots"] = doc["no_snapshots"]
+    if call.version >= 57:
+        shown |= {"source_project_id": doc["project_id"], "destination_project_id": None, "accepted": False}
+    return shown
+
+
+async def create(call: Call) -> Response:
+    said = (CREATE if call.version < 55 else CREATE_55)(await call.body())["transfer"]
+    stripped(said, "name")
+    key, salt = secrets.token_hex(KEY_BYTES), secrets.token_hex(SALT_BYTES)
+
+    def work(store: Store) -> Doc:
+        volume = my_volume(call, store, said["volume_id"], "volume:create_transfer")
+        if volume["status"] != "available":
+            raise invalid_volume("status must be available")
+        without = flag(said.get("no_snapshots", False))
+        for snapshot in [] if without else store.children("snapshot", volume["id"]):
+            if snapshot["status"] != "available":
+                raise invalid_snapshot(f"snapshot: {snapshot['id']} status must be available")
+        doc = {
+            "id": new_uuid(),
+            "name": said.get("name"),
+            "volume_id": volume["id"],
+            "project_id": volume["project_id"],
+            "no_snapshots": without,
+            "salt": salt,
+            "digest": _digest(salt, key),
+            "created_at": stamp(),
+        }
+        store.add("transfer", doc)
+        volume["status"] = "awaiting-transfer"
+        store.put("volume", touched(volume))
+        return doc
+
+    doc = await call.context.write(work)
+    return json({"transfer": _detail(call, doc) | {"auth_key": key}}, 202)
+
+
+async def show(call: Call) -> Response:
+    doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
+    return json({"transfer": _detail(call, doc)})
+
+
+async def index(call: Call) -> Response:
+    return await _list(call, detailed=False)
+
+
+async def detail(call: Call) -> Response:
+    return await _list(call, detailed=True)
+
+
+async def _list(call: Call, *, detailed: bool) -> Response:
+    if not call.who.reader:
+        raise forbidden("volume:get_all_transfers")
+    query = listing.query_of(call, listing.TRANSFERS)
+
+    def work(store: Store) -> Doc:
+        page = listing.page(call, store, listing.TRANSFERS, query)
+        shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
+        return listing.answer(call, listing.TRANSFERS, query, page, shown)
+
+    return json(await call.context.read(work))
+
+
+async def delete(call: Call) -> Response:
+    def work(store: Store) -> None:
+        doc = _find(call, store, call.parts[1])
+        volume = my_volume(call, store, doc["volume_id"], "volume:delete_transfer")
+        store.remove("transfer", doc["id"])
+        if volume["status"] == "awaiting-transfer":
+            volume["status"] = "available"
+            store.put("volume", touched(volume))
+
+    await call.context.write(work)
+    return nothing()
+
+
+async def accept(call: Call) -> Response:
+    """Whoever has the key takes the volume, with its snapshots, into the project of the token."""
+    if not call.who.writes(call.who.project):
+        raise forbidden("volume:accept_transfer")
+    key = ACCEPT(await call.body())["accept"]["auth_key"]
+
+    def work(store: Store) -> Doc:
+        doc = store.get("transfer", call.parts[1], hold=True)
+        if doc is None:
+            raise Fault(404, f"Transfer {call.parts[1]} could not be found.")
+        if not hmac.compare_digest(_digest(doc["salt"], key), doc["digest"]):
+            raise bad(f"Invalid auth key: Attempt to transfer {doc['id']} with invalid auth key.")
+        volume = store.get("volume", doc["volume_id"], hold=True)
+        if volume is None or volume["status"] != "awaiting-transfer":
+            raise bad("The volume does not wait for a transfer.")
+        kept = [] if doc["no_snapshots"] else store.children("snapshot", volume["id"])
+        quotas.charge(call, store, call.who.project, "volume", volume["volume_type_id"], volume["size"])
+        for each in kept:
+            quotas.charge(call, store, call.who.project, "snapshot", each["volume_type_id"], each["size"])
+            each |= {"project_id": call.who.project, "user_id": call.who.user}
+            store.put("snapshot", touched(each))
+        volume |= {"project_id": call.who.project, "user_id": call.who.user, "status": "available"}
+        store.put("volume", touched(volume))
+        store.remove("transfer", doc["id"])
+        return doc
+
+    return json({"transfer": _summary(call, await call.context.write(work))}, 202)

@@ -1,0 +1,156 @@
+"""Documents as each microversion shows them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from moorage_embedded.volume.request import Call
+from moorage_embedded.volume.store import Doc
+
+SHOWN_ADMIN_METADATA = ("readonly", "attached_mode")
+
+
+def links(call: Call, noun: str, id: str) -> list[dict[str, str]]:
+    bare = f"{call.context.public_url}{call.prefix.removeprefix('/v3')}"
+    return [
+        {"rel": "self", "href": f"{call.url}/{noun}/{id}"},
+        {"rel": "bookmark", "href": f"{bare}/{noun}/{id}"},
+    ]
+
+
+def volume_summary(call: Call, doc: Doc) -> Doc:
+    return {"id": doc["id"], "name": doc["name"], "links": links(call, "volumes", doc["id"])}
+
+
+def volume_detail(
+    call: Call, doc: Doc, attachments: Sequence[Doc], types: Mapping[str, str], *, made: bool = False
+) -> Doc:
+    """`types` are names by id; `made`: the answer to its creation, where some members are not shown yet."""
+    who, version = call.who, call.version
+    metadata = dict(doc["metadata"])
+    metadata |= {key: doc["admin_metadata"][key] for key in SHOWN_ADMIN_METADATA if key in doc["admin_metadata"]}
+    shown: Doc = {
+        "id": doc["id"],
+        "status": doc["status"],
+        "size": doc["size"],
+        "availability_zone": doc["availability_zone"],
+        "created_at": doc["created_at"],
+        "updated_at": doc["updated_at"],
+        "name": doc["name"],
+        "description": doc["description"],
+        "volume_type": types.get(doc["volume_type_id"]),
+        "snapshot_id": doc["snapshot_id"],
+        "source_volid": doc["source_volid"],
+        "metadata": metadata,
+        "links": links(call, "volumes", doc["id"]),
+        "user_id": doc["user_id"],
+        "bootable": "true" if doc["bootable"] else "false",
+        "encrypted": False,
+        "replication_status": None,
+        "consistencygroup_id": None,
+        "multiattach": doc["multiattach"],
+        "attachments": [_used_by(call, each) for each in attachments if each["status"] == "attached"],
+    }
+    if who.admin:
+        shown["migration_status"] = doc["migration_status"]
+    if version >= 13:
+        shown["group_id"] = None
+    if version >= 21 and who.admin:
+        shown["provider_id"] = None
+    if version >= 48:
+        shown["shared_targets"] = False
+        shown["service_uuid"] = doc["service_uuid"]
+    if version >= 61 and who.admin:
+        shown["cluster_name"] = None
+    if version >= 63:
+        shown["volume_type_id"] = doc["volume_type_id"]
+    if version >= 65:
+        shown["consumes_quota"] = True
+    if not made:
+        shown["os-vol-tenant-attr:tenant_id"] = doc["project_id"]
+        if doc["image_metadata"]:
+            shown["volume_image_metadata"] = doc["image_metadata"]
+        if who.admin:
+            shown["os-vol-host-attr:host"] = doc["host"]
+            shown["os-vol-mig-status-attr:migstat"] = doc["migration_status"]
+            shown["os-vol-mig-status-attr:name_id"] = None
+    return shown
+
+
+def _used_by(call: Call, attachment: Doc) -> Doc:
+    return {
+        "id": attachment["volume_id"],
+        "attachment_id": attachment["id"],
+        "volume_id": attachment["volume_id"],
+        "server_id": attachment["instance"],
+        "host_name": attachment["host"] if call.who.sees_hosts else None,
+        "device": attachment["mountpoint"],
+        "attached_at": attachment["attached_at"],
+    }
+
+
+def attachment_summary(doc: Doc) -> Doc:
+    return {
+        "id": doc["id"], "status": doc["status"], "instance": doc["instance"], "volume_id": doc["volume_id"]
+    }  # fmt: skip
+
+
+def attachment_detail(doc: Doc) -> Doc:
+    return attachment_summary(doc) | {
+        "attached_at": doc["attached_at"] or "",
+        "detached_at": doc["detached_at"] or "",
+        "attach_mode": doc["attach_mode"],
+        "connection_info": doc["connection_info"],
+    }
+
+
+def snapshot_summary(doc: Doc) -> Doc:
+    return {
+        "id": doc["id"],
+        "name": doc["name"],
+        "description": doc["description"],
+        "created_at": doc["created_at"],
+        "updated_at": doc["updated_at"],
+        "status": doc["status"],
+        "volume_id": doc["volume_id"],
+        "size": doc["size"],
+        "metadata": doc["metadata"],
+    }
+
+
+def snapshot_detail(call: Call, doc: Doc, *, made: bool = False) -> Doc:
+    """`made`: the answer to its creation or change, where some members are not shown."""
+    shown = snapshot_summary(doc)
+    if call.version >= 14:
+        shown["group_snapshot_id"] = None
+    if call.version >= 41:
+        shown["user_id"] = doc["user_id"]
+    if call.version >= 65:
+        shown["consumes_quota"] = True
+    if not made:
+        shown["os-extended-snapshot-attributes:project_id"] = doc["project_id"]
+        shown["os-extended-snapshot-attributes:progress"] = doc["progress"]
+    return shown
+
+
+VISIBLE_SPECS = ("RESKEY:availability_zones", "multiattach", "replication_enabled")
+"""What others than administrators see of a type's extra specs."""
+
+
+def visible_specs(call: Call, specs: dict[str, Any]) -> dict[str, Any]:
+    return specs if call.who.admin else {name: specs[name] for name in VISIBLE_SPECS if name in specs}
+
+
+def type_view(call: Call, doc: Doc, *, qos: bool = True, access: bool = True) -> Doc:
+    """What administrators see besides; the answers to creation and change do not show all of it."""
+    shown: Doc = {
+        "id": doc["id"],
+        "name": doc["name"],
+        "is_public": doc["is_public"],
+        "description": doc["description"],
+        "extra_specs": visible_specs(call, doc["extra_specs"]),
+    }
+    if call.who.admin and qos:
+        shown["qos_specs_id"] = doc["qos_specs_id"]
+    if call.who.admin and access:
+        shown["os-volume-type-access:is_public"] = doc["is_public"]
+    return shown

@@ -1,0 +1,46 @@
+"""Lists and single reads of a cloud with a thousand servers (P11)."""
+
+from moorage_testing.bench.clouds import BenchCloud
+from moorage_testing.bench.table import Row, Table
+
+SERVERS = 1000
+LIST_CPU_MS, SHOW_CPU_MS = 50.0, 0.6
+STATEMENTS_PER_CELL = 2
+LISTS, SHOWS = 9, 300
+
+
+async def reads(table: Table, cloud: BenchCloud) -> None:
+    missing = SERVERS - cloud.numbered
+    if missing > 0:
+        await cloud.boot(missing, in_flight=64)
+    connection = cloud.compute.connection()
+    path = cloud.compute.path(f"/servers/detail?limit={SERVERS}")
+    took: list[float] = []
+    statements: list[int] = []
+    content = b""
+    for _ in range(LISTS):
+        await cloud.tell("begin")
+        status, content = await connection.ask("GET", path, cloud.compute.headers)
+        spent = await cloud.tell("settle")
+        if status != 200 or content.count(b'"OS-EXT-STS:vm_state"') < SERVERS:
+            raise RuntimeError(f"the list of {SERVERS} servers: {status}, {len(content)} bytes")
+        took.append(spent["cpu_s"] * 1000)
+        statements.append(
+            sum(number for name, label, number in spent["statements"] if name.startswith("cell") and label != "hosts")
+        )
+    table.add(
+        Row(f"GET /servers/detail, {SERVERS} servers, CPU", sorted(took)[LISTS // 2], "ms", LIST_CPU_MS,
+            note=f"{len(content) / 1e6:.1f} MB")
+    )  # fmt: skip
+    cells = len(cloud.config.cells)
+    table.add(Row("  its statements per cell", sorted(statements)[LISTS // 2] / cells, "", STATEMENTS_PER_CELL))
+    listed = await cloud.compute.call("GET", "/servers?limit=50")
+    paths = [cloud.compute.path(f"/servers/{each['id']}") for each in listed["servers"]]
+    await cloud.tell("begin")
+    for number in range(SHOWS):
+        status, _ = await connection.ask("GET", paths[number % len(paths)], cloud.compute.headers)
+        if status != 200:
+            raise RuntimeError(f"a server is shown with {status}")
+    spent = await cloud.tell("settle")
+    table.add(Row("GET /servers/{id}, CPU", spent["cpu_s"] * 1000 / SHOWS, "ms", SHOW_CPU_MS))
+    await connection.close()

@@ -1,0 +1,318 @@
+"""Requests to every listener: rightly asked first, then spoiled."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from starlette.routing import Route as StarletteRoute
+from typing_extensions import override
+
+from moorage.api.microversions import NEWEST, OLDEST
+from moorage.api.placement.app import ROUTES as PLACEMENT
+from moorage.api.route_table import TABLE
+from moorage.api.routes import Param, Route
+from moorage_embedded.identity import (
+    access_rules,
+    auth_routes,
+    credentials,
+    domain_config,
+    ec2,
+    endpoint_filter,
+    federation,
+    resources,
+    role_assignments,
+    trusts,
+    users,
+)
+from moorage_embedded.image.routes import ROUTES as IMAGE
+from moorage_embedded.volume.routes import ROUTES as VOLUME
+from moorage_testing.fuzz import shapes
+from moorage_testing.fuzz.random_values import Dice
+from moorage_testing.fuzz.samples import ACTIONS, NETWORK_MORE, NETWORK_PATHS, PLAIN_PATHS, SAMPLES
+from moorage_testing.fuzz.transport import Request, written
+
+IDENTITY = (
+    access_rules,
+    auth_routes,
+    credentials,
+    domain_config,
+    ec2,
+    endpoint_filter,
+    federation,
+    role_assignments,
+    users,
+    resources,
+    trusts,
+)
+SHARES = {
+    "compute": 40,
+    "placement": 14,
+    "network": 16,
+    "identity": 10,
+    "image": 8,
+    "volume": 8,
+    "metadata": 2,
+    "console": 2,
+}
+PLACEHOLDER = re.compile(r"<([a-z_-]+)>")
+METHODS = ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get", "G\x00T", "PROPFIND")
+RAW_PART = 0.08
+_NO_LINES = str.maketrans("", "", "\r\n\0")
+SLOW = ("POST /v3/auth/tokens",)
+"""Each takes a fifth of a second of CPU when it is answered as it should be."""
+SLOW_PART = 0.05
+
+
+@dataclass
+class World:
+    """What is there to be named: tokens, and ids by the word that stands before them in a path."""
+
+    tokens: list[str] = field(default_factory=list)
+    project: str = ""
+    ids: dict[str, list[str]] = field(default_factory=dict)
+    spared: frozenset[str] = frozenset()
+    """Texts that no path may name, or nobody could log in any more."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A method of a path: parts in `{…}` or `*` are filled in."""
+
+    method: str
+    path: str
+    sample: str
+    route: Route | None = None
+
+
+class Requests:
+    """A stream of them, of one seed."""
+
+    def __init__(self, dice: Dice, world: World, services: Collection[str]) -> None:
+        """`services`: those that listen."""
+        self.dice, self.world = dice, world
+        self._shapes = shapes.Shapes(dice, _Known(world))
+        self._places = _places(world)
+        self._services = list(SHARES)
+        self._weights = [SHARES[each] if each in services else 0 for each in self._services]
+
+    def __iter__(self) -> Iterator[Request]:
+        while True:
+            service = self.dice.choices(self._services, self._weights)[0]
+            place = self.dice.choice(self._places[service])
+            if place.sample not in SLOW or self.dice.chance(SLOW_PART):
+                yield self._request(service, place)
+
+    def _request(self, service: str, place: _Place) -> Request:
+        dice = self.dice
+        method = dice.choice(METHODS) if dice.chance(0.02) else place.method
+        target = self._path(place.path) + self._query(place.route)
+        body = self._body(service, place) if method in {"POST", "PUT", "PATCH", "DELETE"} else b""
+        payload = written(method, target, self._headers(service), body)
+        if dice.chance(RAW_PART):
+            return Request(service, dice.bytes(payload), whole=False)
+        return Request(service, payload, whole="\x00" not in method)
+
+    # ------------------------------------------------------------------------------------------------- the target
+
+    def _path(self, path: str) -> str:
+        found: list[str] = []
+        for part in path.split("/"):
+            if part == "*" or "{" in part:
+                found.append(self._named(found[-1] if found else ""))
+            else:
+                found.append(part.replace("*", quote(self.dice.text()[:2_000], safe="", errors="replace")))
+        if self.dice.chance(0.02):
+            found.insert(self.dice.randrange(1, len(found) + 1), self.dice.one("", "..", "%2e%2e", "%00", "x"))
+        return "/".join(found)
+
+    def _named(self, before: str) -> str:
+        dice, known = self.dice, self.world.ids.get(before)
+        if known and dice.chance(0.7):
+            return quote(dice.choice(known), safe="")
+        said = dice.uuid() if dice.chance(0.4) else dice.text()[:2_000]
+        return quote("x" if said in self.world.spared else said, safe="", errors="replace") or "x"
+
+    def _query(self, route: Route | None) -> str:
+        dice = self.dice
+        if not dice.chance(0.35):
+            return ""
+        known: Mapping[str, Param] = {} if route is None else route.params.known
+        names = [*known, "limit", "marker", "sort_key", "sort_dir", "fields", "name", "id"]
+        pairs: list[tuple[str, str]] = []
+        for _ in range(dice.one(1, 1, 2, 4)):
+            name = dice.text()[:100] if dice.chance(0.1) else dice.choice(names)
+            many = dice.one(1, 1, 1, 1, 2, 40, 1_100)
+            pairs += [(name, self._asked(known.get(name)))] * many
+        return "?" + urlencode(pairs, errors="replace")
+
+    def _asked(self, param: Param | None) -> str:
+        dice = self.dice
+        if param is not None and param.form is not None and dice.chance(0.5):
+            return dice.one("0", "1", "100", "2026-01-01T00:00:00Z", "created_at")
+        return dice.one(dice.text()[:3_000], dice.word(), dice.uuid(), "true", "asc")
+
+    # ------------------------------------------------------------------------------------------- headers and bodies
+
+    def _headers(self, service: str) -> list[tuple[str, str]]:
+        dice = self.dice
+        found = [("Host", self._odd_header() if dice.chance(0.02) else "127.0.0.1")]
+        if not dice.chance(0.06):
+            token = self._odd_header() if dice.chance(0.04) else dice.choice(self.world.tokens)
+            found.append(("X-Auth-Token", token if not dice.chance(0.02) else token[:50] + self._odd_header()))
+        if service in {"compute", "placement", "volume"} and not dice.chance(0.1):
+            found.append(
+                (
+                    "OpenStack-API-Version",
+                    self._odd_header() if dice.chance(0.05) else f"{service} {self._version(service)}",
+                )
+            )
+        if dice.chance(0.9):
+            kind = (
+                "application/openstack-images-v2.1-json-patch"
+                if service == "image" and dice.chance(0.3)
+                else "application/json"
+            )
+            found.append(("Content-Type", self._odd_header() if dice.chance(0.05) else kind))
+        if dice.chance(0.05):
+            names = ("X-Service-Token", "X-Subject-Token", "X-OpenStack-Nova-API-Version", "X-OpenStack-Request-ID", "If-Match", "Accept",
+                     "Range", "Expect", "X-Forwarded-For", "X-Instance-ID", "Content-Encoding", "X-Roles", "Origin", "Upgrade")  # fmt: skip
+            found.append((dice.choice(names), self._odd_header()))
+        return found
+
+    def _odd_header(self) -> str:
+        return self.dice.text()[:3_000].translate(_NO_LINES)
+
+    def _version(self, service: str) -> str:
+        minor = {"compute": NEWEST.minor, "placement": 39, "volume": 71}[service]
+        major = {"compute": OLDEST.major, "placement": 1, "volume": 3}[service]
+        return self.dice.one("latest", f"{major}.{minor}", f"{major}.{self.dice.randrange(minor + 1)}")
+
+    def _body(self, service: str, place: _Place) -> bytes:
+        dice = self.dice
+        if place.method == "DELETE" and not dice.chance(0.1):
+            return b""
+        if place.route is not None:
+            value = self._of_route(place.route)
+        elif place.sample in SAMPLES.get(service, {}):
+            value = self._drawn(SAMPLES[service][place.sample])
+        else:
+            value = dice.odd()
+        if not dice.chance(0.15):
+            value = dice.spoiled(value)
+        return dice.body(value)
+
+    def _of_route(self, route: Route) -> Any:
+        if route.takes is not None:
+            return self._shapes.make(shapes.of(route.takes))
+        return {route.action: self.dice.one(None, {}, self.dice.odd())} if route.action else self.dice.odd()
+
+    def _drawn(self, value: Any) -> Any:
+        """A sample with its placeholders filled in."""
+        if isinstance(value, dict):
+            return {str(self._drawn(name)): self._drawn(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._drawn(each) for each in value]
+        if not isinstance(value, str) or "<" not in value:
+            return value
+        if value == "<int>":
+            return self.dice.one(0, 1, 2, 100, 65_535)
+        return PLACEHOLDER.sub(lambda found: self._word(found[1]), value)
+
+    def _word(self, kind: str) -> str:
+        dice = self.dice
+        match kind:
+            case "name":
+                return dice.word()
+            case "text":
+                return dice.text()
+            case "uuid":
+                return dice.uuid()
+            case "class":
+                return dice.one("VCPU", "MEMORY_MB", "DISK_GB", "CUSTOM_A", "HW_CPU_X86_AVX")
+            case "action":
+                return dice.choice(ACTIONS)
+            case "cidr":
+                return dice.one("10.9.0.0/24", "10.9.0.0/16", "192.0.2.0/30", "fd00::/64", "0.0.0.0/0", "10.9.0.7")
+            case "address":
+                return dice.one("10.9.0.5", "192.0.2.7", "fd00::7")
+            case "mac":
+                return dice.one("fa:16:3e:00:00:01", "00:00:00:00:00:00", "FA-16-3E-00-00-02")
+            case _:
+                known = self.world.ids.get(kind)
+                return dice.choice(known) if known else dice.uuid()
+
+
+class _Known(Mapping[str, list[Any]]):
+    """Values of bodies by the name of their field, as the world has them now."""
+
+    FIELDS: ClassVar[Mapping[str, str]] = {
+        "imageRef": "images", "flavorRef": "flavors", "server_uuid": "servers", "instance_uuid": "servers", "volumeId": "volumes",
+        "volume_id": "volumes", "net_id": "networks", "network_id": "networks", "port_id": "ports", "snapshot_id": "snapshots",
+        "tenant_id": "projects", "project_id": "projects",
+    }  # fmt: skip
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @override
+    def __getitem__(self, name: str) -> list[Any]:
+        return self._world.ids.get(self.FIELDS[name], [])
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.FIELDS)
+
+    @override
+    def __len__(self) -> int:
+        return len(self.FIELDS)
+
+
+def _places(world: World) -> dict[str, list[_Place]]:
+    found: dict[str, list[_Place]] = {
+        "compute": [_Place(each.method, f"/v2.1{each.path}", each.key, each) for each in TABLE],
+        "placement": [
+            _Place(method, f"/placement{path}", f"{method} {path}") for path, by in PLACEMENT.items() for method in by
+        ],
+        "image": [_Place(method, f"/v2/{path}", f"{method} {path}") for path, by in IMAGE.items() for method in by],
+        "volume": [
+            _Place(method, f"/v3/{world.project}/{path}", f"{method} {path}")
+            for path, by in VOLUME.items()
+            for method in by
+        ],
+        "network": [_Place(each.partition(" ")[0], f"/v2.0/{each.partition(' ')[2]}", each) for each in _of_network()],
+        "identity": [_Place(method, path, f"{method} {path}") for method, path in _of_identity()],
+    }
+    found["compute"] += [
+        _Place("GET", path, "") for path in ("/", "/v2.1", "/v2.1/", "/v2", "/v3", "/nothing", "/healthcheck")
+    ]
+    for service, paths in PLAIN_PATHS.items():
+        found[service] = [_Place(method, path, "") for path in paths for method in ("GET", "POST")]
+    return found
+
+
+def _of_network() -> Iterator[str]:
+    for path in NETWORK_PATHS:
+        yield from (f"GET {path}", f"POST {path}", f"GET {path}/*", f"PUT {path}/*", f"DELETE {path}/*")
+        yield from (f"GET {path}/*/tags", f"PUT {path}/*/tags", f"PUT {path}/*/tags/*", f"DELETE {path}/*/tags/*")
+    yield from NETWORK_MORE
+    yield from (sample for sample in SAMPLES["network"] if sample.count("/") > 1 and "*/*" not in sample)
+
+
+class _Desk:
+    """Stands for the identity service where only its paths are wanted."""
+
+    def __getattr__(self, _: str) -> Any:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        return self
+
+
+def _of_identity() -> Iterator[tuple[str, str]]:
+    context: Any = _Desk()
+    for room in IDENTITY:
+        for route in room.routes(context):
+            if isinstance(route, StarletteRoute):
+                yield from ((method, route.path) for method in sorted(route.methods or ()) if method != "HEAD")

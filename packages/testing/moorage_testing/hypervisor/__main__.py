@@ -1,0 +1,8 @@
+"""`python -m moorage_testing.hypervisor install | run PYTEST-ARGUMENTS…`."""
+
+import sys
+
+from moorage_testing.hypervisor.machine import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

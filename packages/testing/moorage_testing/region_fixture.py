@@ -1,0 +1,425 @@
+"""A small region for proofs: real databases and a real picture, a network service and hosts in dicts.
+
+One set of databases serves many worlds, one after the other: `fresh()` empties it.  What the dicts do is what RULES §7 and §10
+say of the real ones: a MAC is unique, a bind names a host, a turn that is past is refused, a repeated turn gets its old answer.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+from typing_extensions import override
+
+from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.messages import DestroyGuest, RebuildGuest, Verb
+from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
+from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.model.errors import HostFailed
+from moorage.model.fencing_token import FencingToken
+from moorage.model.guest import GuestSpec, PowerState, VifData
+from moorage.model.ids import CellId, FlavorId, OperationId, SegmentId, ServerId
+from moorage.model.network import (
+    NicAsk,
+    Port,
+    mint_mac,
+)  # fmt: skip
+from moorage.model.notification import Notification
+from moorage.model.resources import Inventory, needs_of
+from moorage.model.server import FlavorCopy, Server
+from moorage.operations.boot.boot import Boot
+from moorage.operations.cell_databases import Cells
+from moorage.operations.context import SagaContext, Settings
+from moorage.operations.notifications.outbox_writer import OutboxWriter
+from moorage.placement.engine import Engine
+from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.saga import Line, Run, Saga
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.rank import rank
+from moorage.sql import Database, Tx, open_database
+from moorage.store.cell import servers
+from moorage.store.cell.tables import cell_metadata
+from moorage.store.region import aggregates, quotas
+from moorage.store.region import servers as region_servers
+from moorage.store.region.notifications import OUTBOX
+from moorage.store.region.placement.tables import placement_metadata
+from moorage.store.region.tables import region_metadata
+from moorage_testing.inline_database import InlineDatabase
+from moorage_testing.region_cells import FAR_HOSTS, records_held
+from moorage_testing.region_guarantees import devices_of, guaranteed
+from moorage_testing.region_images import DictImages, SnapshotVerbs
+from moorage_testing.region_moves import MoveVerbs, addresses_held, moves_held
+from moorage_testing.region_network import NETWORK, NETWORK_FACTS, SEGMENTS, DictNetwork
+from moorage_testing.region_notifications import said_amiss
+from moorage_testing.region_statements import CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
+from moorage_testing.region_volumes import DictVolumes, Disks
+
+T = TypeVar("T")
+
+SERVER = ServerId("0d0c0b0a-0000-4000-8000-000000000001")
+PROJECT = "project-1"
+CELLS = (CellId("cell1"), CellId("cell2"))
+HOSTS = (("host1", CELLS[0]), ("host2", CELLS[1]), ("host3", CELLS[0]))
+ALL_HOSTS = (*HOSTS, ("host4", CELLS[0]))
+"""With the one that there is in worlds of moves: a server that leaves its host needs two others of its cell."""
+EVERY_HOST = (*ALL_HOSTS, *FAR_HOSTS)
+USERS_PORT = "users-port"
+SPARE_PORT = "spare-port"
+"""Another of the user's, not in the boot."""
+SAID_MAX = 1000
+
+
+@dataclass
+class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
+    """Hosts with turns: a past one is refused, a repeated one answered from memory (RULES §10)."""
+
+    guests: dict[tuple[str, ServerId], PowerState] = field(default_factory=dict)
+    turns: dict[tuple[str, ServerId], FencingToken] = field(default_factory=dict)
+    answers: dict[tuple[str, ServerId, FencingToken, str], PowerState] = field(default_factory=dict)
+    vifs: set[tuple[str, ServerId, str]] = field(default_factory=set)
+    """(host, server, port) of every interface that was plugged into a running guest."""
+    rebuilt: dict[tuple[str, ServerId], RebuildGuest] = field(default_factory=dict)
+    """The last order by which a guest was made anew."""
+    counting: list[tuple[str, ServerId, int]] = field(default_factory=list)
+    """(host, server, place of the operation) of every start that was said to count."""
+    rescued: set[tuple[str, ServerId]] = field(default_factory=set)
+
+    @override
+    def _obey(
+        self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
+    ) -> PowerState:
+        self.refuse_silent(to.host)
+        key, now = (to.host, server), errand.turn
+        if now < self.turns.get(key, now):
+            raise HostFailed("too late", code="turn_is_past")
+        self.turns[key] = now
+        said = (to.host, server, now, errand.step)
+        if said not in self.answers:
+            self.answers[said] = do()
+        return self.answers[said]
+
+    async def start_guest(self, to: HostAddress, errand: CommandContext, guest: GuestSpec) -> PowerState:
+        def do() -> PowerState:
+            self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
+            return self._set(to, guest.server, PowerState.RUNNING if guest.power_on else PowerState.SHUTDOWN)
+
+        return self._obey(to, errand, guest.server, do)
+
+    def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
+        self.counting.append((host, server, operation_seq))
+
+    async def destroy_guest(
+        self, to: HostAddress, errand: CommandContext, server: ServerId, release: DestroyGuest | None = None
+    ) -> None:
+        def do() -> PowerState:
+            self.guests.pop((to.host, server), None)
+            self.copies.pop((to.host, server), None)
+            self._drop_moves(to, server)
+            self.vifs -= {each for each in self.vifs if each[:2] == (to.host, server)}
+            self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
+            return PowerState.NOSTATE
+
+        self._obey(to, errand, server, do)
+
+    async def power_off(
+        self, to: HostAddress, errand: CommandContext, server: ServerId, graceful_s: float = 60.0
+    ) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
+
+    async def power_on(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+
+    async def reboot(self, to: HostAddress, errand: CommandContext, server: ServerId, *, hard: bool) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+
+    async def pause(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.PAUSED))
+
+    unpause = power_on
+    resume = power_on
+
+    async def suspend(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
+        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SUSPENDED))
+
+    async def attach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, vif: VifData) -> None:
+        def do() -> PowerState:
+            self.vifs.add((to.host, server, vif.port))
+            return self.guests[to.host, server]
+
+        self._obey(to, errand, server, do)
+
+    async def detach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, port: str) -> None:
+        def do() -> PowerState:
+            self.vifs.discard((to.host, server, port))
+            return self.guests[to.host, server]
+
+        self._obey(to, errand, server, do)
+
+    async def tell(
+        self,
+        to: HostAddress,
+        errand: CommandContext,
+        server: ServerId,
+        verb: Verb,
+        payload: msgspec.Struct | None = None,
+    ) -> PowerState:
+        def do() -> PowerState:
+            if (live := self._live(to, server, verb, payload)) is not None:
+                return live
+            if (to.host, server) not in self.guests and not self._makes_guest(to, server, payload):
+                raise HostFailed("no guest", code="guest_not_found")
+            if isinstance(payload, RebuildGuest):
+                self.rebuilt[to.host, server] = payload
+                return self._set(to, server, PowerState.RUNNING if payload.guest.power_on else PowerState.SHUTDOWN)
+            if isinstance(payload, RescueGuest):
+                self.rescued.add((to.host, server))
+                return self._set(to, server, PowerState.RUNNING)
+            if (power := self._moved(to, server, payload)) is not None:
+                return power
+            if isinstance(payload, UnrescueGuest):
+                self.rescued.discard((to.host, server))
+                return self._set(to, server, PowerState.RUNNING if payload.power_on else PowerState.SHUTDOWN)
+            return self.guests[to.host, server]
+
+        return self._obey(to, errand, server, do)
+
+    def held(self) -> dict[str, Any]:
+        kinds = ("copies", "guests", "rescued", "sent", "left", "waits", "departed")
+        made = {kind: len(getattr(self, kind)) for kind in kinds}
+        made["still"] = sum(self.images.whole.get(why) is not False for why in self.still.values())
+        return {**made, "vifs": sorted(self.vifs), "disks": sorted(each[2] for each in self.disks)}
+
+    def _become(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
+        if (to.host, server) not in self.guests:
+            raise HostFailed("no guest", code="guest_not_found")
+        return self._set(to, server, state)
+
+    def _set(self, to: HostAddress, server: ServerId, state: PowerState) -> PowerState:
+        self.guests[to.host, server] = state
+        return state
+
+
+class SmallRegion:
+    """The databases, kept; and the world of now."""
+
+    def __init__(self, region: Database, cells: dict[CellId, Database], engine: Engine) -> None:
+        self.region, self.cells, self.engine = region, cells, engine
+        self.network, self.images, self.volumes = DictNetwork(), DictImages(), DictVolumes()
+        self.hosts = DictHosts(images=self.images)
+        self._wired: set[str] = set()
+        self.watches_moves = self.fails_to_error = False
+        """Where guests run and what is bound is held too; a failure leaves ERROR, whatever the server was."""
+        self.watches_addresses = self.watches_cells = False
+        """Which addresses its ports have, its record shows and are claimed, and which cells have its record, is held too."""
+        self.charged_meanwhile: dict[str, int] = {}  # of the quota, what a move that is under way has taken beforehand
+        self.notification_writer = OutboxWriter("conductor1", "vm_and_task_state")
+        self.context = self._context()
+
+    @classmethod
+    async def open(cls, directory: Path | None = None) -> "SmallRegion":
+        """Three hosts in two cells; in files of the directory, with their threads, or in memory."""
+
+        async def opened(name: str) -> Database:
+            if directory is None:
+                return InlineDatabase(name)
+            return await open_database(f"sqlite:///{directory}/{name}.db", name=name, durability="process")
+
+        region = await opened("region")
+        await region.create(region_metadata)
+        await region.create(placement_metadata)
+        cells: dict[CellId, Database] = {}
+        for cell in CELLS:
+            cells[cell] = await opened(cell)
+            await cells[cell].create(cell_metadata)
+        engine = Engine(region, partial(rank, profile=Profile()), aggregates=aggregates.for_placement, every_s=3600.0)
+        await engine.start()
+        small = cls(region, cells, engine)
+        for host, cell in HOSTS:
+            inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
+            await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        return small
+
+    async def wire_segments(self) -> None:
+        """The segments of the routed network, with a hundred addresses each; they stay for the worlds after this one."""
+        if "segments" not in self._wired:
+            self._wired.add("segments")
+            wires = [
+                SegmentReport(segment=SegmentId(each), name=each, total=100, hosts=on) for each, on in SEGMENTS.items()
+            ]
+            await self.engine.report_segments(wires)
+
+    async def wire_host4(self) -> None:
+        """One more host in the first cell; it stays for the worlds after this one."""
+        if "host4" in self._wired:
+            return
+        self._wired.add("host4")
+        host, cell = ALL_HOSTS[3]
+        inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
+        await self.engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await self.wire_segments()
+        segment, hosts = next(iter(SEGMENTS.items()))
+        wired = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=(*hosts, host))
+        await self.engine.report_segments([wired])
+        await self.wire_devices()
+        await self.engine.report_devices(devices_of(host))
+
+    async def wire_devices(self) -> None:
+        """The devices that give guarantees on each host; they stay too."""
+        if "devices" not in self._wired:
+            self._wired.add("devices")
+            await self.engine.report_devices([device for host, _ in HOSTS for device in devices_of(host)])
+
+    async def close(self) -> None:
+        await self.engine.close()
+        for database in (self.region, *self.cells.values()):
+            await database.close()
+
+    def _context(self) -> SagaContext:
+        return SagaContext(
+            region=self.region,
+            cells=Cells(self.cells),
+            placement=self.engine,
+            network=cast("Any", self.network),
+            images=cast("Any", self.images),
+            volumes=cast("Any", self.volumes),
+            hosts=cast("Any", self.hosts),
+            dispatcher=cast("Any", None),
+            notification_writer=self.notification_writer,
+            settings=Settings(cell_links=frozenset({frozenset(CELLS)})),
+        )
+
+    async def fresh(
+        self, server: Server | None, operation: OperationId, seq: int = 1, *, guarantees: bool = False
+    ) -> "SmallRegion":
+        """An empty region, with the record of one server that the operation holds."""
+        if guarantees:
+            await self.wire_devices()
+        self.network, self.images, self.volumes = DictNetwork(guarantees=guarantees), DictImages(), DictVolumes()
+        self.hosts = DictHosts(images=self.images)
+        self.watches_moves = self.fails_to_error = self.watches_addresses = self.watches_cells = False
+        self.charged_meanwhile = {}
+        self.context = self._context()
+        for last, key in enumerate((USERS_PORT, SPARE_PORT), start=1):
+            mac = f"fa:16:3e:00:00:{last:02x}"
+            self.network.ports[key] = Port(id=key, network=NETWORK, mac=mac, ours=False)
+
+        def empty(tx: Tx) -> None:
+            for each in EMPTY_REGION:
+                tx.run(each)
+            if server is not None:
+                quotas.reserve(tx, PROJECT, {"instances": 1, "cores": 1, "ram": 64})
+                region_servers.insert(tx, [msgspec.structs.replace(server, operation=operation)])
+
+        def empty_cell(tx: Tx) -> None:
+            for each in EMPTY_CELL:
+                tx.run(each)
+
+        await self.region.write(empty)
+        for database in self.cells.values():
+            await database.write(empty_cell)
+        return self
+
+    def put_back(
+        self, network: DictNetwork, images: DictImages, volumes: DictVolumes, hosts: DictHosts, watched: dict[str, Any]
+    ) -> None:
+        """The services as they were, and what of them is watched; the rows are somebody else's (`Kept`)."""
+        self.network, self.images, self.volumes, self.hosts = network, images, volumes, hosts
+        for name, value in watched.items():
+            setattr(self, name, value)
+        self.context = self._context()
+
+    async def hand_to(self, operation: OperationId) -> None:
+        """The slot of the server is taken by the next operation."""
+        await self.region.write(lambda tx: region_servers.take(tx, SERVER, operation, None))
+
+    def transact(self, work: Callable[[Any], T], /) -> Awaitable[T]:
+        """The region's transactions, for the journal in memory."""
+        return self.region.write(work)
+
+    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """What is said to others, with each commit of a story."""
+        self.notification_writer.heard(tx, saga, run, lines)
+
+    async def said(self) -> list[Notification]:
+        """Everything that was said, in order."""
+        kept = await self.region.read(lambda tx: OUTBOX.first(tx, SAID_MAX))
+        return [msgspec.json.decode(each.doc, type=Notification) for each in kept]
+
+    async def settle(self) -> None:
+        """One round of the reconcilers."""
+        await StrayPorts(self.context).run()
+        await StrayAttachments(self.context).run()
+
+    async def held(self) -> dict[str, Any]:
+        """Ports and bindings, claims and their sum, rows in cells, guests, quota, images that nobody is filling any more."""
+
+        def in_region(tx: Tx) -> dict[str, Any]:
+            return {
+                "claims": tx.scalar(CLAIMS),
+                "used": tx.scalar(USED),
+                "cell": bool(tx.scalar(CELL)),
+                "quota": quotas.usage(tx, PROJECT),
+                "guarantees": guaranteed(tx, self.network.ports.values()),
+            }
+
+        found = await self.region.read(in_region)
+        held = await self.region.read(lambda tx: tx.scalar(OPERATION))
+        rows, cards, devices = 0, 0, 0
+        for database in self.cells.values():
+            on = [await database.read(partial(servers.on_host, host=host)) for host, _ in EVERY_HOST]
+            living = [server for each in on for server in each]
+            rows += len(living)
+            cards += sum(len(each.nics) for each in living)
+            devices += sum(len(each.block_devices) for each in living)
+        bound = sorted((port.ours, bool(port.host), bool(port.device_id)) for port in self.network.ports.values())
+        return {
+            **found,
+            "rows": rows,
+            "cards": cards,
+            "devices": devices,
+            "volumes": self.volumes.held(),
+            "snapshots": [] if held else sorted(self.volumes.snapshots),
+            "ports": bound,
+            "inactive bindings": len(self.network.left_inactive()),
+            "images": sorted(image for image, whole in self.images.whole.items() if whole),
+            "half images": sorted(image for image, whole in self.images.whole.items() if not (whole or held)),
+            **self.hosts.held(),
+            **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
+            **(await records_held(self.region, self.cells, SERVER) if self.watches_cells else {}),
+            **(await moves_held(self, EVERY_HOST, PROJECT, under_way=held is not None) if self.watches_moves else {}),
+            "said": {**said_amiss(await self.said()), "unworded": self.notification_writer.unworded},
+        }
+
+
+def a_server(**changes: Any) -> Server:
+    """An ordinary server's order."""
+    server = Server(
+        id=SERVER,
+        project=PROJECT,
+        user="user-1",
+        name="a",
+        hostname="a",
+        created_at=1,
+        flavor=FlavorCopy(id=FlavorId("1"), name="tiny", vcpus=1, ram_mib=64, disk_gib=1),
+    )
+    return msgspec.structs.replace(server, **changes)
+
+
+def a_boot(operation: OperationId) -> Boot:
+    """With a port of ours and a port of the user's."""
+    return Boot(
+        server=a_server(operation=operation),
+        request_id="req-boot",
+        nics=(
+            NicAsk(index=0, network=NETWORK, mac=mint_mac(SERVER, 0)),
+            NicAsk(index=1, network=NETWORK, port=USERS_PORT, ours=False),
+        ),
+        networks={NETWORK: NETWORK_FACTS},
+        needs=needs_of(vcpus=1, memory_mb=64, disk_gb=1),
+    )
+
+
+__all__ = ["HOSTS", "SERVER", "DictHosts", "DictNetwork", "SmallRegion", "a_boot", "a_server"]

@@ -1,0 +1,493 @@
+"""Proving a saga by breaking it (RULES §15): every step fails, before and after its work; every do and undo runs twice;
+the teller dies, is cancelled, or is overtaken by another at every point; then the whole world is compared.
+
+    proof = await prove(BOOT, asked, new_world)
+
+A proof has parts (`PARTS`), which need nothing of one another, so that a suite can spread them over its workers:
+`await prove(BOOT, asked, new_world, part)`.  Together they are the whole of it.
+
+`new_world` makes a fresh world each time, with what the story may touch (`context`) and what it holds (`held()`).  A world
+may also have `transact` (the region's transactions; see `Paper`), `heard` (a `Herald`: what is said to others with each
+commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the story is taken back, and whole when it
+is told: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
+"""
+
+import asyncio
+import inspect
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from moorage.model.errors import Problem, Unavailable, UnknownOutcome
+from moorage.model.ids import OperationId
+from moorage.saga import Fenced, Killed, Limits, MemoryJournal, Saga, Step, Stuck, Unwound, execute, first_lines
+from moorage_testing.fault_points import (
+    CANCEL_WORD,
+    Fault,
+    HeldClock,
+    Onlooker,
+    Springs,
+    StagedLog,
+    Trapdoor,
+    When,
+    is_commit,
+    staged,
+)
+from moorage_testing.proof_cases import Case, Plot, Tried
+
+InputT = TypeVar("InputT", bound=Struct)
+ContextT = TypeVar("ContextT")
+Context_co = TypeVar("Context_co", covariant=True)
+
+PROVED_OPERATION = OperationId("proved-operation")
+WAIT_S_MAX = 10.0
+Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
+SELDOM = Limits(pause_most_s=900.0)
+"""A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
+WHEN: tuple[When, ...] = ("before", "after")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One way of breaking a saga, and which of its cases: at `share` of every `of` points of a telling, whatever the plot."""
+
+    way: Way
+    share: int = 0
+    of: int = 1
+    plots: str = ".*"
+    points: str = ".*"
+    """Only the plots, and of those the points, whose whole names this expression matches: beside real neighbours each case takes a
+    second."""
+
+    @property
+    def daily(self) -> bool:
+        """For every run of the suite. The others are the whole matrix of crashes."""
+        return self.way == "dying at commits"
+
+    @property
+    def quick(self) -> bool:
+        """A few seconds at most."""
+        return self.way in {"failing", "repeating", "dying at commits"}
+
+    @property
+    def name(self) -> str:
+        return self.way.replace(" ", "-") + (f"-{self.share + 1}-of-{self.of}" if self.of > 1 else "")
+
+
+_SHARES: dict[Way, int] = {
+    "failing": 1,
+    "repeating": 1,
+    "dying at commits": 1,
+    "dying": 2,
+    "cancelling": 2,
+    "overtaken": 3,
+}
+PARTS = tuple(Part(way, share, of) for way, of in _SHARES.items() for share in range(of))
+"""All of a proof; `dying` is without what `dying at commits` has."""
+
+
+class World(Protocol[Context_co]):
+    """A region, and what is in it."""
+
+    @property
+    def context(self) -> Context_co: ...
+
+    def held(self) -> Any:
+        """All the story may leave behind, comparable; may be async."""
+        ...
+
+
+NewWorld: TypeAlias = Callable[[], World[ContextT] | Awaitable[World[ContextT]]]
+
+
+class Disproved(AssertionError):
+    """The saga is broken, and this is how to see it."""
+
+
+@dataclass
+class Proof:
+    """How much was tried."""
+
+    saga: str
+    cases: Counter[str] = field(default_factory=Counter)
+    spared: int = 0
+    """Cases that are another one under a second name."""
+    commits: int = 0
+    """Of one telling to its good end, the commit that began it included."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.cases.values())
+
+
+async def prove(
+    saga: Saga[InputT, ContextT],
+    asked: InputT,
+    new_world: NewWorld[ContextT],
+    *parts: Part,
+    operation: OperationId = PROVED_OPERATION,
+) -> Proof:
+    """Break the saga in every way, or in those of the parts that are named.
+
+    Raises Disproved at the first way that leaves something behind or loses something, and when a part had nothing to try.
+    """
+    prover = _Prover(saga, asked, new_world, operation)
+    await prover.measure()
+    for part in parts or PARTS:
+        before = prover.proof.total
+        await prover.try_part(part)
+        if prover.proof.total == before:
+            raise Disproved(f"{saga.name}: nothing was tried of {part.name}")
+    return prover.proof
+
+
+@dataclass
+class _Outcome:
+    """How one telling ended."""
+
+    unwound: Unwound | None = None
+    killed: bool = False
+    fenced: bool = False
+    stuck: Stuck | None = None
+
+
+class _Act(Generic[ContextT]):
+    """One case: a world, a journal, faults, and the tellers that come one after the other."""
+
+    def __init__(self, prover: "_Prover[Any, Any]", world: World[Any], faults: Sequence[Fault], repeat: bool) -> None:
+        self.prover, self.world, self.repeat = prover, world, repeat
+        self.onlooker = Onlooker()
+        self.faults = (self.onlooker, *faults)
+        lines, transact = first_lines(prover.saga), getattr(world, "transact", None)
+        self.lease = MemoryJournal(lines) if transact is None else MemoryJournal(lines, transact)
+        self.log: StagedLog | None = None
+
+    def cancel(self) -> None:
+        self.lease.row.cancel = CANCEL_WORD
+
+    async def tell(self, door: Trapdoor | None = None, faults: bool = True) -> _Outcome:
+        door = door or Trapdoor()
+        door.cancel = self.cancel
+        self.log = StagedLog(self.lease, door)
+        saga = staged(self.prover.saga, door, self.faults if faults else (), self.repeat)
+        telling = execute(
+            saga,
+            self.prover.operation,
+            self.prover.asked,
+            self.world.context,
+            self.log,
+            clock=HeldClock(),
+            limits=SELDOM,
+            cancel_hint=door.hint,
+            notification_writer=getattr(self.world, "heard", None),
+        )
+        try:
+            await telling
+        except Unwound as unwound:
+            return _Outcome(unwound=unwound)
+        except Killed:
+            return _Outcome(killed=True)
+        except Fenced:
+            return _Outcome(fenced=True)
+        except Stuck as stuck:
+            return _Outcome(stuck=stuck)
+        return _Outcome()
+
+    def adopt(self) -> None:
+        self.lease = self.lease.adopted()
+
+    async def held(self) -> Any:
+        settle = getattr(self.world, "settle", None)
+        if settle is not None:
+            await settle()
+        held = self.world.held()
+        return await held if inspect.isawaitable(held) else held
+
+
+_Point: TypeAlias = tuple[Plot, int, bool]
+"""In which plot, the how manyth, and whether a cancel may interrupt there."""
+
+
+class _Prover(Generic[InputT, ContextT]):
+    def __init__(
+        self, saga: Saga[InputT, ContextT], asked: InputT, new_world: NewWorld[ContextT], operation: OperationId
+    ) -> None:
+        self.saga, self.asked, self.new_world, self.operation = saga, asked, new_world, operation
+        self.proof = Proof(saga.name)
+        self.empty: Any = None
+        self.whole: Any = None
+        self.tried = Tried()
+        no_return = [at for at, each in enumerate(saga.steps) if each.point_of_no_return]
+        self.no_return_at = -1 if saga.forward_only else no_return[0] if no_return else len(saga.steps)
+
+    # --------------------------------------------------------------------------------------------------- the cases
+
+    async def measure(self) -> None:
+        """One telling without a fault, for what whole and empty are."""
+        act = await self.act()
+        self.empty = await act.held()
+        outcome = await act.tell()
+        if outcome != _Outcome():
+            raise Disproved(f"{self.saga.name}: told without a fault, it ended in {outcome}")
+        self.whole = await act.held()
+        assert act.log is not None
+        self.proof.commits = 1 + act.log.commits
+        self.proof.cases["plain"] += 1
+
+    async def try_part(self, part: Part) -> None:
+        match part.way:
+            case "failing":
+                await self.failing()
+            case "repeating":
+                await self.repeating()
+            case "dying at commits":
+                await self.dying(await self._points(part, at_commits=True))
+            case "dying":
+                await self.dying(await self._points(part, at_commits=False))
+            case "cancelling":
+                await self.cancelling(await self._points(part))
+            case "overtaken":
+                await self.overtaken(await self._points(part))
+
+    async def failing(self) -> None:
+        """Each step fails, for good, once, and for want of a neighbour."""
+        for at, step in enumerate(self.saga.steps):
+            await self._fails_at(at, step, "before", committed=False)
+            await self._fails_at(at, step, "after", committed=step.region)
+
+    async def _fails_at(self, at: int, step: Step[Any, Any, Any], when: When, committed: bool) -> None:
+        """`committed`: the step's work and result are in the region already, so an outage after it is no matter."""
+        await self._fails(Fault(step.name, when, _lost_reply, times=1), whole=True)
+        if at < self.no_return_at:
+            await self._fails(Fault(step.name, when, _refusal), whole=False)
+            await self._fails(Fault(step.name, when, _outage), whole=committed)
+        elif at == self.no_return_at and when == "before":
+            await self._fails(Fault(step.name, when, _refusal), whole=False)
+        if self._elsewhere(at):
+            await self._fails(Fault(step.name, when, self._moving, attempts=1), whole=True)
+            await self._fails(Fault(step.name, when, _outage, attempts=1), whole=step.host_local or committed)
+        if at > self.no_return_at:
+            await self._fails(Fault(step.name, when, _refusal, times=2), whole=True)
+        if at >= self.no_return_at and not committed:
+            await self._sticks(Fault(step.name, when, _outage))
+
+    async def repeating(self) -> None:
+        """Every do and undo twice, and every undo failing once."""
+        never_undone = {
+            each.name for each in self.saga.steps[: max(self.no_return_at, 0)] if each.undo_with is not None
+        }
+        for plot in self.plots():
+            await self._plays(plot, "repeated", repeat=True)
+            for step in self.saga.steps if not plot.whole else ():
+                for when in WHEN if step.undo_with is not None else ():
+                    flaw = Fault(step.name, when, _hiccup, phase="undo", times=1)
+                    await self._plays(plot, f"undo of {step.name} failing once {when} its work", flaw=flaw)
+                    never_undone -= {step.name} if flaw.fired else set()
+        if never_undone:
+            raise Disproved(f"{self.saga.name}: {', '.join(sorted(never_undone))} was never undone")
+
+    async def dying(self, points: Sequence[_Point]) -> None:
+        """The teller dies at every point; the next one brings the story to the same end."""
+        for plot, at, _ in points:
+            for then_cancel in (False, True):
+                well = None if then_cancel else plot.told_on
+                case = Case("killed, then cancelled" if then_cancel else "killed", at, plot, well)
+                if not self._is_new(case):
+                    continue
+                act, door = await self.act(plot.faults()), Trapdoor(at, "kill")
+                died = await act.tell(door)
+                if not died.killed:
+                    raise Disproved(f"{plot.name}: meant to die at point {at}, but it ended in {died}")
+                if then_cancel:
+                    act.cancel()
+                act.adopt()
+                outcome = await act.tell()
+                what = f"{plot.name}, killed {door.sprung}, {'cancelled, ' if then_cancel else ''}told by the next"
+                await self._judge(act, outcome, what, well)
+                self._was_tried(case, act)
+
+    async def cancelling(self, points: Sequence[_Point]) -> None:
+        """A cancel lands at every point: found at the next commit, or at once in a do that waits for ever."""
+        springs: tuple[Springs, ...] = ("cancel", "interrupt")
+        for plot, at, may_stop in points:
+            for way in springs if may_stop else springs[:1]:
+                case = Case(way, at, plot, None)
+                if not self._is_new(case):
+                    continue
+                act, door = await self.act(plot.faults()), Trapdoor(at, way)
+                outcome = await asyncio.wait_for(act.tell(door), WAIT_S_MAX)
+                what = f"{plot.name}, {way} {door.sprung}"
+                if door.sprung is None:
+                    raise Disproved(f"{what}: point {at} was not reached")
+                if way == "interrupt" and outcome.unwound is None:
+                    raise Disproved(f"{what}: a waiting step was to be interrupted, and was not")
+                await self._judge(act, outcome, what, None)
+                self._was_tried(case, act)
+
+    async def overtaken(self, points: Sequence[_Point]) -> None:
+        """A teller falls asleep at every point, another adopts and ends the story, the first wakes: it changes nothing."""
+        for plot, at, _ in points:
+            for cancelled in (False, True):
+                well = None if cancelled else plot.told_on
+                case = Case("overtaken, cancelled" if cancelled else "overtaken", at, plot, well)
+                if self._is_new(case):
+                    await self._overtakes(case, cancelled)
+
+    # ------------------------------------------------------------------------------------------------ how they are tried
+
+    async def act(self, faults: Sequence[Fault] = (), repeat: bool = False) -> _Act[ContextT]:
+        made = self.new_world()
+        world: Any = await made if inspect.isawaitable(made) else made
+        return _Act(self, world, faults, repeat)
+
+    def _is_new(self, case: Case) -> bool:
+        if self.tried.same(case) is not None:
+            self.proof.spared += 1
+            return False
+        return True
+
+    def _was_tried(self, case: Case, act: _Act[ContextT]) -> None:
+        self.proof.cases[case.way] += 1
+        self.tried.add(case, act.onlooker)
+
+    def _elsewhere(self, at: int) -> bool:
+        return at in self.saga.group_at and at != self.saga.group_at.start
+
+    @property
+    def _moving(self) -> Callable[[], Problem]:
+        """What another attempt is made after: a refusal, or where there is one attempt, one that says what to go without."""
+        return _without if self.saga.group is not None and self.saga.group.max_attempts == 1 else _refusal
+
+    def plots(self) -> Iterator[Plot]:
+        """Forward; the second attempt; and the way back from every step that can still turn."""
+        yield Plot("told", tuple, whole=True, told_on=True)
+        for at, step in enumerate(self.saga.steps):
+            if self._elsewhere(at):
+                once = _fault(step.name, "after", attempts=1, problem=self._moving)
+                yield Plot(f"{step.name} failing once", once, whole=True, told_on=True)
+            if at < self.no_return_at:
+                told_on = None if step.region else False
+                yield Plot(f"{step.name} failing", _fault(step.name, "after"), whole=False, told_on=told_on)
+            elif at == self.no_return_at:
+                yield Plot(f"{step.name} failing", _fault(step.name, "before"), whole=False, told_on=False)
+
+    async def _points(self, part: Part, at_commits: bool | None = None) -> list[_Point]:
+        """Every point of every plot, at commits or elsewhere or both; of them the part's share."""
+        points: list[_Point] = []
+        for plot in self.plots():
+            if not re.fullmatch(part.plots, plot.name):
+                continue
+            door, act = Trapdoor(), await self.act(plot.faults())
+            await self._judge(act, await act.tell(door), plot.name, plot.whole)
+            points += [
+                (plot, at, may_stop)
+                for at, (name, may_stop) in enumerate(door.seen)
+                if (at_commits is None or is_commit(name) is at_commits) and re.fullmatch(part.points, name)
+            ]
+        every = sorted({at for _, at, _ in points})
+        mine = set(every[part.share :: part.of])  # of all plots the same, so that what is the same in two is seen to be
+        return [each for each in points if each[1] in mine]
+
+    async def _fails(self, fault: Fault, whole: bool) -> None:
+        act = await self.act([fault])
+        outcome = await act.tell()
+        what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__.strip('_')})"
+        self._fired(fault, what)
+        await self._judge(act, outcome, what, whole)
+        if not whole and (outcome.unwound is None or outcome.unwound.at != fault.step):
+            raise Disproved(f"{what}: the story says that {outcome.unwound and outcome.unwound.at} failed")
+        self.proof.cases["failing"] += 1
+
+    async def _sticks(self, fault: Fault) -> None:
+        """Past the point of no return an outage ends in a story that is stuck, and goes on when it is over."""
+        act = await self.act([fault])
+        outcome = await act.tell()
+        what = f"{fault.step}, past the point of no return, failing {fault.when} its work"
+        self._fired(fault, what)
+        if outcome.stuck is None:
+            raise Disproved(f"{what}: should be stuck, and ended in {outcome}")
+        act.adopt()
+        await self._judge(act, await act.tell(faults=False), what, whole=True)
+        self.proof.cases["stuck"] += 1
+
+    async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: Fault | None = None) -> None:
+        faults = list(plot.faults())
+        act = await self.act([*faults, *([flaw] if flaw else [])], repeat)
+        outcome = await act.tell()
+        for fault in faults:
+            self._fired(fault, plot.name)
+        await self._judge(act, outcome, f"{plot.name}, {how}", plot.whole)
+        self.proof.cases["repeated" if flaw is None else "undo failing"] += 1
+
+    async def _overtakes(self, case: Case, cancelled: bool) -> None:
+        plot, at = case.plot, case.at
+        act, door = await self.act(plot.faults()), Trapdoor(at, "sleep")
+        old = asyncio.create_task(act.tell(door))
+        asleep = asyncio.create_task(door.asleep.wait())
+        await asyncio.wait({old, asleep}, timeout=WAIT_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if not door.asleep.is_set():
+            raise Disproved(f"{plot.name}: meant to fall asleep at point {at}, and did not")
+        if cancelled:
+            act.cancel()
+        was_over = act.lease.row.status in {"done", "unwound"}
+        act.adopt()
+        what = f"{plot.name}, asleep {door.sprung}, {'cancelled, ' if cancelled else ''}overtaken"
+        await self._judge(act, await act.tell(), what, case.well)
+        before = await act.held()
+        door.awake.set()
+        outcome = await asyncio.wait_for(old, WAIT_S_MAX)
+        if not outcome.fenced and not was_over:
+            raise Disproved(f"{what}, woken: it should be fenced, and ended in {outcome}")
+        if (after := await act.held()) != before:
+            raise Disproved(f"{what}, woken: the world was {before}, and is {after}")
+        self._was_tried(case, act)
+
+    def _fired(self, fault: Fault, what: str) -> None:
+        if not fault.fired:
+            raise Disproved(f"{what}: the fault never fired")
+
+    async def _judge(self, act: _Act[ContextT], outcome: _Outcome, what: str, whole: bool | None) -> None:
+        """Whole, or empty; `None`: whichever the story says it is."""
+        if outcome.killed or outcome.fenced or outcome.stuck:
+            raise Disproved(f"{what}: it neither ended nor turned: {outcome}")
+        told = outcome.unwound is None
+        if whole is not None and told != whole:
+            raise Disproved(f"{what}: should {'end well' if whole else 'be taken back'}, and ended in {outcome}")
+        status = act.lease.row.status
+        if status != ("done" if told else "unwound"):
+            raise Disproved(f"{what}: its row says {status}")
+        held, meant = await act.held(), self.whole if told else self.empty
+        if held != meant:
+            raise Disproved(f"{what}: holds {held}, and should hold {meant}")
+
+
+def _refusal() -> Problem:
+    return Problem("planted")
+
+
+def _without() -> Problem:
+    refused = _refusal()
+    refused.without = ("planted",)
+    return refused
+
+
+def _fault(
+    step: str, when: When, attempts: int | None = None, problem: Callable[[], Problem] = _refusal
+) -> Callable[[], Sequence[Fault]]:
+    return lambda: (Fault(step, when, problem, attempts=attempts),)
+
+
+def _lost_reply() -> Problem:
+    return UnknownOutcome("planted: no reply")
+
+
+def _outage() -> Problem:
+    return Unavailable("planted: out")
+
+
+def _hiccup() -> Problem:
+    return Problem("planted: an undo that fails once")

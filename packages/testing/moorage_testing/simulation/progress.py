@@ -1,0 +1,73 @@
+"""That work goes on: conductors come back after every outage, and nobody asks the same without a pause."""
+
+import asyncio
+
+from moorage.model.ids import ServerId
+from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.roles import ConductorRole
+from moorage_testing.simulation.storage import told
+
+LOOK_EVERY_S = 1.0
+SLACK_S = 5.0
+"""Beside a lease and a beat: a request that was under way when the outage ended, and its time-out."""
+
+GUEST_OFF_S = 5.0
+"""After an agent can act again: it asks, waits a second for the answer, and switches off what does not count yet."""
+TROUBLED_OFF_S = 25.0
+"""With a hypervisor that fails, hangs or takes its time."""
+
+
+async def watch_guests(cloud: Cloud) -> None:
+    """A guest that runs twice, because one host could not be heard, is off soon after its agent can act, heard or not."""
+    since: dict[ServerId, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        for server in list(cloud.guests):
+            hosts = cloud.run_twice(server)
+            if not hosts or not all(cloud.acts(each) for each in hosts):
+                since.pop(server, None)
+                continue
+            most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
+            if cloud.loop.now - since.setdefault(server, cloud.loop.now) > most_s:
+                cloud.violated(f"two guests of {server} run, and their hosts could stop one: {' and '.join(hosts)}")
+
+
+async def watch_volumes(cloud: Cloud) -> None:
+    """A volume that two servers write to, because one host could not be heard, has one writer soon after it can be."""
+    since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        now = cloud.storage.written_twice()
+        since = {volume: since.get(volume, cloud.loop.now) for volume in now}
+        for volume, writers in now.items():
+            hosts = [host for host, _ in writers]
+            if not all(cloud.acts(each) for each in hosts):
+                since[volume] = cloud.loop.now
+                continue
+            most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
+            if cloud.loop.now - since[volume] > most_s:
+                cloud.violated(f"volume {volume} has two writers, and their hosts could stop one: {told(writers)}")
+
+
+async def watch_conductors(cloud: Cloud) -> None:
+    """A conductor is alive one lease and one beat after it was started, thawed, or could reach the region's database again."""
+    compute = cloud.config.compute
+    # A request that hung is given up after half a lease, then there is a pause of at most half a beat before the next.
+    most_s = compute.lease_s * 1.5 + compute.lease_beat_s * 1.5 + SLACK_S
+    since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        region = cloud.stores["region"]
+        for role in cloud.roles.values():
+            if not isinstance(role, ConductorRole):
+                continue
+            process = role.process
+            could = role.ready and process is not None and not process.frozen and region.serves(role.name)
+            conductor = None if role.region is None else role.region.conductor
+            if not could or conductor is None or conductor.alive:
+                since.pop(role.name, None)
+            elif cloud.loop.now - since.setdefault(role.name, cloud.loop.now) > most_s:
+                cloud.violated(f"{role.name} is not alive {most_s:.0f} s after it could have been")
+        for store in cloud.stores.values():
+            for key in sorted(store.busy):
+                cloud.violated(f"the {store.name} database is asked without a pause: {key}")

@@ -1,0 +1,404 @@
+"""`moorage set`: a trial set of separate processes on this machine, the shape of a real one.
+
+PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) are started with it, in a directory that is thrown away; then the
+embedded neighbours, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
+
+It is secured as a real one should be: TLS and a key per role and host on the bus, and each role has a file with what it needs (`set_files`).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import httpx
+
+from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
+from moorage.bus.broker import KeyOfHost
+from moorage.main.bus import approve
+from moorage.main.clouds_yaml import ADMIN, write_clouds
+from moorage.main.config import Config, read_config
+from moorage.main.db import ROLES
+from moorage.main.hosts import HostPlan, planned_hosts
+from moorage.main.local_cluster.files import ON_THE_BUS, Guarded, agents_file, tables, write
+from moorage.main.local_cluster.nats import NatsServer
+from moorage.main.local_cluster.ports import free_ports
+from moorage.main.local_cluster.postgres import Durability, Server, start_postgres
+from moorage.main.optional_packages import require_embedded
+from moorage.main.service_clients import admin_password, demo_password
+from moorage.model.errors import Invalid
+from moorage.model.private_files import private_directory, private_file
+
+READY_S = 180.0
+STOP_S = 60.0
+
+CONFIG = """\
+# Written by `moorage set`.
+data_dir = "{data}"
+
+[region]
+database = "{region}"
+
+{cells}
+{bus}
+[hosts]
+count = {hosts}
+{wires}
+[service_user]
+{service_user}
+{image_user}
+[api.compute]
+port = {compute}
+
+[api.placement]
+port = {placement}
+
+[api.identity]
+port = {identity}
+
+[api.image]
+port = {image}
+
+[api.network]
+port = {network}
+
+[api.volume]
+port = {volume}
+
+[api.metadata]
+port = {metadata}
+
+[api.console]
+port = {console}
+"""
+
+
+class OtherRelease(Protocol):
+    """An installed release of Moorage that is not this one."""
+
+    @property
+    def python(self) -> Path: ...
+
+    @property
+    def environment(self) -> dict[str, str]: ...
+
+    def configuration(self, path: Path) -> Path:
+        """The same settings as a file that this release reads."""
+        ...
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Real neighbours of a set, in the place of the embedded ones."""
+
+    tables: str
+    """Of the TOML file: those that name them."""
+    service_user: str
+    """The lines of that table."""
+    ports: Mapping[str, int]
+    """Of our services, where the neighbours' catalog says that they are."""
+    token: Callable[[], str]
+    """A new one, of an administrator."""
+
+
+@dataclass
+class TrialSet:
+    """The processes of one set, by name; `kill` and `start` them as you like."""
+
+    directory: Path
+    hosts: int = 4
+    apis: int = 2
+    conductors: int = 2
+    cells: int = 2
+    wires: tuple[str, ...] = ()
+    """The physical networks of every host; empty: those of the usual ones, in turn."""
+    port_shift: int = 0
+    level: int | None = None
+    """Of every agent; None: what the settings say."""
+    settings: str = ""
+    """More of the TOML file: tables that it does not have yet."""
+    beside: Beside | None = None
+    """Real neighbours; None: the embedded ones. Beside real ones the bus is open."""
+    guests_ask: bool = False
+    """With a metadata service and a console proxy."""
+    durability: Durability = "power"
+    releases: dict[str, OtherRelease] = field(default_factory=dict)
+    """Which processes, by name, run another release than ours. With any of them at the start the bus is open: release 0.1.0 has no keys."""
+    guarded: Guarded | None = None
+    """None: whoever reaches the bus may do everything there."""
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    postgres: Server | None = None
+    nats: NatsServer | None = None
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def config_path(self) -> Path:
+        return self.directory / "moorage.toml"
+
+    @property
+    def cell_names(self) -> list[str]:
+        return [f"cell{number + 1}" for number in range(self.cells)]
+
+    @property
+    def databases(self) -> list[str]:
+        return ["region", *self.cell_names]
+
+    def path_of(self, name: str) -> Path:
+        """The file of one process."""
+        if self.guarded is None:
+            return self.config_path
+        whose = name if name.startswith("agent-") else name.partition("-")[0]
+        return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
+
+    def rewrite(self, was: str, becomes: str) -> None:
+        """In every file of the set, where it stands there."""
+        for path in self.directory.glob("*.toml"):
+            path.write_text(path.read_text().replace(was, becomes))
+
+    def start(self) -> None:
+        """Bring all of it up; returns when servers can be booted."""
+        private_directory(self.directory)
+        shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
+        self.postgres = start_postgres(durability=self.durability)
+        self._stack.callback(self.postgres.stop)
+        postgres = self.postgres
+        urls = {name: postgres.create_database(name) for name in self.databases}
+        names = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
+        usual = [base + self.port_shift for base in (5000, 9292, 9696, 8776, 8774, 8778, 8775, 6080)]
+        ports: dict[str, int] = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
+        if self.beside is not None:
+            ports.update(self.beside.ports)
+        self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
+        self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
+        self._write_files(postgres, urls, ports)
+        self.run(
+            "embedded", "embedded"
+        )  # it makes the tables and the service's user; the others may start side by side
+        self._let_in(postgres)
+        begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
+        begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
+        begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
+        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
+        for each in begun:
+            self.wait_ready(*each)
+        self._wait_for_hosts()
+
+    def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
+        """One for all processes, or where the bus is secured one for each role and each agent; and the bus runs then."""
+        user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
+        if self.beside is not None:
+            user, neighbours = self.beside.service_user, self.beside.tables
+        settings = {
+            "data": self.directory / "data", "hosts": self.hosts, "service_user": user, "image_user": "",
+            "wires": f"physical_networks = {json.dumps([self.wires])}\n" if self.wires else "", **ports,
+        }  # fmt: skip
+        is_open = bool(self.releases) or self.beside is not None
+        if not is_open:  # embedded services of release 0.1.0 make no such account
+            settings["image_user"] = "\n" + tables({"image_user": {"password": "set-" + os.urandom(16).hex()}})
+
+        def file(bus: Mapping[str, Any], role: str = "") -> str:
+            own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
+            cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
+            said = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
+            return CONFIG.format(**said) + neighbours + self.settings
+
+        write(self.config_path, file({}))
+        self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
+        self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
+        if self.guarded is None:
+            write(self.config_path, file({"url": self.nats.url}))
+        else:
+            for role in (*ON_THE_BUS, "metadata"):
+                bus = self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}
+                write(self.path_of(role), file(bus, role))
+            for plan in planned_hosts(self.config):
+                bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
+                lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
+                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest))
+
+    def _let_in(self, postgres: Server) -> None:
+        """What each process may do in the databases, and which hosts are approved."""
+        if self.guarded is not None:
+            for name in self.databases:
+                postgres.run_script(name, ROLES)
+            asyncio.run(approve(self.config, self.guarded.hosts, "moorage set"))
+        elif self.beside is not None:
+            plans = planned_hosts(self.config)
+            asyncio.run(approve(self.config, [KeyOfHost(plan.host, plan.cell, "") for plan in plans], "moorage set"))
+
+    def api_words(self, number: int) -> tuple[str, ...]:
+        """How the API process with this number (from 0) is started."""
+        return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
+
+    def agent_words(self, plan: HostPlan) -> tuple[str, ...]:
+        """How the agent of this host is started."""
+        wires = ",".join(plan.physical_networks)
+        place = ("--host", plan.host, "--cell", plan.cell)
+        level = () if self.level is None else ("--level", str(self.level))
+        return "agent", *place, "--physical-networks", wires, *level
+
+    def words_of(self, name: str) -> tuple[str, ...]:
+        """How the process with this name is started again."""
+        role, _, which = name.partition("-")
+        match role:
+            case "api":
+                return self.api_words(int(which) - 1)
+            case "agent":
+                return self.agent_words(next(plan for plan in planned_hosts(self.config) if plan.host == which))
+            case _:
+                return (role,)
+
+    @property
+    def config(self) -> Config:
+        return read_config(self.config_path)
+
+    def run(self, name: str, *words: str) -> None:
+        """Start one process and wait until it says that it is ready."""
+        self.wait_ready(*self.launch(name, *words))
+
+    def launch(self, name: str, *words: str) -> tuple[str, int]:
+        """Start one process; its name, and where in its log its own words begin."""
+        log = self.directory / f"{name}.log"
+        other = self.releases.get(name)
+        python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
+        path = self.path_of(name) if other is None else other.configuration(self.config_path)
+        command = [python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
+        with private_file(log).open("ab") as out:
+            at = out.tell()
+            self.processes[name] = subprocess.Popen(
+                command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment
+            )
+        return name, at
+
+    def wait_ready(self, name: str, at: int) -> None:
+        log = self.directory / f"{name}.log"
+        deadline = time.monotonic() + READY_S
+        while b": ready" not in log.read_bytes()[at:]:
+            if self.processes[name].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} did not become ready:\n{log.read_text()[-3000:]}")
+            time.sleep(0.02)
+
+    def _wait_for_hosts(self) -> None:
+        """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
+        deadline = time.monotonic() + READY_S
+        told = self.config.hosts
+        guarantees = self.beside is None and (told.bandwidth_kbps or told.packet_rate_kpps)
+        of_host = {"": True, ":Open vSwitch agent": guarantees}
+        wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
+        headers = {"X-Auth-Token": self.token()}
+        with httpx.Client(headers=headers, timeout=READY_S) as client:
+            while True:
+                reply = client.get(f"{self.placement_urls()[0]}/resource_providers")
+                reply.raise_for_status()
+                missing = wanted - {each["name"] for each in reply.json()["resource_providers"]}
+                if not missing:
+                    return
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"these did not report: {', '.join(sorted(missing))}")
+                time.sleep(0.05)
+
+    def kill(self, name: str) -> None:
+        """`kill -9`."""
+        process = self.processes.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait(STOP_S)
+
+    def pause(self, name: str) -> None:
+        """As when a machine stops for a while: nothing of it runs, and its connections stay."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        self.processes[name].send_signal(signal.SIGCONT)
+
+    def said(self, name: str) -> str:
+        """The log of one process."""
+        return (self.directory / f"{name}.log").read_text()
+
+    def stop(self) -> None:
+        """All of it, politely at first."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        deadline = time.monotonic() + STOP_S
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_S)
+        self.processes.clear()
+        self._stack.close()
+
+    def api_urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}/v2.1" for port in self.api_ports]
+
+    def placement_urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
+
+    def token(self, user: str = "admin", project: str = "admin") -> str:
+        """A token of the embedded identity service, or of the real one's administrator."""
+        if self.beside is not None:
+            return self.beside.token()
+        password = admin_password(self.config) if user == "admin" else demo_password(self.config)
+        domain = {"id": "default"}
+        who = {"name": user, "domain": domain, "password": password}
+        asked = {
+            "auth": {
+                "identity": {"methods": ["password"], "password": {"user": who}},
+                "scope": {"project": {"name": project, "domain": domain}},
+            }
+        }
+        reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
+        reply.raise_for_status()
+        return str(reply.headers["X-Subject-Token"])
+
+
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="moorage set", description=__doc__)
+    parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
+    arguments = parser.parse_args(argv)
+    trial = TrialSet(
+        arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift, guests_ask=True
+    )
+    for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
+        signal.signal(sign, signal.default_int_handler)
+    try:
+        require_embedded()
+        trial.start()
+        config = trial.config
+        path, _ = write_clouds(
+            Path.cwd(),
+            auth_url=f"{config.api.identity.url}/v3",
+            region=config.region.name,
+            admin_password=admin_password(config),
+            demo_password=demo_password(config),
+        )
+        sys.stdout.write(
+            f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
+            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\n"
+            f"metadata: {config.api.metadata.url}, consoles: {config.api.console.url}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
+        )
+        sys.stdout.flush()
+        signal.pause()
+    except Invalid as problem:
+        sys.stderr.write(f"moorage: {problem.public}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stdout.write("\n")
+    finally:
+        for sign in (signal.SIGINT, signal.SIGTERM):  # a second one would leave processes behind
+            signal.signal(sign, signal.SIG_IGN)
+        trial.stop()
+    return 0

@@ -1,0 +1,101 @@
+"""The files of a trial set: keys, certificates and the broker's configuration; and for each role a file with what it needs and no more."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
+from moorage.bus.broker import KeyOfHost, KeyOfProcess, Keys, configuration
+from moorage.main.bus import make_key, write_secret
+from moorage.main.config import Config
+from moorage.main.hosts import HostPlan
+from moorage.main.local_cluster.certificates import Authority
+
+ON_THE_BUS = ("conductor", "api", "console")
+"""Roles of which each has a key, beside the agents; the others need no bus."""
+
+
+@dataclass
+class Guarded:
+    """A set whose bus is secured: below `directory/keys` lies who may do what."""
+
+    directory: Path
+    plans: Sequence[HostPlan]
+    ca: Path = field(init=False)
+    conf: str = field(init=False)
+    """The broker's configuration."""
+    hosts: tuple[KeyOfHost, ...] = field(init=False)
+    _keys: Keys = field(init=False)
+
+    def __post_init__(self) -> None:
+        authority = Authority(self.keys)
+        broker = authority.issue("nats-server")
+        self.ca = authority.file
+        processes = tuple(KeyOfProcess(role, make_key(self.seed(role))) for role in ON_THE_BUS)
+        self.hosts = tuple(
+            KeyOfHost(plan.host, plan.cell, make_key(self.seed(f"agent-{plan.host}"))) for plan in self.plans
+        )
+        self._keys = Keys("", str(broker.cert), str(broker.key), processes=processes, hosts=self.hosts)
+        self.conf = configuration(self._keys)
+        write_secret(self.directory / "nats-server.conf", self.conf)
+
+    def with_host(self, host: str, cell: str, key: str) -> str:
+        """The broker's configuration, if it let in one more."""
+        more = KeyOfHost(host, cell, key)
+        return configuration(msgspec.structs.replace(self._keys, hosts=(*self.hosts, more)))
+
+    @property
+    def keys(self) -> Path:
+        return self.directory / "keys"
+
+    def seed(self, whose: str) -> Path:
+        return self.keys / f"{whose}.nk"
+
+    def bus(self, whose: str, url: str) -> dict[str, Any]:
+        """The table `[bus]` of one process."""
+        return {"url": url.replace("nats://", "tls://"), "nkey": str(self.seed(whose)), "tls": True, "ca": str(self.ca)}
+
+
+def tables(said: Mapping[str, Mapping[str, Any]]) -> str:
+    """TOML of flat tables; the table "" comes first and has no heading."""
+    parts = []
+    for name, rows in said.items():
+        lines = [f"[{name}]"] if name else []
+        parts.append("\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in rows.items())]))
+    return "\n\n".join(parts) + "\n"
+
+
+def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: int) -> str:
+    """All that the agent of a host needs: no database, no cell but its own, and no account but that for images."""
+    mine, images = config.agent, config.image_user
+    said: dict[str, Mapping[str, Any]] = {
+        "": {"data_dir": config.data_dir, "log_level": config.log_level},
+        "bus": bus,
+        "agent": {
+            "host": plan.host, "cell": plan.cell, "driver": mine.driver, "level": level, "vcpus": mine.vcpus,
+            "ram_mib": mine.ram_mib, "disk_gib": mine.disk_gib, "physical_networks": plan.physical_networks,
+        },
+        "compute": {"host_silence_s": config.compute.host_silence_s},
+        "identity": {"url": config.identity.url or f"{config.api.identity.url}/v3"},
+        "image": {"url": config.image.url or config.api.image.url},
+        "image_user": {"user": images.user, "password": images.password, "project": images.project},
+    }  # fmt: skip
+    if config.tracing.endpoint:
+        said["tracing"] = msgspec.to_builtins(config.tracing)
+    if level < PORTS_ARRIVE_BOUND:  # it sees to ports itself
+        user = config.service_user
+        said["network"] = {"url": config.network.url or config.api.network.url}
+        said["service_user"] = {"user": user.user, "password": user.password, "project": user.project}
+    return tables(said)
+
+
+def write(path: Path, text: str) -> None:
+    """0600, over an earlier one: each of these files says how something is reached that not everybody may."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)
