@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from moorage.main.local_cluster.postgres import start_postgres
 from moorage.model.ids import new_uuid
 from moorage_testing.bench.http_server import HEADERS, Served, placement_of
 from moorage_testing.bench.load import Connection, Refused
 from moorage_testing.bench.table import Row, Table
-from moorage_testing.postgres import start_postgres
 
 HOSTS = 10_000
 PUT_PER_S = 3_000.0
