@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import Server
 from moorage.main.schemas import PLACEMENT
 from moorage.sql import Durability, open_database
@@ -18,7 +19,6 @@ from moorage.sql.migrate import migrate
 from moorage_testing.bench.fleet import FLAT, Part, fill
 from moorage_testing.bench.load import Connection, Refused
 from moorage_testing.bench.machine import cpu_s_of_tree
-from moorage_testing.ports import free_ports
 
 START_DEADLINE_S = 300.0
 STOP_DEADLINE_S = 30.0
