@@ -8,6 +8,7 @@ SEED   ?=
 PLAN   ?=
 WORLD  ?=
 ASK    ?=
+FILE   ?=
 # How many tests run at once: one more than CI has processors, for a good part of what tests take is waiting.
 WORKERS ?= 3
 SIDE_BY_SIDE := -n $(WORKERS) --dist worksteal
@@ -19,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless why bench bench-peers clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -101,7 +102,9 @@ lint: $(VENV)/.dev  ## style
 	@$(BIN)/ruff check $(SOURCES)
 
 types: $(VENV)/.dev  ## two type checkers
+	@echo "mypy (a minute when nothing is cached) ..."
 	@$(BIN)/mypy
+	@echo "pyright (two minutes) ..."
 	@$(BIN)/pyright
 
 layers: $(VENV)/.dev  ## who may import whom
@@ -126,6 +129,9 @@ revision: $(VENV)/.dev  ## draft a revision of changed tables: make revision TRE
 
 bless: $(VENV)/.dev  ## accept new golden files after reading the diff
 	@MOORAGE_BLESS=1 $(BIN)/python -m pytest -q -m "not soak and not real and not hypervisor" -k golden $(ARGS); git --no-pager diff --stat -- tests/golden
+
+which-tests: $(VENV)/.dev  ## the tests of a source file, and the source files of a test (FILE=src/moorage/…)
+	@$(BIN)/python -m moorage_testing.which_tests $(FILE)
 
 why: $(VENV)/.up  ## replay a scheduler decision from a picture of the world (WORLD=… ASK=…)
 	@$(BIN)/moorage schedule --world $(WORLD) --ask $(ASK)

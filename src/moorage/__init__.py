@@ -1,17 +1,20 @@
-"""A compute cloud.  To boot a server, walk through these rooms, from the top:
+"""A compute control plane.  The packages, from the top; each may import those below it, never those above (`make layers`):
 
-    api            the front desk: understands the request, in the version it was asked in
-    operations     the stories: boot, delete, power; each step beside its undo
-    scheduler      thinks: which host would be best?  touches nothing
-    placement      decides: who holds what, on which host
-    clients        talks to network, volume, image and identity services
-    store          remembers: the region's database, and one per cell
-    bus            carries messages to the hosts
-    agent          on each host: hears, and obeys
-    drivers        makes guests; the one driver so far is the simulated one
-
-The conductor tells the stories and tidies at night.  `main` is where rooms are joined.  `model` is
-the language spoken in all of them.  You may walk down, never up; `make rooms` checks.
+    main           reads the configuration and builds processes: the only place where packages are joined
+    api            HTTP: the Compute API, the Placement API, metadata and consoles
+    cli            commands for people, over the public API
+    conductor      executes operations, takes hosts' reports, runs reconcilers
+    agent          on each host: executes commands through a driver
+    operations     sagas: boot, delete, resize, live migration …; each step beside its undo
+    scheduler      pure functions: which host is best, and why the others are rejected
+    placement      claims and the provider cache; SQL decides
+    clients        the network, volume, image and identity services
+    store          all SQL of the region's database and of the cells'
+    bus            messages between processes
+    drivers        make guests: a simulated hypervisor, libvirt, a fence by Redfish
+    saga           the engine that executes sagas and keeps their journals
+    sql            transactions on SQLite and PostgreSQL
+    model          values that all packages share: ids, servers, networks, errors; no I/O
 """
 
 __version__ = "0.2.0"
