@@ -34,7 +34,7 @@ def _imports(path: Path, known: Mapping[str, Path]) -> set[str]:
     return {each for each in found if each in known}
 
 
-def tests_of(root: Path, file: Path) -> list[str]:
+def find_tests(root: Path, file: Path) -> list[str]:
     """Paths below `root`, nearest first. Raises LookupError when the file is not a module of this repository."""
     known = dict(_modules(root))
     name = next((each for each, path in known.items() if path == file.resolve()), None)
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write("usage: make which-tests FILE=src/moorage/…/file.py\n")
         return 2
     try:
-        found = tests_of(Path.cwd(), Path(arguments[0]))
+        found = find_tests(Path.cwd(), Path(arguments[0]))
     except LookupError as unknown:
         sys.stderr.write(f"{unknown}\n")
         return 2
