@@ -53,10 +53,6 @@ def with_task(server: Server, task: TaskState | None) -> Server:
     return msgspec.structs.replace(server, task_state=task)
 
 
-def cells_of(context: AppContext) -> Mapping[str, Database]:
-    return {} if context.cells is None else context.cells.all()
-
-
 async def find_server(context: AppContext, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
     where, server = await _looked_up(context, server_id)
@@ -77,7 +73,7 @@ async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts |
         where = await context.region.read_inline(lambda tx: region_servers.find(tx, server_id))
         if where is None:
             return None, None
-        database = cells_of(context).get(where.cell) if where.cell is not None else None
+        database = context.cells.get(where.cell) if where.cell is not None else None
         if database is None:
             return where, where.order
         if where.cell == looked and where.recorded_in is not None:
@@ -116,7 +112,7 @@ async def gather(
     if query.limit == 0:
         return ServerPage([], {})
 
-    cells, placed, recorded = cells_of(context), dict[str, set[str]](), set[str]()
+    cells, placed, recorded = context.cells, dict[str, set[str]](), set[str]()
     lost: list[Partial] = []
 
     async def ask(name: str, database: Database, look: Look) -> list[ServerRow] | None:

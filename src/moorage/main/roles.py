@@ -22,7 +22,7 @@ from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main import agent_clean
-from moorage.main.api_app import make_frontdesk
+from moorage.main.api_app import make_compute_app
 from moorage.main.audit_log import open_audit_log
 from moorage.main.composition import RegionProcess, cells_out, open_bus, open_region, start_telling
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
@@ -59,7 +59,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     region = await open_region(config)
     audited = open_audit_log(config, region)
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
-    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_compute_app(region))))
     await region.appear("api")
     observed.sees(of_region(region, doors=doors))
     _say_out(region)

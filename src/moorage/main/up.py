@@ -12,7 +12,7 @@ import msgspec
 
 from moorage.api.console.app import ConsoleProxy
 from moorage.conductor.reconcile_loop import Rounds
-from moorage.main.api_app import make_frontdesk
+from moorage.main.api_app import make_compute_app
 from moorage.main.audit_log import AuditDoors, open_audit_log
 from moorage.main.clouds_yaml import ADMIN, write_clouds
 from moorage.main.composition import RegionProcess, cells_out, open_region, start_telling
@@ -205,7 +205,7 @@ async def start_cloud(config: Config) -> Cloud:
     await start_telling(region, alone=config.holds_region, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
-    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_compute_app(region))))
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
     proxy: ConsoleProxy | None = None
     if "console" in doors:

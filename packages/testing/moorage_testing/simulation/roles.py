@@ -14,7 +14,7 @@ from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_live import Transfer
-from moorage.main.api_app import make_frontdesk
+from moorage.main.api_app import make_compute_app
 from moorage.main.composition import RegionProcess, open_region, start_telling
 from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
@@ -116,7 +116,7 @@ class Api(RegionRole):
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
         self.cloud.doors["placement"].open(process, make_placement(region))
-        self.cloud.doors["compute"].open(process, make_frontdesk(region))
+        self.cloud.doors["compute"].open(process, make_compute_app(region))
 
     @override
     async def close(self) -> None:

@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.ext.drains import server_row
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
@@ -42,10 +41,10 @@ async def create(call: Call[CreateBody]) -> Response:
     """The plan; and, unless it is a dry run or somebody has no place elsewhere, 202: the cell takes nobody from soon on."""
     call.require("moorage:cell_drains:create")
     wanted = call.body.cell_drain
-    if wanted.cell not in cells_of(call.context):
+    if wanted.cell not in call.context.cells:
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
-    plan = await doors(call).cell_drain_plan(call.principal, cell, live=wanted.live)
+    plan = await service_of(call).cell_drain_plan(call.principal, cell, live=wanted.live)
     asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.host_view import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
@@ -40,7 +40,7 @@ async def create(call: Call[CreateBody]) -> Response:
     call.require("moorage:drains:create")
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
-    rows = await doors(call).drain_plan(call.principal, host, live=wanted.live)
+    rows = await service_of(call).drain_plan(call.principal, host, live=wanted.live)
     asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
