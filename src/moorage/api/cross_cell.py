@@ -55,7 +55,7 @@ def with_task(server: Server, task: TaskState | None) -> Server:
 
 async def find_server(context: AppContext, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
-    where, server = await _looked_up(context, server_id)
+    where, server = await _find_with_location(context, server_id)
     if where is not None and server is not None:
         server = with_task(server, where.task)
     if server is None or (server.deleted and not deleted):
@@ -63,7 +63,7 @@ async def find_server(context: AppContext, server_id: str, *, deleted: bool = Fa
     return server
 
 
-async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts | None, Server | None]:
+async def _find_with_location(context: AppContext, server_id: str) -> tuple[Whereabouts | None, Server | None]:
     """What the region says, and the record.
 
     Where the cell has none, the region is asked again: the server may have moved into another cell between the two reads.
@@ -116,7 +116,7 @@ async def gather(
     lost: list[Partial] = []
 
     async def ask(name: str, database: Database, look: Look) -> list[ServerRow] | None:
-        answer = await _of_cell(database, _looking(query, look), placed.get(name, set()))
+        answer = await _of_cell(database, _query_for_cell(query, look), placed.get(name, set()))
         if answer is None:
             return None
         recorded.update(answer[1])
@@ -151,7 +151,7 @@ async def gather(
     return ServerPage(merged, tasks, shown.out, unknown)
 
 
-def _looking(query: ServerQuery, look: Look) -> ServerQuery:
+def _query_for_cell(query: ServerQuery, look: Look) -> ServerQuery:
     """What one cell is asked for."""
     if look.only is not None:
         ids = look.only if query.ids is None else tuple(set(look.only) & set(query.ids))

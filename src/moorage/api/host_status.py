@@ -9,7 +9,7 @@ from moorage.model.server import Server
 from moorage.store.cell import hosts as cell_hosts
 
 
-def status_word(context: AppContext, host: Host) -> str:
+def status_name(context: AppContext, host: Host) -> str:
     if host.disabled:
         return "MAINTENANCE"
     if host.forced_down:
@@ -26,7 +26,7 @@ async def host_statuses(context: AppContext) -> Mapping[str, str]:
             hosts = await database.read(cell_hosts.listed)
         except (Unavailable, OSError):
             continue
-        found.update({host.host: status_word(context, host) for host in hosts})
+        found.update({host.host: status_name(context, host) for host in hosts})
     return found
 
 
@@ -36,4 +36,4 @@ async def status_of_host(context: AppContext, server: Server) -> str:
     if name is None or database is None:
         return ""
     host = await database.read_inline(lambda tx: cell_hosts.named(tx, name))
-    return "UNKNOWN" if host is None else status_word(context, host)
+    return "UNKNOWN" if host is None else status_name(context, host)

@@ -99,7 +99,7 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
 
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
-        return looked_at(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
+        return selected(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
 
     shown = await _every_cell(call, ask).rows()
     for each in shown.rows:
@@ -112,12 +112,12 @@ async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server
 
     async def ask(name: str, database: Database, look: Look) -> Sequence[Server]:
         here = database is cell
-        return looked_at(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
 
     return (await _every_cell(call, ask).rows()).rows
 
 
-def looked_at(servers: Sequence[Server], look: Look) -> list[Server]:
+def selected(servers: Sequence[Server], look: Look) -> list[Server]:
     """Those of them that are asked for."""
     return [each for each in servers if each.id not in look.without and (look.only is None or each.id in look.only)]
 

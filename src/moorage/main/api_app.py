@@ -36,7 +36,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
         user_data=region.seals.shown,
         placement=region.engine,
         consoles=consoles_of(region),
-        notification_writer=None if region.told is None else region.told.notification_writer,
+        notification_writer=None if region.notifications is None else region.notifications.notification_writer,
         project_exists=region.clients.identity.project_exists,
         reload_aggregates=HostAggregates(region.engine).run,
         gate_facts=region.gates.facts,

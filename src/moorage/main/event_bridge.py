@@ -16,7 +16,7 @@ from moorage.operations.server_service import ServerService
 from moorage.store.region.inbox import ExternalEvent
 
 
-class EventDoor:
+class EventReceiver:
     """Given to the embedded service before the region is open; events that come earlier are said again by their sender."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_live import Transfer
 from moorage.main.api_app import make_compute_app
-from moorage.main.composition import RegionProcess, open_region, start_telling
+from moorage.main.composition import RegionProcess, open_region, start_conducting
 from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
 from moorage.main.hosts import HostPlan, plumbing_of
@@ -132,7 +132,7 @@ class ConductorRole(RegionRole):
     @override
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
-        await start_telling(region, alone=False)
+        await start_conducting(region, alone=False)
         self.rounds = Rounds(region.clock, region.leads)
         add_rounds(self.rounds, region, ASKED_EVERY_S)
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_lookup import service_of
-from moorage.api.host_view import looked_at
+from moorage.api.host_view import selected
 from moorage.api.routes import Param, Params, Route
 from moorage.api.schema import Body, read_json
 from moorage.api.timestamps import now_us
@@ -49,7 +49,7 @@ async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
     volume = wish.volume
 
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
-        return looked_at(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
+        return selected(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
 
     context = call.context
     cells = EveryCell(context.region, context.cells, now_us(context.clock), ask, lambda server: server.id)

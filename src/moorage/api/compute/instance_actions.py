@@ -67,10 +67,10 @@ async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
         if server.cell == cell:
             break
     operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
-    return [_told(each) for each in operations]
+    return [_action_of(each) for each in operations]
 
 
-def _told(operation: Operation) -> Action:
+def _action_of(operation: Operation) -> Action:
     failed = operation.status in {OperationStatus.UNDONE, OperationStatus.CLEANING, OperationStatus.STUCK}
     return Action(
         server=operation.server,

@@ -57,7 +57,7 @@ async def create_image(call: Call[ImageBody]) -> Response:
         check=check,
         request_id=call.request_id,
     )
-    return _told(call, image, f"{call.context.config.image_url}/images/{image}")
+    return _accepted(call, image, f"{call.context.config.image_url}/images/{image}")
 
 
 async def create_backup(call: Call[BackupBody]) -> Response:
@@ -76,10 +76,10 @@ async def create_backup(call: Call[BackupBody]) -> Response:
         check=check,
         request_id=call.request_id,
     )
-    return _told(call, image, call.self_link(f"images/{image}") if rotation else None)
+    return _accepted(call, image, call.self_link(f"images/{image}") if rotation else None)
 
 
-def _told(call: Call[Any], image: str, location: str | None) -> Response:
+def _accepted(call: Call[Any], image: str, location: str | None) -> Response:
     if call.version >= v2_045_servers.IMAGE_IN_THE_BODY:
         return Response(202, {"image_id": image}, finished=True)
     return Response(202, headers={} if location is None else {"Location": location})

@@ -54,12 +54,12 @@ async def create(call: Call[CreateBody]) -> Response:
         servers=rows,
     )
     if wanted.dry_run:
-        return Response(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
+        return Response(200, {"drain": _with_servers(new) | {"id": None, "status": "planned"}}, finished=True)
     if not wanted.partial and (left := stays(rows)):
         raise Conflict(_refusal(host.host, left))
     if (refused := await call.context.region.write(lambda tx: drains.ask(tx, new))) is not None:
         raise refused
-    return Response(202, {"drain": _whole(new)}, finished=True)
+    return Response(202, {"drain": _with_servers(new)}, finished=True)
 
 
 def _refusal(host: str, left: list[DrainServer]) -> str:
@@ -79,7 +79,7 @@ async def index(call: Call[Any]) -> Response:
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:drains:show")
-    return Response(200, {"drain": _whole(await _drain(call))}, finished=True)
+    return Response(200, {"drain": _with_servers(await _drain(call))}, finished=True)
 
 
 async def cancel(call: Call[Any]) -> Response:
@@ -99,7 +99,7 @@ async def _drain(call: Call[Any]) -> Drain:
     return found
 
 
-def _whole(drain: Drain) -> dict[str, Any]:
+def _with_servers(drain: Drain) -> dict[str, Any]:
     return _row(drain) | {"servers": [server_row(each) for each in drain.servers]}
 
 

@@ -39,14 +39,14 @@ def _tried(real: Handler) -> Handler:
             await real(call)
         except Previewed as previewed:
             told = await beginning.predict(previewed.accepted)
-            body = {"dry_run": {"servers": [_told(each, whole=whole) for each in told]}}
+            body = {"dry_run": {"servers": [_described(each, whole=whole) for each in told]}}
             return Response(200, body, finished=True, fixed_status=True)
         raise Internal("a dry run came to the end of its handler")
 
     return tried
 
 
-def _told(each: Foreseen, *, whole: bool) -> dict[str, Any]:
+def _described(each: Foreseen, *, whole: bool) -> dict[str, Any]:
     """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
     told: dict[str, Any] = {
         "operation": each.operation,

@@ -31,12 +31,12 @@ async def show(call: Call[Any]) -> Response:
 async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[dict[str, Any]] | None:
     """None: it does not answer."""
 
-    def look(tx: Tx) -> list[tuple[Host, HostTroubles]]:
+    def with_troubles(tx: Tx) -> list[tuple[Host, HostTroubles]]:
         troubles = cell_hosts.troubles(tx)
         return [(each, troubles.get(each.host, NO_TROUBLES)) for each in cell_hosts.listed(tx)]
 
     try:
-        looked = await database.read(look)
+        looked = await database.read(with_troubles)
         missing = set(await missing_in(region, cell, database)) if any(each.left_alone for _, each in looked) else set()
     except Unavailable:
         return None
