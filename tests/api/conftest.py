@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from moorage.operations.server_service import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
 from moorage_testing.compute_app import MEMBER, Client, front_desk
-from moorage_testing.consoles import PaperConsoles
-from moorage_testing.fake_server_service import IMAGE, NETWORK, OrderBook, a_server, keep
+from moorage_testing.consoles import FakeConsoles
+from moorage_testing.fake_server_service import IMAGE, NETWORK, RecordingServerService, a_server, keep
 
 WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uuid": NETWORK}]}
 
@@ -25,7 +24,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
 class Servers(Client):
     """A front desk with one cell and a book of orders."""
 
-    book: OrderBook
+    book: RecordingServerService
     cell: Any
 
     async def make(self, at: str = "latest", by: Any = MEMBER, **fields: Any) -> Any:
@@ -51,11 +50,11 @@ class Servers(Client):
 async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
     cell = await open_database(f"sqlite:///{tmp_path}/cell1.db", name="cell1", durability="process")
     await cell.create(cell_metadata)
-    async with front_desk(tmp_path, cells=CellDatabases({"cell1": cell})) as client:
+    async with front_desk(tmp_path, cells={"cell1": cell}) as client:
         found = Servers(client.context, client.http)
-        found.book = OrderBook(client.context.region)
+        found.book = RecordingServerService(client.context.region)
         found.cell = cell
         client.context.operations = found.book
-        client.context.nouns["consoles"] = PaperConsoles()
+        client.context.consoles = FakeConsoles()
         yield found
     await cell.close()

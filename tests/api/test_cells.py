@@ -10,13 +10,14 @@ from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport, report_host
+from moorage.sql import Database
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, Cells, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, cells_in, front_desk
 
 
 class Desk(Client):
-    cells: Cells
+    cells: dict[str, Database]
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ async def test_all_are_listed_whoever_answers(cloud: Desk, monkeypatch: pytest.M
     async def silent(work: object) -> None:
         raise Unavailable("the database does not answer")
 
-    monkeypatch.setattr(cloud.cells.all()["cell2"], "read", silent)
+    monkeypatch.setattr(cloud.cells["cell2"], "read", silent)
     rows = await listed(cloud)
     assert {name: (row["configured"], row["answers"], row["hosts"]) for name, row in rows.items()} == {
         "cell1": (True, True, 1),

@@ -16,8 +16,9 @@ from moorage.model.host import Host
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
 from moorage.placement import inventory
+from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
-from moorage_testing.compute_app import ADMIN, Cells, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, Client, cells_in, front_desk
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -38,13 +39,13 @@ async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
         yield [older, newer]
 
 
-async def furnish(cloud: Client, cells: Cells) -> None:
+async def furnish(cloud: Client, cells: dict[str, Database]) -> None:
     """A host, a flavor, a key, a group and an aggregate."""
     report = inventory.HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(total=8)})
     provider = await cloud.context.region.write(lambda tx: inventory.report_host(tx, report))
     host = Host(0, provider, "", "host1", "host1", CellId("cell1"), cpu_info={"arch": "x86_64"})
     now = int(cloud.context.clock.now() * 1e6)
-    await cells.all()["cell1"].write(lambda tx: cell_hosts.report(tx, host, now))
+    await cells["cell1"].write(lambda tx: cell_hosts.report(tx, host, now))
     key = {"name": "known", "public_key": EXCHANGES[2, 2][0][2]["keypair"]["public_key"]}
     for path, body in (
         ("/flavors", {"flavor": {"name": "small", "id": "1", "ram": 512, "vcpus": 1, "disk": 1}}),

@@ -15,11 +15,12 @@ from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.placement import inventory
+from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
-from moorage_testing.compute_app import MEMBER, Cells, Client, cells_in, front_desk
+from moorage_testing.compute_app import MEMBER, Client, cells_in, front_desk
 from moorage_testing.fake_server_service import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
@@ -29,14 +30,14 @@ STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
     """Two cells with a host each, and a conductor."""
     async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
-        for number, (name, database) in enumerate(cells.all().items(), 1):
+        for number, (name, database) in enumerate(cells.items(), 1):
             await settle(client, cells, f"host{number}", name)
             assert database is not None
         await client.context.region.write(lambda tx: conductors.take(tx, ConductorId("c1"), (), "control", ["boot/1"]))
         yield client
 
 
-async def settle(client: Client, cells: Cells, name: str, cell: str) -> None:
+async def settle(client: Client, cells: dict[str, Database], name: str, cell: str) -> None:
     report = inventory.HostReport(
         host=name, cell=CellId(cell), inventories={each: Inventory(total=total) for each, total in STOCK.items()}
     )
@@ -47,7 +48,7 @@ async def settle(client: Client, cells: Cells, name: str, cell: str) -> None:
         inventory={each: ResourceInventory(total=total) for each, total in STOCK.items()},
     )  # fmt: skip
     now = int(time.time() * 1e6)
-    await cells.all()[cell].write(lambda tx: cell_hosts.report(tx, host, now))
+    await cells[cell].write(lambda tx: cell_hosts.report(tx, host, now))
 
 
 async def service(cloud: Client, host: str, at: str = "2.53") -> Any:
@@ -271,8 +272,8 @@ class Out:
 
 async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     assert cloud.context.cells is not None
-    cells: dict[str, Any] = dict(cloud.context.cells.all())
-    cloud.context.cells = Cells({**cells, "cell2": Out()})
+    cells: dict[str, Any] = dict(cloud.context.cells)
+    cloud.context.cells = {**cells, "cell2": Out()}
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.68")).json()["services"]
     assert [row["host"] for row in rows] == ["host1"]
     rows = (await cloud.get("/os-services?binary=nova-compute", at="2.69")).json()["services"]
@@ -280,7 +281,7 @@ async def test_a_cell_that_does_not_answer(cloud: Client) -> None:
     assert (await cloud.get("/os-availability-zone", by=MEMBER)).status_code == 200
 
     (mine,) = [row["id"] for row in (await cloud.get("/os-services?host=host1", at="2.68")).json()["services"]]
-    cloud.context.cells = Cells({**cells, "cell1": Out()})
+    cloud.context.cells = {**cells, "cell1": Out()}
     (other,) = [row["id"] for row in (await cloud.get("/os-services?host=host2", at="2.68")).json()["services"]]
     for id, status in ((other, 200), (mine, 503)):
         assert (await cloud.ask("PUT", f"/os-services/{id}", {"forced_down": True}, at="2.68")).status_code == status
@@ -299,13 +300,13 @@ async def test_a_host_with_servers_does_not_change_its_zone(cloud: Client) -> No
         (await cloud.ask("POST", "/os-aggregates", {"aggregate": {"name": name, **zone}})).json()["aggregate"]["id"]
         for name, zone in (("north", {"availability_zone": "north"}), ("plain", {}))
     ]
-    await keep(cloud.context.region, cloud.context.cells.all()["cell1"], a_server(1, host="host1"))
+    await keep(cloud.context.region, cloud.context.cells["cell1"], a_server(1, host="host1"))
     assert await act(north, "add_host") == 409
     assert await act(plain, "add_host") == 200  # no zone, no change
     assert await act(plain, "remove_host") == 200
     emptied = sa.update(cell_servers.servers).values(deleted_at=1)
-    await cloud.context.cells.all()["cell1"].write(lambda tx: tx.run(emptied))
+    await cloud.context.cells["cell1"].write(lambda tx: tx.run(emptied))
     assert await act(north, "add_host") == 200
-    await cloud.context.cells.all()["cell1"].write(lambda tx: tx.run(emptied.values(deleted_at=None)))
+    await cloud.context.cells["cell1"].write(lambda tx: tx.run(emptied.values(deleted_at=None)))
     assert await act(north, "remove_host") == 409
     assert (await cloud.get(f"/os-aggregates/{north}")).json()["aggregate"]["hosts"] == ["host1"]

@@ -39,12 +39,12 @@ def test_service_users_and_the_unscoped_have_no_rate() -> None:
         Principal("u", project="p", service_roles=("service",)),
         Principal("u"),
     ):
-        limits.charge_asker(principal)
-        limits.charge_asker(principal)
-    limits.charge_asker(MEMBER)
+        limits.charge_principal(principal)
+        limits.charge_principal(principal)
+    limits.charge_principal(MEMBER)
     with pytest.raises(TooManyRequests, match=r"more often than 0\.001 times in a second\. Ask again in 1000 s\."):
-        limits.charge_asker(MEMBER)
-    limits.charge_asker(STRANGER)
+        limits.charge_principal(MEMBER)
+    limits.charge_principal(STRANGER)
 
 
 async def test_an_address_may_ask_so_often() -> None:

@@ -30,8 +30,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage_testing.compute_app import ADMIN, MEMBER, Cells, Client, cells_in, front_desk
-from moorage_testing.fake_server_service import OrderBook, a_migration, a_server, keep
+from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
+from moorage_testing.fake_server_service import RecordingServerService, a_migration, a_server, keep
 
 CELLS = (CellId("cell1"), CellId("cell2"))
 HERE = 4
@@ -84,7 +84,7 @@ class Moving(Client):
         self.out: set[str] = set()
         self.steps_at: dict[int, int] = {}
         """Number of a read → so many steps before it."""
-        self.book = OrderBook(self.context.region)
+        self.book = RecordingServerService(self.context.region)
         self.context.operations = self.book
 
     async def before_a_read(self) -> None:
@@ -157,7 +157,7 @@ async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
     async with cells_in(tmp_path, *CELLS) as opened, front_desk(tmp_path) as client:
         found = Moving(client.context, client.http)
         found.region = client.context.region
-        found.cells = {name: opened.all()[name] for name in CELLS}
+        found.cells = {name: opened[name] for name in CELLS}
         found.begin()
         for name, numbers in zip(CELLS, (OTHERS[::2], OTHERS[1::2]), strict=True):
             await keep(found.region, found.cells[name], *(server(each, name) for each in numbers))
@@ -166,7 +166,7 @@ async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
         await found.region.write(lambda tx: tx.run(hold))
         await _history(found)
         client.context.region = Between(found.region, found)  # type: ignore[assignment]
-        client.context.cells = Cells({name: Between(each, found) for name, each in found.cells.items()})  # type: ignore[dict-item]
+        client.context.cells = {name: Between(each, found) for name, each in found.cells.items()}  # type: ignore[dict-item]
         yield found
         client.context.region = found.region
 
@@ -290,7 +290,7 @@ async def to_its_own_guest(moving: Moving) -> None:
     async def no_network(network: str) -> Any:
         raise AssertionError(network)
 
-    guests = Guests(region, cells.all(), network=no_network, clock=lambda: 0.0, now_us=lambda: 0, kept_s=-1)
+    guests = Guests(region, cells, network=no_network, clock=lambda: 0.0, now_us=lambda: 0, kept_s=-1)
     for _ in range(2):  # known before, and remembered
         found = await guests.server(ID)
         assert found is not None
@@ -300,7 +300,7 @@ async def to_its_own_guest(moving: Moving) -> None:
 async def to_an_operation(moving: Moving) -> None:
     class Rooms:
         region = moving.context.region
-        cells = moving.context.cells.all()  # type: ignore[union-attr]
+        cells = moving.context.cells  # type: ignore[union-attr]
 
     found = await records.find(Rooms, ID)  # type: ignore[arg-type]
     assert found.server is not None
@@ -401,7 +401,7 @@ async def test_a_write_waits_for_the_flip_so_long_and_is_then_refused(
 async def test_hosts_have_it_once(moving: Moving) -> None:
     """On the host where it is shown to be, and on no other."""
     for name in CELLS:
-        await settle(moving, Cells(moving.cells), f"host-{name}", name)
+        await settle(moving, moving.cells, f"host-{name}", name)
 
     async def once(moving: Moving) -> None:
         rows = (await moving.get("/os-hypervisors/detail?with_servers=true", at="latest")).json()["hypervisors"]
@@ -477,8 +477,8 @@ async def test_a_list_costs_one_read_of_the_region_more_where_there_are_two_cell
     costs = []
     two = moving.context.cells
     assert two is not None
-    for cells in (dict(list(two.all().items())[:1]), two.all()):
-        moving.context.cells = Cells(cells)
+    for cells in (dict(list(two.items())[:1]), two):
+        moving.context.cells = cells
         moving.reads = 0
         for each in (moving.region, *moving.cells.values()):
             each.meter.reset()

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from moorage.api import rendered_rows
 from moorage.api.compute import server_view
 from moorage.api.compute.server_filters import SORT_FIELDS, SORT_KEYS_MAX
 from moorage.api.compute.server_hints import hints_of
 from moorage.api.compute.server_view import full
+from moorage.api.rendered_rows import RenderedRowCache
 from moorage.model.errors import Invalid
 from moorage_embedded.network import listing as network_listing
 from moorage_embedded.network.attributes import Attr
@@ -121,20 +123,21 @@ async def test_the_host_header_is_in_links_and_not_in_what_is_kept(
 
 
 async def test_what_is_kept_of_rows_has_a_bound_in_bytes(servers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready: list[server_view.RenderedServers] = []
-    keep = server_view.RenderedServers._keep
+    full_pages: list[RenderedRowCache] = []
+    add = RenderedRowCache.add
 
-    def kept(self: server_view.RenderedServers, made: Any) -> None:
-        ready.append(self)
-        keep(self, made)
-        assert self.size_bytes <= server_view.READY_MAX_BYTES
-        assert self.size_bytes == sum(map(len, self._known.values())) + server_view.KEY_BYTES * len(self._known)
+    def counted(self: RenderedRowCache, made: Any) -> None:
+        full_pages.append(self)
+        add(self, made)
+        assert self.size_bytes <= rendered_rows.BYTES_MAX
+        sizes = [len(row) for row in self._known.values()]
+        assert self.size_bytes == sum(sizes) + rendered_rows.KEY_BYTES * len(self)
 
-    monkeypatch.setattr(server_view.RenderedServers, "_keep", kept)
-    monkeypatch.setattr(server_view, "READY_MAX_BYTES", 8_000)
+    monkeypatch.setattr(RenderedRowCache, "add", counted)
+    monkeypatch.setattr(rendered_rows, "BYTES_MAX", 8_000)
     await servers.keep(*(a_server(n, description="x" * 200) for n in range(1, 9)))
     for version in ("2.1", "2.50", "2.79"):
         for limit in (1, 2, 8):
             page = await servers.get(f"/servers/detail?limit={limit}", at=version, by=MEMBER)
             assert len(page.json()["servers"]) == limit
-    assert ready
+    assert full_pages

@@ -6,7 +6,6 @@ import pytest
 
 from moorage.model.errors import Unavailable
 from moorage.model.server import Fault, TaskState, VmState
-from moorage.operations.server_service import CellDatabases
 from moorage.store.cell import servers as cell_servers
 from moorage.store.servers import server_values
 from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER
@@ -271,7 +270,7 @@ class Out:
 
 async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
     await servers.keep(a_server(1), a_server(2, cell=None, vm_state=VmState.ERROR))
-    servers.context.cells = CellDatabases({"cell1": Out()})  # type: ignore[dict-item]
+    servers.context.cells = {"cell1": Out()}  # type: ignore[dict-item]
     assert await servers.names(at="2.68") == ["web2"]
     rows = (await servers.get("/servers/detail", at="2.69", by=MEMBER)).json()["servers"]
     assert rows[1] == {

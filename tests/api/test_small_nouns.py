@@ -84,7 +84,7 @@ async def test_migrations(cloud: Client) -> None:
 
 async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
     async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
-        first, second = cells.all().values()
+        first, second = cells.values()
         kept = (
             (first, a_migration(1, status=MigrationStatus.ERROR)),
             (second, a_migration(2, MigrationType.RESIZE, MigrationStatus.FINISHED, source_host="host9")),
@@ -136,7 +136,7 @@ async def test_usage(tmp_path: Path) -> None:
     now = int(time.time() * 1e6)
     flavor = FlavorCopy(id=FlavorId("1"), name="small", vcpus=2, ram_mib=512, disk_gib=10, ephemeral_gib=1)
     async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
-        for number, cell in enumerate(cells.all().values(), 1):
+        for number, cell in enumerate(cells.values(), 1):
             ended = now - HOUR_US if number == 2 else None
             server = server_of(number, flavor, now - 3 * HOUR_US, ended)
             await cell.write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
@@ -159,7 +159,7 @@ async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Pa
     async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
         for number in (1, 2):
             host = Host(0, new_uuid(), "", f"host{number}", f"host{number}", CellId(f"cell{number}"))
-            await cells.all()[f"cell{number}"].write(lambda tx, host=host: cell_hosts.report(tx, host, 1))
+            await cells[f"cell{number}"].write(lambda tx, host=host: cell_hosts.report(tx, host, 1))
         path = "/os-instance_usage_audit_log"
         log = (await cloud.get(path)).json()["instance_usage_audit_logs"]
         assert (log["num_hosts"], log["hosts_not_run"], log["log"]) == (2, ["host1", "host2"], {})
@@ -168,8 +168,8 @@ async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Pa
         flavor = FlavorCopy(FlavorId("1"), "m1.tiny", 2, 1024, 10)
         server = msgspec.structs.replace(server_of(1, flavor, began + HOUR_US, None), host="host1")
         for cell, place in (("cell1", Place(ServerId("z"), 1, True)), ("cell2", Place(ServerId("y"), 1, False))):
-            await cells.all()[cell].write(lambda tx, place=place: usage_audits.put(tx, began, ended, place, 7))
-        await cells.all()["cell1"].write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
+            await cells[cell].write(lambda tx, place=place: usage_audits.put(tx, began, ended, place, 7))
+        await cells["cell1"].write(partial(record, server=server, fence=Fence(OperationId("o"), 1, 1, 1)))
         shown = (await cloud.get(f"{path}/2026-03-01 00:00:00")).json()["instance_usage_audit_log"]
         assert (shown["period_beginning"], shown["period_ending"]) == ("2026-01-01 00:00:00", "2026-02-01 00:00:00")
         states = {host: (each["state"], each["instances"]) for host, each in shown["log"].items()}

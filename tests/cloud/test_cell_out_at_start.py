@@ -13,7 +13,7 @@ from moorage.main.databases import open_databases
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.metadata import metadata
 from moorage.main.roles import Role
-from moorage.main.up import say_ready
+from moorage.main.up import print_ready
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 from moorage.operations.cell_databases import CellDatabase
@@ -81,7 +81,7 @@ async def test_the_others_serve_and_it_is_taken_in(
     away.begin()
     async with start() as running:
         admin = running.admin
-        say_ready(running.cloud, 0.0, None)
+        print_ready(running.cloud, 0.0, None)
         assert (
             "cell cell1 is out, and its hosts take nothing until it answers: the cell1 database"
             in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import pytest
 from tests.cloud.conftest import Start
 
-from moorage.cli.explain import _said
+from moorage.cli.explain import _describe
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
 from moorage.placement.inventory import HostReport, report_host
@@ -35,7 +35,7 @@ async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> No
         assert (ended["left_out"], ended["considered"]) == (0, ended["coded"])
         assert ended["considered"] > FLEET
         assert ended["asked_about"] == {"host": "small-1199", "reason": "not enough memory"}
-        assert any("small-1199: not enough memory" in line for line in _said(told))
+        assert any("small-1199: not enough memory" in line for line in _describe(told))
         plain = (await admin.compute("GET", path)).json()["explain"]
         assert "asked_about" not in plain["operations"][0]["ended"]
         await admin.gone(server)

@@ -19,7 +19,7 @@ from tests.helpers.guaranteed_ports import (
     used,
 )
 
-from moorage.cli.explain import _said
+from moorage.cli.explain import _describe
 from moorage.main.config import Hosts
 
 ONE = Hosts(count=1, physical_networks=(("physnet1", "physnet2"),), bandwidth_kbps=KBPS)
@@ -71,7 +71,7 @@ async def test_a_port_and_a_network_with_a_policy_are_claimed_at_every_microvers
         told = (await admin.compute("GET", f"/ext/servers/{server}/explain")).json()["explain"]["operations"][-1]
         assert told["ended"]["message"] == third.json()["badRequest"]["message"]
         assert [(each["host"], each["reason"]) for each in told["ended"]["refused_hosts"]] == [("host1", why)]
-        assert why in "\n".join(_said({"summary": None, "operations": [told]}))
+        assert why in "\n".join(_describe({"summary": None, "operations": [told]}))
         assert await failure(running, server, "attach_interface") == (f"{third.json()['badRequest']['message']}: {why}")
         assert await used(admin, bridge) == {EGR: 8_000, IGR: 0}
         assert (await admin.compute("DELETE", f"/servers/{server}/os-interface/{port}")).status_code == 202

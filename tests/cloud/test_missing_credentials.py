@@ -12,7 +12,7 @@ from tests.helpers.guaranteed_ports import TWO, network_on, policy_of, providers
 
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main import status
-from moorage.main.composition import open_region, start_telling
+from moorage.main.composition import open_region, start_conducting
 from moorage.main.config import Config, Network, ServiceSettings, ServiceUser, Upgrade
 from moorage.main.service_clients import make_clients
 from moorage.model.errors import Invalid
@@ -100,20 +100,20 @@ async def test_hosts_of_level_3_are_refused_with_the_reason(start: Start) -> Non
 
 async def test_the_next_release_refuses_to_start(running: Running) -> None:
     wanted = with_the_wrong_password(running)
-    told = await status.look(wanted)
+    told = await status.make_report(wanted)
     assert told.credentials is Credentials.REFUSED
     assert told.warnings
     required = with_the_wrong_password(running, upgrade=Upgrade(conductor_credentials="required"))
     with pytest.raises(Invalid, match=r"this release requires them: set \[service_user\]"):
-        await status.look(required)
+        await status.make_report(required)
     region = await open_region(required)
     try:
         with pytest.raises(Invalid, match="credentials for the network service do not work"):
-            await start_telling(region, alone=False)
+            await start_conducting(region, alone=False)
     finally:
         await region.stop()
     fine = msgspec.structs.replace(required, service_user=ServiceUser(password=_password(running)))
-    assert (await status.look(fine)).credentials is Credentials.WORKING
+    assert (await status.make_report(fine)).credentials is Credentials.WORKING
 
 
 def _password(running: Running) -> str:

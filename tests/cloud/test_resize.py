@@ -24,7 +24,7 @@ from tests.helpers.guaranteed_ports import (
     used,
 )
 
-from moorage.cli.move import said
+from moorage.cli.move import describe
 from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
 from moorage.conductor.reconcilers.orphan_ports import StrayPorts
@@ -380,7 +380,9 @@ async def test_both_ends_of_a_move_are_shown_and_it_is_cancelled_until_its_serve
     assert [each["addresses"] for end in (left, there) for each in end["bindings"]] == [addresses, addresses]
     assert (left["attachments"], there["attachments"][0]["volume"]) == ([], disk_of)
     assert (move["services_out"], move["unbound_ports"], move["attachments_elsewhere"]) == ([], [], [])
-    assert {f"  source: {source} ({left['cell']})", f"  destination: {there['host']} ({there['cell']})"} < {*said(move)}
+    assert {f"  source: {source} ({left['cell']})", f"  destination: {there['host']} ({there['cell']})"} < {
+        *describe(move)
+    }
     for which, code in ((str(uuid.uuid4()), 404), (move["id"], 202)):
         reply = await admin.compute("POST", f"/ext/servers/{id}/moves/{which}/action", {"cancel": None})
         assert reply.status_code == code, reply.text

@@ -8,7 +8,7 @@ from tests.cloud.conftest import Running, Start
 from tests.cloud.test_shelve import until
 from tests.cloud.test_volumes import attached, becomes, disks, held, running, status, volume
 
-from moorage.cli.explain import _said
+from moorage.cli.explain import _describe
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Hosts
 from moorage.model.errors import UnknownOutcome
@@ -158,7 +158,7 @@ async def test_a_back_end_that_fails_for_one_host_is_a_cause_and_the_next_is_tri
             path = f"/ext/servers/{made['id']}/explain"
             told = (await running.admin.compute("GET", path)).json()["explain"]
             if UNREACHABLE in str(told):
-                assert any(root in line for line in _said(told)), _said(told)
+                assert any(root in line for line in _describe(told)), _describe(told)
                 causes.add(UNREACHABLE)
             (attachment,) = [each for each in await held(running) if each["instance"] == made["id"]]
             assert attachment["status"] == "attached"

@@ -13,7 +13,7 @@ from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.main.config import Compute, Config, Hosts, ServiceSettings
 from moorage.main.embedded import Embedded
-from moorage.main.event_bridge import EventDoor
+from moorage.main.event_bridge import EventReceiver
 from moorage.main.up import start_cloud
 from moorage.model.errors import Unavailable
 from moorage_testing.api_user import Person
@@ -66,7 +66,7 @@ async def cloud_behind_proxy(data: Path, **changes: Any) -> AsyncIterator[Behind
     changes = {"hosts": Hosts(count=4), "compute": Compute(lease_s=60.0), **changes}
     alone = a_config(data, **changes)
     async with AsyncExitStack() as stack:
-        events = EventDoor()
+        events = EventReceiver()
         services = await stack.enter_async_context(embedded_alone(alone, events))
         proxy = await stack.enter_async_context(FlakyProxy(alone.api.network.url))
         config = a_config(data, **changes)

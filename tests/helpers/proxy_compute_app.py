@@ -10,7 +10,6 @@ import httpx
 from moorage.api.context import ApiSettings
 from moorage.model.ids import NetworkId, PortId, ServerId
 from moorage.model.server import Address, Nic, Server
-from moorage.operations.server_service import CellDatabases
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
 from moorage_testing.compute_app import Client, front_desk
@@ -76,7 +75,7 @@ async def old_net(ground: Ground, directory: Path) -> AsyncIterator[OldNet]:
         directory,
         config=ApiSettings(public_url="http://cloud", image_url="http://image"),
         authenticate=ground.identity.validate,
-        cells=CellDatabases({"cell1": cell}),
+        cells={"cell1": cell},
         network=ground.network,
         image=ground.image,
         identity=ground.identity,

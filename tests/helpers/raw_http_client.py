@@ -107,7 +107,7 @@ class Listening:
     async def time_passes(self, seconds: float) -> None:
         """For all connections, once what was sent is read."""
         for connection in self.door.connections:
-            connection.look(seconds)
+            connection.check_progress(seconds)
 
     async def empty(self) -> None:
         await until(lambda: self.door.doorkeeper.inside == 0)

@@ -17,6 +17,7 @@ from moorage.operations.boot import boot_devices
 from moorage.operations.boot.accept_boot import BootRights, begin, refuse_devices
 from moorage.operations.boot.boot_devices import check_form
 from moorage.operations.guest import rescue
+from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.image_mappings import merged
 from moorage.operations.steps.guests import guest_of
 from moorage_testing.compute_app import MEMBER
@@ -142,4 +143,4 @@ async def test_a_rescue_waits_for_the_servers_volumes() -> None:
     disk = msgspec.structs.replace(ROOT, boot_index=1, volume=VOLUME)
     server = msgspec.structs.replace(a_server(), block_devices=(disk,))
     with pytest.raises(Conflict, match="must be 'in-use'"):
-        await rescue.begin(context("detaching"), MEMBER, "token", server, None, check=lambda _: None)
+        await rescue.begin(context("detaching"), MEMBER, "token", server, RescueRequest(), check=lambda _: None)

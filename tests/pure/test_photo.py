@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.world_builder import Cloud
 
-from moorage.main.schedule import replay, told
+from moorage.main.schedule import describe, replay
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
@@ -135,4 +135,4 @@ def test_what_serves_a_group_is_told() -> None:
     cloud = Cloud().host("h").device("h", "h:ovs:br1", {"NET_BW_EGR_KILOBIT_PER_SEC": 3})
     photo = photo_of(cloud.world())
     group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 2})
-    assert "  1. h (c), g of h:ovs:br1" in "\n".join(told(replay(photo, Ask(resources={}, groups=(group,))), photo))
+    assert "  1. h (c), g of h:ovs:br1" in "\n".join(describe(replay(photo, Ask(resources={}, groups=(group,))), photo))

@@ -13,7 +13,7 @@ from moorage.main import adopt
 from moorage.main.adopt_claims import Reclaimed, claim_again
 from moorage.main.adopt_moves import record_moves_again
 from moorage.main.adopt_operations import know_more, settle_operations
-from moorage.main.adopt_records import as_shown, settle_records, told_of
+from moorage.main.adopt_records import as_shown, region_view_of, settle_records
 from moorage.model.action import Action
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus, MigrationType
@@ -206,7 +206,9 @@ async def test_an_operation_that_was_open_at_the_backup_goes_on_to_show_the_serv
     assert await settle_operations(move.small.region, move.small.cells, 1) == (1, [])
     look = partial(cell_identities.seen, server=SERVER, request_id="req-resize")
     seen = {cell: await database.read(look) for cell, database in move.small.cells.items()}
-    assert as_shown(seen, await told_of(move.small.region, SERVER))[0] == move.there, "the record that is not sealed"
+    assert as_shown(seen, await region_view_of(move.small.region, SERVER))[0] == move.there, (
+        "the record that is not sealed"
+    )
     assert await settled(move, behind=True) == (0, 0), "it is held"
     await move.small.region.write(lambda tx: tx.run(forget))
     assert await know_more(move.small.region, move.small.cells), "a copy of which the region does not know"

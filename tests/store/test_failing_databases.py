@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from moorage.main.local_cluster.postgres import Server, start_postgres
 from moorage.main.observability.database_reads import PATIENCE_S as LOOK_S
-from moorage.main.observability.database_reads import Looks
+from moorage.main.observability.database_reads import CachedReads
 from moorage.model.errors import Invalid, Unavailable, UnknownOutcome
 from moorage.sql import Database, Limits, Load, Tx, open_database
 from moorage.sql.failures import RETRY_AFTER_S, TAKEN_BACK, of_postgresql, of_sqlite
@@ -224,31 +224,31 @@ async def test_who_scrapes_waits_a_moment_for_a_server_that_hangs(freezable: Ser
     limits = Limits(pool_size=2, connect_s=5, statement_s=5, pool_wait_s=5)
     database = await open_database(freezable.create_database("scraped"), name="region", limits=limits)
     await database.create(region_metadata)
-    looks = Looks(kept_s=0.001)
-    looks.at({"region": database}, conducts=True, outboxes=True)
-    await looks.look(patience_s=PATIENCE_S)
-    assert looks.of["region"].answers
+    reads = CachedReads(kept_s=0.001)
+    reads.at({"region": database}, conducts=True, outboxes=True)
+    await reads.refresh(patience_s=PATIENCE_S)
+    assert reads.of["region"].answers
     first = freezable.process_id
     children = children_of(first)
     for each in (*children, first):
         os.kill(each, signal.SIGSTOP)
     try:
         for _ in range(3):
-            looking, sleeping = asyncio.create_task(looks.look()), asyncio.create_task(asyncio.sleep(2 * LOOK_S))
+            looking, sleeping = asyncio.create_task(reads.refresh()), asyncio.create_task(asyncio.sleep(2 * LOOK_S))
             await asyncio.wait([looking, sleeping], return_when=asyncio.FIRST_COMPLETED)
             assert looking.done()
             await sleeping
-            assert not looks.of["region"].answers
-            assert looks.shown()["region"].outbox == Backlog(0, None)
+            assert not reads.of["region"].answers
+            assert reads.shown()["region"].outbox == Backlog(0, None)
             assert isinstance(database, PostgresqlDatabase)
             assert database.load.in_use <= 1
     finally:
         for each in (*children, first):
             os.kill(each, signal.SIGCONT)
     async with asyncio.timeout(PATIENCE_S):
-        while not looks.of["region"].answers:
-            await looks.look()
-    await looks.close()
+        while not reads.of["region"].answers:
+            await reads.refresh()
+    await reads.close()
     await database.close()
 
 

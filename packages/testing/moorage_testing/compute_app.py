@@ -1,6 +1,6 @@
 """A front desk over fresh databases, and a token that says who it is."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -68,24 +68,14 @@ class Client:
         return await self.ask("GET", path, **options)
 
 
-class Cells:
-    """The databases of some cells, by name."""
-
-    def __init__(self, databases: Mapping[str, Database]) -> None:
-        self._databases = databases
-
-    def all(self) -> Mapping[str, Database]:
-        return self._databases
-
-
 @asynccontextmanager
-async def cells_in(directory: Path, *names: str) -> AsyncIterator[Cells]:
-    """Fresh databases of cells."""
+async def cells_in(directory: Path, *names: str) -> AsyncIterator[dict[str, Database]]:
+    """Fresh databases of cells, by name."""
     opened: dict[str, Database] = {}
     for name in names:
         opened[name] = await open_database(f"sqlite:///{directory}/{name}.db", name=name, durability="process")
         await opened[name].create(cell_metadata)
-    yield Cells(opened)
+    yield opened
     for database in opened.values():
         await database.close()
 

@@ -1,17 +1,24 @@
-"""Consoles that lead nowhere: for tests of the front desk without hosts."""
+"""Consoles that lead nowhere: for tests of the API without hosts."""
+
+from typing_extensions import override
 
 from moorage.model.console import ConsoleSocket, ConsoleToken, ConsoleType
 from moorage.model.errors import NotFound
 from moorage.model.server import Server
-from moorage.operations.guest.consoles import access_url
+from moorage.operations.guest.consoles import Consoles, access_url
 
 
-class PaperConsoles:
-    """Stands where `operations.consoles.Consoles` stands; the token of each kind is its name."""
+class FakeConsoles(Consoles):
+    """The token of each kind is its name."""
 
+    def __init__(self) -> None:
+        """There are no hosts to ask and no databases to keep tokens in."""
+
+    @override
     async def open(self, server: Server, kind: ConsoleType) -> str:
         return access_url(f"http://proxy/{kind.value}", kind, kind.value)
 
+    @override
     async def look_up(self, token: str) -> ConsoleToken:
         if token not in list(ConsoleType):
             raise NotFound("there is no such token")

@@ -1,9 +1,10 @@
-"""The half of the order book that is about a server's life after its boot."""
+"""The half of the recording server service for guests after their boot, and moves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from typing_extensions import override
 
 from moorage.bus.agent_rpc import HostAddress
 from moorage.model.diagnostics import (
@@ -20,10 +21,12 @@ from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.operations.evacuate.accept_evacuate import EvacuateWish
 from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.live_migrate.accept_live_migrate import LiveWish
 from moorage.operations.moves.move_ends import MoveSeen
 from moorage.operations.records.servers import Telling
 from moorage.operations.resize.accept_resize import ResizeWish
+from moorage.operations.server_service import ServerService
 from moorage.operations.steps.servers import StateCheck
 
 DIAGNOSTICS = GuestDiagnostics(
@@ -41,8 +44,8 @@ DIAGNOSTICS = GuestDiagnostics(
 
 
 @dataclass(kw_only=True)
-class LifeBook:
-    """What was asked, in order."""
+class RecordingGuestService(ServerService):
+    """Records what was called, in order; a method that is not overridden fails, because there is no `context`."""
 
     passwords: list[tuple[str, str]] = field(default_factory=list)
     dumped: list[str] = field(default_factory=list)
@@ -68,18 +71,22 @@ class LifeBook:
         if self.host_says is not None:
             raise self.host_says
 
+    @override
     async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None:
         self._fail()
         self.passwords.append((server.id, password))
 
+    @override
     async def diagnostics(self, server: Server) -> GuestDiagnostics:
         self._fail()
         return DIAGNOSTICS
 
+    @override
     async def crash_dump(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.dumped.append(server.id)
 
+    @override
     async def rebuild(
         self,
         principal: Principal,
@@ -98,49 +105,55 @@ class LifeBook:
             server, **new, image=ImageId(request.image), task_state=TaskState.REBUILDING, progress=0
         )
 
+    @override
     async def rescue(
         self,
         principal: Principal,
         token: str,
         server: Server,
-        image: str | None,
+        request: RescueRequest,
         *,
-        password: str = "",
-        may_boot_from_volume: bool = False,
         check: StateCheck,
         request_id: str,
     ) -> None:
         check(server)
-        self.rescued.append((server.id, image))
+        self.rescued.append((server.id, request.image))
 
+    @override
     async def unrescue(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.unrescued.append(server.id)
 
+    @override
     async def restore(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.restored.append(server.id)
 
+    @override
     async def resize(
         self, principal: Principal, server: Server, wish: ResizeWish, *, check: StateCheck, request_id: str
     ) -> None:
         check(server)
         self.moved.append((server.id, wish))
 
+    @override
     async def confirm_resize(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.confirmed.append(server.id)
 
+    @override
     async def revert_resize(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         check(server)
         self.reverted.append(server.id)
 
+    @override
     async def live_migrate(
         self, principal: Principal, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str
     ) -> None:
         check(server)
         self.live.append((server.id, wish))
 
+    @override
     async def force_live_migration(
         self,
         principal: Principal,
@@ -152,22 +165,27 @@ class LifeBook:
     ) -> None:
         self.forced.append(migration.uuid)
 
+    @override
     async def abort_live_migration(
         self, principal: Principal, server: Server, migration: Migration, *, request_id: str
     ) -> None:
         self.aborted.append(migration.uuid)
 
+    @override
     async def cancel_move(self, principal: Principal, server: Server, move: str, *, request_id: str) -> None:
         self.cancelled.append(move)
 
+    @override
     async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
         return ()
 
+    @override
     async def evacuate(
         self, principal: Principal, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
     ) -> None:
         check(server)
         self.evacuated.append((server.id, wish))
 
+    @override
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
         self.cached.append((tuple(each.host for each in hosts), tuple(images)))

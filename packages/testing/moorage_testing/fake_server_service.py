@@ -1,4 +1,4 @@
-"""Doors that only write the order down, and servers to show: for tests of the front desk without a conductor."""
+"""A server service that only records what was called, and servers to show: for tests of the API without a conductor."""
 
 import time
 import uuid
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from moorage.model.boot_request import BootRequest, NicWish
 from moorage.model.errors import HostFailed, NotFound
@@ -24,7 +25,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import servers as region_servers
 from moorage.store.servers import server_values
-from moorage_testing.fake_guest_service import LifeBook
+from moorage_testing.fake_guest_service import RecordingGuestService
 
 SNAPSHOT_IMAGE = "70a599e0-31e7-49b7-b260-868f441e0005"
 IMAGE = ImageId("70a599e0-31e7-49b7-b260-868f441e862b")
@@ -120,8 +121,8 @@ async def keep(region: Database, cell: Database | None, *servers: Server) -> Non
 
 
 @dataclass
-class OrderBook(LifeBook):
-    """Stands where `operations.doors.Doors` stands: orders are written, told to nobody."""
+class RecordingServerService(RecordingGuestService):
+    """A server service that executes nothing: servers that are booted are written, other calls are recorded."""
 
     region: Database
     addressed: list[tuple[str, str]] = field(default_factory=list)
@@ -166,6 +167,7 @@ class OrderBook(LifeBook):
         )
         return not any(asked)
 
+    @override
     async def attach_volume(
         self, principal: Principal, token: str, server: Server, wish: VolumeWish, *, check: StateCheck, request_id: str
     ) -> BlockDevice:
@@ -173,12 +175,14 @@ class OrderBook(LifeBook):
         self.volumes.append((server.id, wish))
         return BlockDevice("volume", "volume", volume=wish.volume, device="/dev/vdb", tag=wish.tag, bdm="mapping")
 
+    @override
     async def detach_volume(
         self, principal: Principal, token: str, server: Server, volume: str, *, check: StateCheck, request_id: str
     ) -> None:
         check(server)
         self.detached.append((server.id, volume))
 
+    @override
     async def swap_volume(
         self,
         principal: Principal,
@@ -193,12 +197,14 @@ class OrderBook(LifeBook):
         check(server)
         self.swapped.append((server.id, old, new))
 
+    @override
     async def assisted_snapshot(
         self, principal: Principal, server: Server, wish: SnapshotWish, *, check: StateCheck, request_id: str
     ) -> None:
         check(server)
         self.assisted.append((server.id, wish))
 
+    @override
     async def boot(
         self, principal: Principal, token: str, request: BootRequest, rights: BootRights, request_id: str
     ) -> tuple[Server, ...]:
@@ -227,12 +233,15 @@ class OrderBook(LifeBook):
         await self.region.write(lambda tx: region_servers.insert(tx, made))
         return made
 
+    @override
     async def delete(self, principal: Principal, server: Server, *, force: bool, request_id: str) -> None:
         self.deleted.append((server.id, force))
 
+    @override
     async def power(self, principal: Principal, server: Server, verb: PowerVerb, request_id: str) -> None:
         self.powered.append((server.id, verb))
 
+    @override
     async def attach_interface(
         self,
         principal: Principal,
@@ -247,38 +256,46 @@ class OrderBook(LifeBook):
         self.attached.append((server.id, wish))
         return str(server.nics[0].port)
 
+    @override
     async def detach_interface(
         self, principal: Principal, server: Server, port: str, *, check: StateCheck, request_id: str
     ) -> None:
         self.detached.append((server.id, port))
 
+    @override
     async def add_fixed_ip(self, server: Server, network: str) -> None:
         self.addressed.append((server.id, network))
 
+    @override
     async def remove_fixed_ip(self, server: Server, address: str) -> None:
         if address not in {each.address for nic in server.nics for each in nic.addresses}:
             raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
         self.addressed.append((server.id, address))
 
+    @override
     async def shelve(
         self, principal: Principal, token: str, server: Server, *, check: StateCheck, request_id: str
     ) -> None:
         self.shelved.append((server.id, "shelve", None))
 
+    @override
     async def shelve_offload(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         self.shelved.append((server.id, "offload", None))
 
+    @override
     async def unshelve(
         self, principal: Principal, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str
     ) -> None:
         self.shelved.append((server.id, "unshelve", wish))
 
+    @override
     async def snapshot(
         self, principal: Principal, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
     ) -> str:
         self.snapshots.append((server.id, wish))
         return SNAPSHOT_IMAGE
 
+    @override
     async def console(self, server: Server, lines: int | None) -> str:
         if self.silent:
             raise HostFailed(f"host {server.host} is silent", code="host_silent")
@@ -286,5 +303,6 @@ class OrderBook(LifeBook):
             raise self.host_says
         return "\x1b[0m\x07login:\r"
 
+    @override
     async def event_arrived(self, server: ServerId, name: str, tag: str | None) -> None:
         self.hinted.append((server, name, tag))

@@ -248,7 +248,7 @@ class ComputeApp:
 
     def _find(self, method: str, segments: tuple[str, ...]) -> tuple[str | None, Match, str]:
         project: str | None = None
-        if not self.router.is_noun(segments[0]) and PROJECT_IN_URL.match(segments[0]):
+        if not self.router.is_first_segment(segments[0]) and PROJECT_IN_URL.match(segments[0]):
             project, segments = segments[0], segments[1:]
         # An empty name (a path that ends with a slash has one) is nobody's.
         match = self.router.find(method, segments) if segments and all(segments) else None

@@ -1,51 +1,52 @@
-"""What the front desk has within reach: databases to read, clients to ask, the door to operations, limits, the time."""
+"""The application context: what every handler of the Compute API may use, each part with its type."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from moorage.api.policy import Policy
+from moorage.api.rendered_rows import RenderedRowCache
+from moorage.clients.image import ImageClient
+from moorage.clients.network import NetworkClient
+from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
+from moorage.model.service_health import LeftAlone
+from moorage.operations.gates import GateFacts
+from moorage.operations.guest.consoles import Consoles
+from moorage.operations.notifications.outbox_writer import OutboxWriter
+from moorage.operations.server_service import ServerService
+from moorage.placement.engine import Engine
 from moorage.sql import Database
 
 Authenticate: TypeAlias = Callable[[str, str | None], Awaitable[Principal]]
-"""(token, service token or None) → who asks; raises Unauthenticated or Unavailable."""
+"""(token, service token or None) → the principal; raises Unauthenticated or Unavailable."""
 
 
 @dataclass(frozen=True)
 class ApiSettings:
-    """The front desk's part of the configuration."""
+    """The Compute API's part of the configuration."""
 
     public_url: str = ""
     """`http://host:port` that links begin with; empty means what the request's Host header says."""
     identity_url: str = ""
-    """Told to clients that come without a token (`WWW-Authenticate`)."""
+    """Named in `WWW-Authenticate` to clients that come without a token."""
     image_url: str = ""
     """Where the image service is, for links to images."""
     usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
-    """Of the audit that `/os-instance_usage_audit_log` tells of."""
+    """Of the audit that `/os-instance_usage_audit_log` lists."""
     body_max_bytes: int = 114_688
     page_max_rows: int = 1_000
     cors_origins: tuple[str, ...] = ()
-    """Origins a browser may call us from; none means CORS is off, `*` means any."""
+    """Origins from which a browser may call this API; none means CORS is off, `*` means any."""
     quotas: Mapping[str, int] = field(default_factory=dict)
-    """Default limits, over `DEFAULT_LIMITS` of the quota room."""
+    """Default limits, over `DEFAULT_LIMITS` of `model.quota`."""
     default_zone: str = "nova"
     """The availability zone of hosts that are in no aggregate with one."""
     service_down_s: float = 60.0
-    """A service that has not been heard of for this long is down."""
+    """A service that has sent no report for this long is down."""
     enable_instance_password: bool = True
     """Whether answers have `adminPass`."""
-    enabled_filters: Mapping[str, Any] = field(default_factory=dict)
-
-
-class CellsReader(Protocol):
-    """The cells' databases, to read and for one-noun writes of operators (a service disabled, a host forced down)."""
-
-    def all(self) -> Mapping[str, Database]:
-        """Name of cell → its database."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -58,20 +59,33 @@ class Clock:
 
 @dataclass
 class AppContext:
-    """Handed to every handler as `call.context` (and, where a noun declares its own Protocol, as `call.context`)."""
+    """Handed to every handler as `call.context`. `main.api_app` builds it; a part that is None is not there in this process."""
 
     region: Database
     policy: Policy
     config: ApiSettings = field(default_factory=ApiSettings)
     clock: Clock = field(default_factory=Clock)
-    cells: CellsReader | None = None
-    operations: Any = None
-    """The door to `operations`: what begins boots, deletes and actions (its own Protocol is declared where it is used)."""
-    network: Any = None
-    image: Any = None
-    identity: Any = None
-    volume: Any = None
-    user_data: Callable[[str | None], str | None] = lambda kept: kept
-    """What a user gave a guest, as records keep it → as it was said."""
-    nouns: dict[str, Any] = field(default_factory=dict)
-    """Further rooms that one noun needs, by name."""
+    cells: Mapping[str, Database] = field(default_factory=dict)
+    """The cells' databases by name: to read, and for writes of operators (a service disabled, a host forced down)."""
+    operations: ServerService | None = None
+    """Begins boots, deletes and actions."""
+    placement: Engine | None = None
+    """The provider cache, for explanations."""
+    network: NetworkClient | None = None
+    image: ImageClient | None = None
+    volume: VolumeClient | None = None
+    consoles: Consoles | None = None
+    notification_writer: OutboxWriter | None = None
+    """None: notifications are off."""
+    user_data: Callable[[str | None], str | None] = lambda stored: stored
+    """The user data of a guest as records store it → as the user gave it."""
+    project_exists: Callable[[str, str], Awaitable[bool]] | None = None
+    """(project, the caller's token) → whether the identity service knows it. None: every project is accepted."""
+    reload_aggregates: Callable[[], Awaitable[object]] | None = None
+    """Reads aggregates again for this process's scheduler."""
+    gate_facts: Callable[[], GateFacts] | None = None
+    """What decides which behaviour is on."""
+    open_circuits: Callable[[], tuple[LeftAlone, ...]] | None = None
+    """Services that a process does not call for now, because they kept failing."""
+    rendered_rows: RenderedRowCache = field(default_factory=RenderedRowCache)
+    """Rows of `GET /servers/detail` that were rendered before."""

@@ -53,13 +53,9 @@ def with_task(server: Server, task: TaskState | None) -> Server:
     return msgspec.structs.replace(server, task_state=task)
 
 
-def cells_of(context: AppContext) -> Mapping[str, Database]:
-    return {} if context.cells is None else context.cells.all()
-
-
 async def find_server(context: AppContext, server_id: str, *, deleted: bool = False) -> Server:
     """The server wherever its record is. Raises NotFound; Unavailable when its cell is out, or has lost the record."""
-    where, server = await _looked_up(context, server_id)
+    where, server = await _find_with_location(context, server_id)
     if where is not None and server is not None:
         server = with_task(server, where.task)
     if server is None or (server.deleted and not deleted):
@@ -67,7 +63,7 @@ async def find_server(context: AppContext, server_id: str, *, deleted: bool = Fa
     return server
 
 
-async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts | None, Server | None]:
+async def _find_with_location(context: AppContext, server_id: str) -> tuple[Whereabouts | None, Server | None]:
     """What the region says, and the record.
 
     Where the cell has none, the region is asked again: the server may have moved into another cell between the two reads.
@@ -77,7 +73,7 @@ async def _looked_up(context: AppContext, server_id: str) -> tuple[Whereabouts |
         where = await context.region.read_inline(lambda tx: region_servers.find(tx, server_id))
         if where is None:
             return None, None
-        database = cells_of(context).get(where.cell) if where.cell is not None else None
+        database = context.cells.get(where.cell) if where.cell is not None else None
         if database is None:
             return where, where.order
         if where.cell == looked and where.recorded_in is not None:
@@ -116,11 +112,11 @@ async def gather(
     if query.limit == 0:
         return ServerPage([], {})
 
-    cells, placed, recorded = cells_of(context), dict[str, set[str]](), set[str]()
+    cells, placed, recorded = context.cells, dict[str, set[str]](), set[str]()
     lost: list[Partial] = []
 
     async def ask(name: str, database: Database, look: Look) -> list[ServerRow] | None:
-        answer = await _of_cell(database, _looking(query, look), placed.get(name, set()))
+        answer = await _of_cell(database, _query_for_cell(query, look), placed.get(name, set()))
         if answer is None:
             return None
         recorded.update(answer[1])
@@ -155,7 +151,7 @@ async def gather(
     return ServerPage(merged, tasks, shown.out, unknown)
 
 
-def _looking(query: ServerQuery, look: Look) -> ServerQuery:
+def _query_for_cell(query: ServerQuery, look: Look) -> ServerQuery:
     """What one cell is asked for."""
     if look.only is not None:
         ids = look.only if query.ids is None else tuple(set(look.only) & set(query.ids))

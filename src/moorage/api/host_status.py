@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 
 from moorage.api.context import AppContext
-from moorage.api.cross_cell import cells_of
 from moorage.model.errors import Unavailable
 from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.store.cell import hosts as cell_hosts
 
 
-def status_word(context: AppContext, host: Host) -> str:
+def status_name(context: AppContext, host: Host) -> str:
     if host.disabled:
         return "MAINTENANCE"
     if host.forced_down:
@@ -22,19 +21,19 @@ def status_word(context: AppContext, host: Host) -> str:
 async def host_statuses(context: AppContext) -> Mapping[str, str]:
     """Name of host → status, of all cells that answer."""
     found: dict[str, str] = {}
-    for database in cells_of(context).values():
+    for database in context.cells.values():
         try:
             hosts = await database.read(cell_hosts.listed)
         except (Unavailable, OSError):
             continue
-        found.update({host.host: status_word(context, host) for host in hosts})
+        found.update({host.host: status_name(context, host) for host in hosts})
     return found
 
 
 async def status_of_host(context: AppContext, server: Server) -> str:
     """Of the host a server is on; empty when it is on none."""
-    name, database = server.host, cells_of(context).get(server.cell or "")
+    name, database = server.host, context.cells.get(server.cell or "")
     if name is None or database is None:
         return ""
     host = await database.read_inline(lambda tx: cell_hosts.named(tx, name))
-    return "UNKNOWN" if host is None else status_word(context, host)
+    return "UNKNOWN" if host is None else status_name(context, host)

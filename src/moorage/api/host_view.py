@@ -19,13 +19,9 @@ from moorage.store.region import aggregates
 log = logging.getLogger(__name__)
 
 
-def cells_of(call: Call[Any]) -> Mapping[str, Database]:
-    return {} if call.context.cells is None else call.context.cells.all()
-
-
 async def every_host(call: Call[Any]) -> tuple[list[Host], list[str]]:
     """(the hosts of all cells that answer, by name; the names of the cells that do not)."""
-    cells = cells_of(call)
+    cells = call.context.cells
     answers = await asyncio.gather(*(each.read(cell_hosts.listed) for each in cells.values()), return_exceptions=True)
     found: list[Host] = []
     out: list[str] = []
@@ -64,7 +60,7 @@ async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -
 async def _in_some_cell(call: Call[Any], look: Callable[[Tx], Host | None]) -> tuple[Host, Database] | None:
     """Of the cells that answer; raises Unavailable when none of those has it and another is out."""
     out: Unavailable | None = None
-    for cell in cells_of(call).values():
+    for cell in call.context.cells.values():
         try:
             found = await cell.read(look)
         except Unavailable as problem:
@@ -103,7 +99,7 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
 
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
-        return looked_at(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
+        return selected(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
 
     shown = await _every_cell(call, ask).rows()
     for each in shown.rows:
@@ -116,12 +112,12 @@ async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server
 
     async def ask(name: str, database: Database, look: Look) -> Sequence[Server]:
         here = database is cell
-        return looked_at(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
+        return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
 
     return (await _every_cell(call, ask).rows()).rows
 
 
-def looked_at(servers: Sequence[Server], look: Look) -> list[Server]:
+def selected(servers: Sequence[Server], look: Look) -> list[Server]:
     """Those of them that are asked for."""
     return [each for each in servers if each.id not in look.without and (look.only is None or each.id in look.only)]
 
@@ -132,4 +128,4 @@ def _on_hosts(tx: Tx, hosts: Sequence[str]) -> list[Server]:
 
 
 def _every_cell(call: Call[Any], ask: Ask[Server]) -> EveryCell[Server]:
-    return EveryCell(call.context.region, cells_of(call), now_us(call.context.clock), ask, lambda server: server.id)
+    return EveryCell(call.context.region, call.context.cells, now_us(call.context.clock), ask, lambda server: server.id)

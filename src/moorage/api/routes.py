@@ -175,7 +175,7 @@ class Router:
                 node = node.literal.setdefault(part, _Node())
         node.routes.setdefault(route.method, {})[route.action] = CompiledRoute(route, changes)
 
-    def is_noun(self, first: str) -> bool:
+    def is_first_segment(self, first: str) -> bool:
         """Whether a path's first segment is one of ours, not a project's id."""
         return first in self._root.literal
 

@@ -235,15 +235,15 @@ def refusal(body: Json, failure: msgspec.ValidationError) -> Invalid:
     if missing := re.match(r"Object missing required field `([^`]*)`", reason):
         return _placed(path, body, f"'{missing[1]}' is a required property")
     name, value = _reach(body, path)
-    return _worded(name, value, _reworded(reason, value))
+    return _invalid_field(name, value, _reworded(reason, value))
 
 
 def _placed(path: str, body: Json, message: str) -> Invalid:
     name, value = _reach(body, path)
-    return _worded(name, value, message)
+    return _invalid_field(name, value, message)
 
 
-def _worded(name: str, value: Json, message: str) -> Invalid:
+def _invalid_field(name: str, value: Json, message: str) -> Invalid:
     if not name:
         return Invalid(message)
     shown = str(value)

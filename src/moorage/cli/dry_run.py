@@ -54,7 +54,9 @@ def main(argv: list[str]) -> int:
         return REFUSED
     told = reply.json()["dry_run"]
     print(
-        json.dumps(told, indent=2) if arguments.json else "\n".join(said(told, arguments.verb, calls=arguments.calls))
+        json.dumps(told, indent=2)
+        if arguments.json
+        else "\n".join(describe(told, arguments.verb, calls=arguments.calls))
     )
     return WOULD if all(each["would_succeed"] for each in told["servers"]) else WOULD_NOT
 
@@ -97,7 +99,7 @@ def _sentence(reply: Any) -> str:
         return str(reply.reason)
 
 
-def said(told: dict[str, Any], verb: str, *, calls: bool) -> list[str]:
+def describe(told: dict[str, Any], verb: str, *, calls: bool) -> list[str]:
     """As people read it, by the verb that they asked with: `migrate` is done by the operation `resize`."""
     lines: list[str] = []
     for each in told["servers"]:

@@ -17,7 +17,7 @@ def main(argv: list[str]) -> int:
     found = connection.compute.find_server(arguments.server, ignore_missing=True)
     server = arguments.server if found is None else found.id
     answer = cloud.get(connection, f"/ext/servers/{server}/explain{_query(arguments.host)}")["explain"]
-    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_said(answer)))
+    print(json.dumps(answer, indent=2) if arguments.json else "\n".join(_describe(answer)))
     return 0
 
 
@@ -25,7 +25,7 @@ def _query(host: str | None) -> str:
     return "" if host is None else "?" + urlencode({"host": host})
 
 
-def _said(answer: dict[str, Any]) -> list[str]:
+def _describe(answer: dict[str, Any]) -> list[str]:
     lines = [answer["summary"] or "no boot of this server is remembered"]
     for operation in answer["operations"]:
         if operation["attempts"] or operation["fault"] or operation.get("ended"):

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
     except audit.Unaudited as why:
         print(f"moorage: {why}", file=sys.stderr)
         return INVALID if "(400)" in str(why) else UNEXPECTED
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(said(told)))
+    print(json.dumps(told, indent=2) if arguments.json else "\n".join(describe(told)))
     return code(told, skip_ports=arguments.skip_port_allocations)
 
 
@@ -61,7 +61,7 @@ def code(told: dict[str, Any], *, skip_ports: bool = False) -> int:
     return NOTHING if told["asked"]["dry_run"] or not told["found"] else HEALED
 
 
-def said(told: dict[str, Any]) -> list[str]:
+def describe(told: dict[str, Any]) -> list[str]:
     """A line for each server and kind, and the sum."""
     before = "[dry-run] " if told["asked"]["dry_run"] else ""
     done = {(each["kind"], each["what"]): each["done"] for each in told["repairs"]}

@@ -34,11 +34,11 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         print(json.dumps(moves, indent=2))
     else:
-        print("\n".join(said(moves[0])) if moves else "the server was never moved")
+        print("\n".join(describe(moves[0])) if moves else "the server was never moved")
     return 0
 
 
-def said(move: dict[str, Any]) -> list[str]:
+def describe(move: dict[str, Any]) -> list[str]:
     lines = [f"{move['type']} {move['id']}: {move['status']}, since {move['since']}"]
     doing = move["operation"]
     if doing is not None:

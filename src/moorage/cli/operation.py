@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "show":
         told = cloud.get(connection, f"/ext/operations/{arguments.operation}")["operation"]
-        print(json.dumps(told, indent=2) if arguments.json else "\n".join(_said(told)))
+        print(json.dumps(told, indent=2) if arguments.json else "\n".join(_describe(told)))
         return 0
     params = {"status": "stuck"} if arguments.verb == "stuck" else {"limit": str(arguments.limit)}
     if arguments.verb == "list":
@@ -44,7 +44,7 @@ def _row(operation: dict[str, str]) -> list[str]:
     ]
 
 
-def _said(operation: dict[str, Any]) -> list[str]:
+def _describe(operation: dict[str, Any]) -> list[str]:
     """The row, then its journal, a line for a line."""
     said = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
     names = ("created_at", "updated_at", "ended_at", "owner", "epoch", "waiting", "fault", "cancel", "after")

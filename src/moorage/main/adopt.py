@@ -20,7 +20,7 @@ from moorage.main.config import Config
 from moorage.main.data_dir_lock import DataLock
 from moorage.main.databases import Databases, connect_databases
 from moorage.main.schemas import CELL, PLACEMENT, REGION
-from moorage.main.store_consistency import CellSeen, RegionSeen, identify, look
+from moorage.main.store_consistency import CellSeen, RegionSeen, identify, read_identities
 from moorage.model.errors import Conflict, Internal, Invalid
 from moorage.model.ids import CellId
 from moorage.model.server import Fault
@@ -64,7 +64,7 @@ async def adopt_opened(
     `copies`: the region keeps copies of records; what it has of a time in which it did is too old.
     """
     try:
-        region, cells = await look(databases.region, databases.cells)
+        region, cells = await read_identities(databases.region, databases.cells)
         check_adoptable(region, cells, frozenset(empty))
         await migrate(databases.region, REGION)
         await migrate(databases.region, PLACEMENT)
@@ -78,7 +78,7 @@ async def adopt_opened(
         found: list[str] = []  # all of it may be done again, so the epoch is raised when it is done
         if behind:
             found += await _operations(databases.region, databases.cells, now)
-        found += (await settle_records(databases.region, databases.cells, behind=behind)).said()
+        found += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
         for cell, database in databases.cells.items() if behind else ():  # a move holds something in another one
             await know_hosts(databases.region, cell, database)
         for cell, database in databases.cells.items() if copies else ():
@@ -173,7 +173,7 @@ async def _compare(region: Database, cell: CellId, database: Database, now_us: i
     while page := await database.read(lambda tx, after=after: cell_identities.records(tx, after, PAGE_ROWS)):  # type: ignore[misc]
         after = page[-1].id
         page = [each for each in page if not each.sealed]  # another cell's record is the server's
-        deleted += await _tell_of_deletes(region, database, page, now_us)
+        deleted += await _propagate_deletes(region, database, page, now_us)
         again += await _list_again(region, cell, database, page)
         await claim_again(region, cell, database, page, claimed, behind=behind)
         if behind:
@@ -211,18 +211,18 @@ async def _settle(region: Database, database: Database, page: Sequence[Recorded]
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     gone = [each.id for each in page if each.deleted and each.id in known and not known[each.id].deleted]
 
-    def tell_of_deletes(tx: Tx) -> None:
+    def mark_deleted(tx: Tx) -> None:
         for each in gone:
             region_servers.mark_deleted(tx, each, now_us)
 
     if gone:
-        await region.write(tell_of_deletes)
+        await region.write(mark_deleted)
     idle = [each.id for each in page if not each.deleted and each.id in known and not known[each.id].busy]
     fault = Fault(500, "The region's database was restored while this server was being built.", now_us)
     return await database.write(lambda tx: cell_identities.settle(tx, idle, fault)) if idle else 0
 
 
-async def _tell_of_deletes(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
+async def _propagate_deletes(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
     living = [each.id for each in page if not each.deleted]
     known = await region.read(lambda tx: region_identities.known(tx, living))
     gone = [each for each, says in known.items() if says.deleted]

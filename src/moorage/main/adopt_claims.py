@@ -102,7 +102,7 @@ def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
     ask = None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
     assert server.provider is not None  # the caller has looked
     left_out = claims.restore(tx, owner, server.provider, truth | kept, ask)
-    return not left_out and not _says_less(server, kept)
+    return not left_out and not _is_incomplete(server, kept)
 
 
 def _claim_of_move(tx: Tx, server: Server) -> bool | None:
@@ -149,6 +149,6 @@ def _not_judged(server: Server, held: Mapping[Key, int]) -> dict[Key, int]:
     }
 
 
-def _says_less(server: Server, kept: Mapping[Key, int]) -> bool:
+def _is_incomplete(server: Server, kept: Mapping[Key, int]) -> bool:
     needs = needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed)
     return not kept and (bool(needs.groups) or any(nic.vnic_type in FUNCTIONS for nic in server.nics))

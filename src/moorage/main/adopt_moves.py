@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.main.adopt_records import fence_of, told_of
+from moorage.main.adopt_records import fence_of, region_view_of
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration, MigrationType
 from moorage.operations.steps.moving import cell_left
@@ -46,7 +46,7 @@ async def record_moves_again(region: Database, cells: Mapping[CellId, Database])
 
 async def _shown_and_free(region: Database, server: ServerId, cell: CellId) -> bool:
     """Of one that an operation holds, that sees to its moves."""
-    told = await told_of(region, server)
+    told = await region_view_of(region, server)
     return told is not None and told.where.cell == cell and told.where.operation is None
 
 

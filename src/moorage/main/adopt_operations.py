@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from moorage.main.adopt_records import as_shown, moved_unknown, told_of
+from moorage.main.adopt_records import as_shown, moved_unknown, region_view_of
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import OPEN_STATUSES, Operation, OperationStatus
 from moorage.model.server import VmState
@@ -35,8 +35,8 @@ async def settle_operations(region: Database, cells: Mapping[CellId, Database], 
     """How many go on, and a line for each that was ended."""
     going, said = 0, list[str]()
     for operation in await _open(region):
-        seen = {cell: await _look(database, operation) for cell, database in cells.items()}
-        where, shown = as_shown(seen, await told_of(region, ServerId(operation.server)))
+        seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
+        where, shown = as_shown(seen, await region_view_of(region, ServerId(operation.server)))
         why, status = contradicted(operation, shown)
         if why:
             await _end(region, operation, where, seen, why, status, now_us)
@@ -56,8 +56,8 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
     Marks rise now and then, so a backup that is a few seconds old may have the newest one.
     """
     for operation in await _open(region):
-        seen = {cell: await _look(database, operation) for cell, database in cells.items()}
-        told = await told_of(region, ServerId(operation.server))
+        seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
+        told = await region_view_of(region, ServerId(operation.server))
         if is_behind(operation, list(seen.values())) or moved_unknown(seen, told, operation.seq):
             return True
     return False
@@ -83,7 +83,7 @@ async def _open(region: Database) -> list[Operation]:
     return sorted(found, key=lambda each: (each.server, each.seq))
 
 
-async def _look(database: Database, operation: Operation) -> Seen:
+async def _read_seen(database: Database, operation: Operation) -> Seen:
     request_id = operation.request_id or f"req-{operation.id}"
     return await database.read(lambda tx: cell_identities.seen(tx, ServerId(operation.server), request_id))
 

@@ -28,7 +28,7 @@ from moorage.store.region.servers import Whereabouts
 PAGE_ROWS = 500
 
 
-class Told(msgspec.Struct, frozen=True):
+class RegionView(msgspec.Struct, frozen=True):
     """What the region says of one server."""
 
     where: Whereabouts
@@ -50,7 +50,7 @@ class Settled(msgspec.Struct):
     mapped: int = 0
     hidden: int = 0
 
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         lines = []
         if self.mapped:
             lines.append(
@@ -61,16 +61,16 @@ class Settled(msgspec.Struct):
         return lines
 
 
-async def told_of(region: Database, server: ServerId) -> Told | None:
-    def work(tx: Tx) -> Told | None:
+async def region_view_of(region: Database, server: ServerId) -> RegionView | None:
+    def work(tx: Tx) -> RegionView | None:
         where = region_servers.find(tx, server)
         hidden = hidden_records.open_of(tx, [server]).get(server, frozenset())
-        return None if where is None else Told(where, hidden)
+        return None if where is None else RegionView(where, hidden)
 
     return await region.read(work)
 
 
-def as_shown(seen: Mapping[CellId, Seen], told: Told | None) -> tuple[CellId | None, list[Seen]]:
+def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[CellId | None, list[Seen]]:
     """(the cell whose record counts, what the cells have seen): that an action ended counts only where the region names the cell.
 
     A finished action is copied to the other cell before the server is shown there: an operation that was open at the backup shows it.
@@ -92,7 +92,7 @@ def as_shown(seen: Mapping[CellId, Seen], told: Told | None) -> tuple[CellId | N
     ]
 
 
-def moved_unknown(seen: Mapping[CellId, Seen], told: Told | None, seq: int) -> bool:
+def moved_unknown(seen: Mapping[CellId, Seen], told: RegionView | None, seq: int) -> bool:
     """Whether the operation has copied the record into a cell of which the region does not know: then the region is older."""
     if told is None:
         return False
@@ -120,7 +120,7 @@ async def settle_records(region: Database, cells: Mapping[CellId, Database], *, 
 async def _settle(
     region: Database, cells: Mapping[CellId, Database], server: ServerId, settled: Settled, *, behind: bool
 ) -> None:
-    told = await told_of(region, server)
+    told = await region_view_of(region, server)
     if told is None or told.where.operation is not None:
         return
     rows: dict[CellId, _Row] = {}

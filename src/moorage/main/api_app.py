@@ -1,6 +1,4 @@
-"""The front desk of one process: a Desk over this region's rooms, behind the Compute API."""
-
-from dataclasses import dataclass
+"""The Compute API of one process: the application context over the region's parts."""
 
 from moorage.api.app import ComputeApp
 from moorage.api.context import ApiSettings, AppContext
@@ -9,21 +7,10 @@ from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.main.composition import RegionProcess
 from moorage.main.consoles import consoles_of
 from moorage.model.principal import Principal
-from moorage.operations.server_service import SagaServerService
-from moorage.sql import Database
+from moorage.operations.server_service import ServerService
 
 
-@dataclass(frozen=True)
-class CellsReader:
-    """`api.context.CellsReader` over the configured databases."""
-
-    databases: dict[str, Database]
-
-    def all(self) -> dict[str, Database]:
-        return self.databases
-
-
-def make_frontdesk(region: RegionProcess) -> ComputeApp:
+def make_compute_app(region: RegionProcess) -> ComputeApp:
     """The Compute API over this process's region."""
     config = region.config
     context = AppContext(
@@ -41,24 +28,19 @@ def make_frontdesk(region: RegionProcess) -> ComputeApp:
             enable_instance_password=config.api.enable_instance_password,
             default_zone=config.compute.default_availability_zone,
         ),
-        cells=CellsReader({str(cell): database for cell, database in region.databases.cells.items()}),
-        operations=SagaServerService(region.context, region.bus),
+        cells={str(cell): database for cell, database in region.databases.cells.items()},
+        operations=ServerService(region.context, region.bus),
         network=region.clients.network,
         image=region.clients.images,
-        identity=region.clients.identity,
         volume=region.clients.volumes,
         user_data=region.seals.shown,
-        nouns={
-            "project_exists": region.clients.identity.project_exists,
-            "aggregates_changed": HostAggregates(region.engine).run,
-            "placement": region.engine,
-            "bus": region.bus,
-            "gates": region.gates.facts,
-            "neighbours": region.gates.neighbours,
-            "herald": None if region.told is None else region.told.notification_writer,
-            "hosts": region.context.hosts,
-            "consoles": consoles_of(region),
-        },
+        placement=region.engine,
+        consoles=consoles_of(region),
+        notification_writer=None if region.notifications is None else region.notifications.notification_writer,
+        project_exists=region.clients.identity.project_exists,
+        reload_aggregates=HostAggregates(region.engine).run,
+        gate_facts=region.gates.facts,
+        open_circuits=region.gates.neighbours,
     )
 
     async def authenticate(token: str, service_token: str | None) -> Principal:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class AuditDoors:
+class AuditMiddleware:
     """What stands at the doors of this process; `around` is the application itself while the log is off."""
 
     def __init__(self, config: Config, book: "AuditBook | None") -> None:
@@ -38,11 +38,11 @@ class AuditDoors:
             await self._book.close()
 
 
-def open_audit_log(config: Config, region: RegionProcess | None) -> AuditDoors:
+def open_audit_log(config: Config, region: RegionProcess | None) -> AuditMiddleware:
     """`region` None: this process keeps no database, and events go into the file or the log. Raises Invalid."""
     wanted = config.audit_log
     if not wanted.enabled:
-        return AuditDoors(config, None)
+        return AuditMiddleware(config, None)
     books = importlib.import_module("moorage.api.audit_log.writer")
     sinks: list[Sink] = []
     if wanted.file:
@@ -58,4 +58,4 @@ def open_audit_log(config: Config, region: RegionProcess | None) -> AuditDoors:
         )
     if not sinks:
         sinks.append(books.LogSink())
-    return AuditDoors(config, books.AuditBook(sinks, lambda: time.time_ns() // 1000))
+    return AuditMiddleware(config, books.AuditBook(sinks, lambda: time.time_ns() // 1000))

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from moorage.main.databases import Databases, OpenCell
-from moorage.main.store_consistency import bring_in
+from moorage.main.store_consistency import migrate_cell
 from moorage.main.store_watch import StoreWatch
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Unavailable
@@ -93,7 +93,7 @@ class CellIntake:
         database = await opened()
         try:
             with label("stores"):
-                await bring_in(self._databases.region, cell, database)
+                await migrate_cell(self._databases.region, cell, database)
                 await self._stores.watch(cell, database)
         except BaseException:
             await database.close()

@@ -26,7 +26,7 @@ from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.flat_networks import open_flat
-from moorage.main.notifications import Told, open_notifications
+from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
 from moorage.main.service_clients import Clients, make_clients
 from moorage.main.store_watch import StoreWatch
@@ -70,8 +70,8 @@ class RegionProcess:
     gates: GateWatch
     stores: StoreWatch
     intake: CellIntake
-    told: Told | None = None
-    """Where notifications go; None: nobody wants to be told."""
+    notifications: NotificationParts | None = None
+    """Where notifications go; None: notifications are off."""
     segments: Segments | None = None
     """None: somebody else draws them, or there are none."""
     lease_on: Database | None = None
@@ -91,7 +91,7 @@ class RegionProcess:
         return self.conductor is not None and self.conductor.leads
 
     async def stop(self) -> None:
-        """In the opposite order of starting; what is being told is left where it is."""
+        """In the opposite order of starting; operations that are being executed stay where they are."""
         if self.presence is not None:
             await self.presence.stop()
         if self.events is not None:
@@ -101,8 +101,8 @@ class RegionProcess:
         await self.intake.stop()
         for cell in self.cells:
             await cell.stop()
-        if self.told is not None:
-            await self.told.close()
+        if self.notifications is not None:
+            await self.notifications.close()
         await self.gates.stop()
         await self.context.hosts.stop()
         await self.engine.close()
@@ -174,7 +174,7 @@ async def open_region(
     if flat:
         clients = replace(clients, network=open_flat(config, databases.region, engine))
     segments = None if flat or config.network.reports else Segments(clients.network, engine)
-    told = open_notifications(config, bus)
+    notifications = open_notifications(config, bus)
     context = SagaContext(
         region=databases.region,
         cells=Cells(databases.cells),
@@ -218,7 +218,7 @@ async def open_region(
         vendor_data=clients.vendor_data,
         seals=seals,
         fence=_fence(config),
-        notification_writer=None if told is None else told.notification_writer,
+        notification_writer=None if notifications is None else notifications.notification_writer,
     )
     pin = config.upgrade_levels.compute
 
@@ -244,7 +244,7 @@ async def open_region(
         gates,
         stores,
         intake,
-        told,
+        notifications,
         segments,
     )
 
@@ -264,7 +264,7 @@ def _fence(config: Config) -> FencePlugin | None:
             return None
 
 
-async def start_telling(
+async def start_conducting(
     region: RegionProcess, *, alone: bool, hosts: Callable[[], Awaitable[None]] | None = None
 ) -> None:
     """Make this process a conductor, for the region and for every cell it is configured with.
@@ -278,7 +278,7 @@ async def start_telling(
     me = region.context.hosts.me
     check_credentials(await region.gates.try_mine(me), config)
     await region.intake.serve(partial(conduct, region, alone=alone))
-    await (hosts or partial(hosts_heard, region))()
+    await (hosts or partial(wait_for_hosts, region))()
     region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
     await region.stores.also(region.lease_on)
     region.conductor = Conductor(
@@ -340,7 +340,7 @@ def cells_out(region: RegionProcess) -> list[str]:
     return said
 
 
-async def hosts_heard(region: RegionProcess, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:
+async def wait_for_hosts(region: RegionProcess, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:
     """Wait until every host that the cells know was heard, but not for long: some may be gone for ever."""
     try:
         async with asyncio.timeout(patience_s):

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import sqlalchemy as sa
 
 from moorage.main.config import Cell, Config
-from moorage.main.store_consistency import bring_together
+from moorage.main.store_consistency import migrate_all
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.cell_databases import AbsentDatabase, CellDatabase
@@ -81,7 +81,7 @@ async def open_databases(config: Config, meter: Meter | None = None, *, opened: 
     try:
         openers = {each.name: partial(opened, each.name) for each in config.cells}
         await asyncio.gather(*(_open_or_leave(openers[each.name], each, there, out) for each in config.cells))
-        await _bring_those_that_answer(region, there, out)
+        await _migrate_reachable(region, there, out)
     except BaseException:
         await Databases(region, there).close()
         raise
@@ -134,34 +134,32 @@ async def _open_or_leave(
         out[CellId(each.name)] = why
 
 
-async def _bring_those_that_answer(
-    region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]
-) -> None:
+async def _migrate_reachable(region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]) -> None:
     """`bring_together`; a cell that stops answering meanwhile is closed and left out too."""
     for attempt in range(1, BRINGS_MAX + 1):
         try:
-            await bring_together(region, there)
+            await migrate_all(region, there)
             return
         except Unavailable:
-            await region.read(_asked)  # when it is the region's, that is what is raised
+            await region.read(_ping)  # when it is the region's, that is what is raised
             found = await _silent(there)
             if not found and attempt == BRINGS_MAX:
                 raise
             for cell, why in found.items():
                 out[cell] = why
                 await there.pop(cell).close()
-    await bring_together(region, there)
+    await migrate_all(region, there)
 
 
 async def _silent(cells: Mapping[CellId, Database]) -> dict[CellId, Unavailable]:
     found: dict[CellId, Unavailable] = {}
     for cell, database in cells.items():
         try:
-            await database.read(_asked)
+            await database.read(_ping)
         except Unavailable as why:
             found[cell] = why
     return found
 
 
-def _asked(tx: Tx) -> None:
+def _ping(tx: Tx) -> None:
     tx.row(sa.text("SELECT 1"))

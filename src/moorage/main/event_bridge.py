@@ -12,11 +12,11 @@ from moorage.main.composition import RegionProcess
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.operations.records import inbox
-from moorage.operations.server_service import SagaServerService
+from moorage.operations.server_service import ServerService
 from moorage.store.region.inbox import ExternalEvent
 
 
-class EventDoor:
+class EventReceiver:
     """Given to the embedded service before the region is open; events that come earlier are said again by their sender."""
 
     def __init__(self) -> None:
@@ -35,10 +35,10 @@ class EventDoor:
             if each.get("server_uuid")
         ]
         kept = await inbox.take(self.region.databases.region, told)
-        doors = SagaServerService(self.region.context, self.region.bus)
+        service = ServerService(self.region.context, self.region.bus)
         for event, was in zip(told, kept, strict=True):
             if was:
-                await doors.event_arrived(event.server, event.name, event.tag or None)
+                await service.event_arrived(event.server, event.name, event.tag or None)
 
 
 class EventsOverHttp:

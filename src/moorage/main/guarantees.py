@@ -35,7 +35,7 @@ PLACEMENT_VERSION = {"OpenStack-API-Version": "placement 1.36"}
 """Generations of consumers (1.28), codes of conflicts (1.23), and the consumer's type left as it is (before 1.38)."""
 
 
-class GuaranteeDoor:
+class GuaranteeWriter:
     """Given to the service when it is opened; the region is known later."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class GuaranteesOverHttp:
             if not all(each.allocations for each in held.values()):
                 return False
             wanted = {server: _changed(server, each, changes) for server, each in held.items()}
-            body = {server: _said(each) for server, each in wanted.items()}
+            body = {server: _body_of(each) for server, each in wanted.items()}
             try:
                 await self._placement.call("POST", "/allocations", body=body, headers=PLACEMENT_VERSION)
             except UnknownOutcome:
@@ -156,7 +156,7 @@ def _changed(server: str, held: _Held, changes: "Sequence[GuaranteeChange]") -> 
     return msgspec.structs.replace(held, allocations={provider: each for provider, each in kept.items() if each})
 
 
-def _said(wanted: _Held) -> dict[str, Any]:
+def _body_of(wanted: _Held) -> dict[str, Any]:
     return {
         "allocations": {provider: {"resources": each} for provider, each in wanted.allocations.items()},
         "project_id": wanted.project,

@@ -51,7 +51,7 @@ def planned_hosts(config: Config) -> list[HostPlan]:
             levels[number % len(levels)],
             (
                 *cards(number, wires[number % len(wires)], config.hosts.virtual_functions),
-                *whole_cards(number, wires[number % len(wires)], config.hosts.whole_interfaces),
+                *passthrough_interfaces(number, wires[number % len(wires)], config.hosts.whole_interfaces),
             )
             if config.agent.driver == "simulated"
             else (),
@@ -79,7 +79,7 @@ def cards(host: int, wires: tuple[str, ...], functions: int) -> tuple[PhysicalFu
     )
 
 
-def whole_cards(host: int, wires: tuple[str, ...], count: int) -> tuple[PhysicalFunction, ...]:
+def passthrough_interfaces(host: int, wires: tuple[str, ...], count: int) -> tuple[PhysicalFunction, ...]:
     """Interfaces on each wire that guests may have whole."""
     return tuple(
         PhysicalFunction(

@@ -186,7 +186,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if wait_s := rates.charge_caller(caller):
             self._answer_instead(too_often(wait_s))
         elif rates.charges_projects(caller):
-            cast("MutableMapping[str, Any]", self.scope)[CHARGE] = rates.charge_asker
+            cast("MutableMapping[str, Any]", self.scope)[CHARGE] = rates.charge_principal
 
     def _answer_instead(self, answer: PlainAnswer) -> None:
         self.app = answer
@@ -267,9 +267,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------------------------------------------- time
 
-    def look(self, passed_s: float) -> None:
+    def check_progress(self, passed_s: float) -> None:
         """So much time has passed since the last look."""
-        self._look_at_answer(passed_s)
+        self._check_answer(passed_s)
         if self.transport.is_closing() or not self._waits_for_client():
             return
         self._waited_s += passed_s
@@ -298,7 +298,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return LINGER_S
         return limits.body_s + self._body_bytes / limits.body_least_bytes_s
 
-    def _look_at_answer(self, passed_s: float) -> None:
+    def _check_answer(self, passed_s: float) -> None:
         """Whether the client takes what is sent to it."""
         unsent = self.transport.get_write_buffer_size()
         self._stalled_s = self._stalled_s + passed_s if unsent and unsent >= self._unsent_bytes else 0.0

@@ -92,7 +92,7 @@ class _Server(uvicorn.Server):
         if (passed_s := now - self._looked_at) >= LOOK_EVERY_S:
             self._looked_at = now
             for connection in self._door.connections:
-                connection.look(min(passed_s, 2 * LOOK_EVERY_S))  # where we stood still, nobody else was slow
+                connection.check_progress(min(passed_s, 2 * LOOK_EVERY_S))  # where we stood still, nobody else was slow
         if self._door.certificate is not None and now - self._certificate_at >= CERTIFICATE_EVERY_S:
             self._certificate_at = now
             self._door.certificate.reread()

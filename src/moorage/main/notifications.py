@@ -16,7 +16,7 @@ from moorage.sql import Database
 
 
 @dataclass
-class Told:
+class NotificationParts:
     """What one process has of it: its herald writes; only a conductor sends."""
 
     notification_writer: OutboxWriter
@@ -48,12 +48,12 @@ class Told:
             await self.sender.close()
 
 
-def open_notifications(config: Config, bus: Bus) -> Told | None:
+def open_notifications(config: Config, bus: Bus) -> NotificationParts | None:
     """None when nobody wants to be told."""
     wanted = config.notifications
     if not wanted.wanted:
         return None
-    return Told(
+    return NotificationParts(
         OutboxWriter(
             wanted.publisher_host or platform.node(), wanted.notify_on_state_change, wanted.usage_audit_period
         ),

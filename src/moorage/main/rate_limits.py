@@ -53,7 +53,7 @@ class RateLimits:
             return 0.0
         return self._addresses.take(caller)
 
-    def charge_asker(self, principal: Principal) -> None:
+    def charge_principal(self, principal: Principal) -> None:
         """Raises TooManyRequests for a project that asks too often."""
         if principal.project is None or SERVICE in principal.roles or SERVICE in principal.service_roles:
             return

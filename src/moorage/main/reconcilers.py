@@ -73,9 +73,9 @@ def add_rounds(rounds: Rounds, region: RegionProcess, asked_every_s: float | Non
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.context).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.context).run)
-    if region.told is not None:
+    if region.notifications is not None:
         cells = tuple(region.databases.cells.values())
-        relay = region.told.relay(region.databases.region, cells, region.clock)
+        relay = region.notifications.relay(region.databases.region, cells, region.clock)
         rounds.add("notifications", NOTIFICATIONS_EVERY_S, relay.run)
         told = region.config.notifications
         if told.usage_audit:

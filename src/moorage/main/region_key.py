@@ -37,12 +37,12 @@ class KeyFile:
         self.path = path
         self._read_at: tuple[int, int, int] | None = None
         self._keys: tuple[str, ...] = ()
-        self._look()
+        self._reload()
 
     def __call__(self) -> Sequence[str]:
         """Those that were there last, while the file cannot be read."""
         try:
-            self._look()
+            self._reload()
         except Invalid as wrong:
             _log.error("%s; the keys that it had are used on", wrong.public)
         return self._keys
@@ -64,9 +64,9 @@ class KeyFile:
         coming = self.path.with_name(f"{self.path.name}.new")
         private_file(coming).write_text("".join(f"{key}\n" for key in keys))
         os.replace(coming, self.path)
-        self._look()
+        self._reload()
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         try:
             status = self.path.stat()
             seen = (status.st_mtime_ns, status.st_size, status.st_ino)

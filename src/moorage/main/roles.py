@@ -22,9 +22,9 @@ from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.main import agent_clean
-from moorage.main.api_app import make_frontdesk
+from moorage.main.api_app import make_compute_app
 from moorage.main.audit_log import open_audit_log
-from moorage.main.composition import RegionProcess, cells_out, open_bus, open_region, start_telling
+from moorage.main.composition import RegionProcess, cells_out, open_bus, open_region, start_conducting
 from moorage.main.config import OPTIONAL_PORTS, Config, checked, read_config
 from moorage.main.consoles import console
 from moorage.main.event_bridge import EventsOverHttp
@@ -59,11 +59,11 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
     region = await open_region(config)
     audited = open_audit_log(config, region)
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
-    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_compute_app(region))))
     await region.appear("api")
     observed.sees(of_region(region, doors=doors))
-    _say_out(region)
-    _say(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
+    _print_cells_out(region)
+    _print_ready(f"api on {config.api.compute.url}, placement on {config.api.placement.url}{PREFIX}")
     await stopping.wait()
     await asyncio.gather(*(door.close() for door in doors.values()))
     await audited.close()
@@ -76,7 +76,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     observed = await observe(config, "conductor")
     region = await open_region(config)
     try:
-        await start_telling(region, alone=False)
+        await start_conducting(region, alone=False)
     except Problem:
         await region.stop()
         raise
@@ -84,8 +84,8 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     add_rounds(rounds, region)
     await region.appear("conductor")
     observed.sees(of_region(region, rounds))
-    _say_out(region)
-    _say(f"conductor {region.context.hosts.me}")
+    _print_cells_out(region)
+    _print_ready(f"conductor {region.context.hosts.me}")
     await stopping.wait()
     await rounds.stop()
     await region.stop()
@@ -135,7 +135,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
     await serving.start()
     neighbours = () if clients is None else clients.neighbours
     observed.sees(Sources(bus=bus, agents=lambda: (serving,), neighbours=neighbours))
-    _say(f"agent of {mine.host} in {mine.cell}")
+    _print_ready(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()
     await serving.stop()
     for each in (clients, of_images):
@@ -193,7 +193,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
         await doors[name].open(observed.app(name, audited.around(name, app)))
     databases = {each.name: each for each in services.databases}
     observed.sees(Sources(databases=databases, neighbours=(own.compute, own.placement, own.identity), doors=doors))
-    _say("embedded " + ", ".join(services.apps))
+    _print_ready("embedded " + ", ".join(services.apps))
     await stopping.wait()
     for door in doors.values():
         await door.close()
@@ -213,12 +213,12 @@ ROLES: dict[str, Role] = {
 }
 
 
-def _say_out(region: RegionProcess) -> None:
+def _print_cells_out(region: RegionProcess) -> None:
     for line in cells_out(region):
         print(f"moorage: {line}", flush=True)
 
 
-def _say(what: str) -> None:
+def _print_ready(what: str) -> None:
     print(f"moorage: {what}: ready", flush=True)
 
 
@@ -245,7 +245,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--metrics-port", type=int, help="the port of /metrics and /healthz of this process")
     arguments = parser.parse_args(argv)
     try:
-        config = _said(read_config(arguments.config), arguments)
+        config = _with_arguments(read_config(arguments.config), arguments)
         set_up_process(config)
         keep_private(config.data)
         run_loop(_run(ROLES[arguments.role], config))
@@ -255,7 +255,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _said(config: Config, arguments: argparse.Namespace) -> Config:
+def _with_arguments(config: Config, arguments: argparse.Namespace) -> Config:
     replace = msgspec.structs.replace
     if arguments.role == "agent":
         mine = config.agent

@@ -84,7 +84,7 @@ def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verd
     return rank(ask, world_of(photo), Profile().weighing(multipliers))
 
 
-def told(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
+def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
     """The verdict for people: who is best, in order, and why the others were refused."""
     names = {each.id: each.name for each in photo.segments}
     devices = {each.id: each.name for host in photo.hosts for each in host.devices}
@@ -159,5 +159,5 @@ def main(argv: Sequence[str]) -> int:
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return 2
-    print("\n".join(told(verdict, photo)))
+    print("\n".join(describe(verdict, photo)))
     return 0 if verdict.best else 1

@@ -60,7 +60,7 @@ async def anew(config: Config, databases: Databases, *, lost: bool = False) -> N
     if lost:
         await _adopt(databases.region, Encryption(partial(tuple, _keys(config))))
     seals = await open_seals(config, databases.region)
-    found = await reencrypt(_named(databases), seals, drop_lost=lost, say=_say)
+    found = await reencrypt(_named(databases), seals, drop_lost=lost, say=_print_result)
     if found.lost and not lost:
         raise Invalid(
             f"{found.lost} secrets are encrypted with keys that are not here: copy the keys, or remove the secrets (--lost)"
@@ -129,7 +129,7 @@ def _named(databases: Databases) -> dict[str, Database]:
     return {"region": databases.region, **{str(cell): each for cell, each in databases.cells.items()}}
 
 
-def _say(found: Found) -> None:
+def _print_result(found: Found) -> None:
     print(f"{found.changed} rows encrypted anew, {found.overtaken} written by others meanwhile", flush=True)
 
 

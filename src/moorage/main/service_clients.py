@@ -130,7 +130,7 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
 
     breakers: dict[str, Breaker] = {}
 
-    def neighbour(name: str, named: Named, fallback: str, tokens: ServiceTokens | None) -> ServiceClient:
+    def client_of(name: str, named: Named, fallback: str, tokens: ServiceTokens | None) -> ServiceClient:
         inside = None if named.url or name not in apps else embedded_transport(apps[name])
         breaker = breakers.setdefault(
             name, Breaker(name, failures_max=named.breaker_failures, rest_s=named.breaker_rest_s)
@@ -146,19 +146,19 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
         )
 
     identity_url = config.identity.url or f"{config.api.identity.url}/v3"
-    asking = neighbour("identity", config.identity, identity_url, None)
+    asking = client_of("identity", config.identity, identity_url, None)
     user = config.service_user
     tokens = ServiceTokens(
         asking, user=user.user, password=service_password(config), project=user.project, domain=user.domain
     )
-    identity = neighbour("identity", config.identity, identity_url, tokens)
-    image = neighbour("image", config.image, config.api.image.url, tokens)
-    network = neighbour("network", config.network, config.api.network.url, tokens)
-    of_hosts = neighbour("image", config.image, config.api.image.url, tokens)
+    identity = client_of("identity", config.identity, identity_url, tokens)
+    image = client_of("image", config.image, config.api.image.url, tokens)
+    network = client_of("network", config.network, config.api.network.url, tokens)
+    of_hosts = client_of("image", config.image, config.api.image.url, tokens)
     asked = [asking, identity, image, network, of_hosts]
     volumes: VolumeClient | None = None
     if config.volume.url or not config.identity.url:
-        asked.append(neighbour("volume", _without_version(config.volume), config.api.volume.url, tokens))
+        asked.append(client_of("volume", _without_version(config.volume), config.api.volume.url, tokens))
         volumes = VolumeClient(asked[-1])
     return Clients(
         IdentityClient(identity),

@@ -26,7 +26,7 @@ from moorage.store.region.placement import providers
 REFUSED = 2
 
 
-async def look(config: Config) -> Report:
+async def make_report(config: Config) -> Report:
     """What is known here and now. Raises Invalid when a conductor would not start with this configuration."""
     url = config.region_url()
     _check_is_there(url)
@@ -64,7 +64,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args(argv)
     try:
-        found = asyncio.run(look(read_config(arguments.config)))
+        found = asyncio.run(make_report(read_config(arguments.config)))
     except Problem as problem:
         print(f"moorage: {problem.public}", file=sys.stderr)
         return REFUSED

@@ -109,7 +109,9 @@ async def _cell_seen(database: Database) -> CellSeen:
     return CellSeen(made, await database.read(cell_identities.get))
 
 
-async def look(region: Database, cells: Mapping[CellId, Database]) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
+async def read_identities(
+    region: Database, cells: Mapping[CellId, Database]
+) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
     """What each says of itself and of the others; nothing is written."""
     seen = {cell: await _cell_seen(database) for cell, database in cells.items()}
     mine = await _region_seen(region)
@@ -131,13 +133,13 @@ async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
     """Raises Invalid when they do not belong together, with the sentence that says what to do."""
     said: str | None = None
     for _ in range(LOOKS):
-        said = refusal(*await look(region, cells))
+        said = refusal(*await read_identities(region, cells))
         if said is None:
             return
     raise Invalid(said or "")
 
 
-async def bring_together(region: Database, cells: Mapping[CellId, Database]) -> None:
+async def migrate_all(region: Database, cells: Mapping[CellId, Database]) -> None:
     """Check, bring tables forward, and give an identity to those that are new. Raises Invalid as `check` does."""
     await check(region, cells)
     await migrate(region, REGION)
@@ -149,8 +151,8 @@ async def bring_together(region: Database, cells: Mapping[CellId, Database]) -> 
     await region.write(restamp)
 
 
-async def bring_in(region: Database, cell: CellId, database: Database) -> None:
-    """`bring_together` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
+async def migrate_cell(region: Database, cell: CellId, database: Database) -> None:
+    """`migrate_all` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
     alone = {cell: database}
     await check(region, alone)
     await migrate(database, CELL)

@@ -55,9 +55,9 @@ class _Watched:
         if isinstance(pool, PostgresqlDatabase):
             pool.greet = self.greet
 
-    def bar(self, said: str) -> None:
+    def bar(self, reason: str) -> None:
         for pool in self.pools:
-            pool.barred = said
+            pool.barred = reason
 
     def fault(self, found: Sequence[Any] | None) -> str | None:
         """What is wrong with who answers there: a row of WHO, or nothing."""
@@ -83,9 +83,9 @@ class _Watched:
             if sqlstate_of(failure) != NO_SUCH_TABLE:
                 raise
             rows = []
-        said = self.fault(rows[0] if rows else None)
-        if said is not None:
-            raise Unavailable(said)
+        reason = self.fault(rows[0] if rows else None)
+        if reason is not None:
+            raise Unavailable(reason)
 
 
 def _file_of(database: Database) -> tuple[int, int] | None:
@@ -99,7 +99,7 @@ def _file_of(database: Database) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _who(tx: Tx) -> Sequence[Any] | None:
+def _read_mark(tx: Tx) -> Sequence[Any] | None:
     found: Sequence[Any] | None = tx.row(_WHO)
     return found
 
@@ -111,7 +111,7 @@ async def end_stalled(database: Database) -> None:
     try:
         ended = await database.end_stalled()
     except Problem as out:  # whoever looks at it next says so
-        logger.debug("sessions in the %s database could not be looked at: %s", database.name, out)
+        logger.debug("sessions in the %s database could not be checked: %s", database.name, out)
         return
     if ended:
         logger.warning(
@@ -168,12 +168,12 @@ class StoreWatch:
             return
         region.add(pool)
         try:
-            row = await pool.read(_who)  # it has a connection already
+            row = await pool.read(_read_mark)  # it has a connection already
         except DBAPIError:  # its tables are gone
             row = None
-        said = region.fault(row)
-        if said is not None:
-            raise Unavailable(said)
+        reason = region.fault(row)
+        if reason is not None:
+            raise Unavailable(reason)
 
     async def stop(self) -> None:
         if self._life is not None:
@@ -186,7 +186,7 @@ class StoreWatch:
             try:
                 await self.round()
             except Exception as failure:  # noqa: BLE001  a watch that ends would see nothing for ever
-                logger.warning("the databases could not be looked at: %r", failure)
+                logger.warning("the databases could not be checked: %r", failure)
 
     async def round(self) -> None:
         """Look at all, and raise the marks of those that are right: the cells first, then what the region knows of them."""
@@ -199,42 +199,42 @@ class StoreWatch:
                 await end_stalled(each.database)
             for cell in self._cells:
                 its = self._watched.get(f"cell {cell}")
-                if its is not None and await self._look(its, cell_identities.remember, region.mark):
+                if its is not None and await self._check(its, cell_identities.remember, region.mark):
                     marks[cell] = KnownCell(its.uuid, its.mark)
-            await self._look(region, region_identities.remind, marks)
+            await self._check(region, region_identities.remind, marks)
 
-    async def _look(self, each: _Watched, remember: Any, of_others: object) -> bool:
+    async def _check(self, each: _Watched, remember: Any, of_others: object) -> bool:
         """Whether it is the right one; with its mark raised where this process does so."""
         database = each.database
 
         def work(tx: Tx) -> tuple[str | None, int]:
-            row = _who(tx)
-            said = each.fault(row)
-            if said is not None or row is None:
-                tx.refuse((said, each.mark))
+            row = _read_mark(tx)
+            reason = each.fault(row)
+            if reason is not None or row is None:
+                tx.refuse((reason, each.mark))
             return None, (remember(tx, of_others) if self.keeps_marks else row[2])
 
-        def looked(tx: Tx) -> tuple[str | None, int]:
-            row = _who(tx)
+        def check_again(tx: Tx) -> tuple[str | None, int]:
+            row = _read_mark(tx)
             return each.fault(row), (each.mark if row is None else row[2])
 
-        said: str | None
+        reason: str | None
         if each.file is not None and _file_of(database) not in (None, each.file):
-            said = f"another file stands in the place of the {database.name} database: restart this process"
+            reason = f"another file stands in the place of the {database.name} database: restart this process"
         else:
             try:
-                said, mark = await (database.write(work) if self.keeps_marks else database.read(looked))
+                reason, mark = await (database.write(work) if self.keeps_marks else database.read(check_again))
             except DBAPIError as failure:  # its tables are gone
-                said, mark = each.fault(None), each.mark
+                reason, mark = each.fault(None), each.mark
                 logger.warning("the %s database: %r", database.name, failure)
             except Problem as out:  # it is out, and everybody hears that
-                logger.warning("the %s database could not be looked at: %s", database.name, out)
+                logger.warning("the %s database could not be checked: %s", database.name, out)
                 return False
-            if said is None:
+            if reason is None:
                 each.mark = max(each.mark, mark)
-        if (said or "") != database.barred:
-            logger.error("%s", said) if said else logger.warning(
+        if (reason or "") != database.barred:
+            logger.error("%s", reason) if reason else logger.warning(
                 "the %s database is the right one again", database.name
             )
-            each.bar(said or "")
-        return said is None
+            each.bar(reason or "")
+        return reason is None

@@ -12,16 +12,16 @@ import msgspec
 
 from moorage.api.console.app import ConsoleProxy
 from moorage.conductor.reconcile_loop import Rounds
-from moorage.main.api_app import make_frontdesk
-from moorage.main.audit_log import AuditDoors, open_audit_log
+from moorage.main.api_app import make_compute_app
+from moorage.main.audit_log import AuditMiddleware, open_audit_log
 from moorage.main.clouds_yaml import ADMIN, write_clouds
-from moorage.main.composition import RegionProcess, cells_out, open_region, start_telling
+from moorage.main.composition import RegionProcess, cells_out, open_region, start_conducting
 from moorage.main.config import OPTIONAL_PORTS, Api, Cell, Config, Hosts, checked, read_config
 from moorage.main.consoles import consoles_of, open_proxy
 from moorage.main.data_dir_lock import DataLock
-from moorage.main.event_bridge import EventDoor
+from moorage.main.event_bridge import EventReceiver
 from moorage.main.event_loop import run_loop, settle_memory
-from moorage.main.guarantees import GuaranteeDoor
+from moorage.main.guarantees import GuaranteeWriter
 from moorage.main.hosts import Fleet, HostPlan, planned_hosts, this_machine
 from moorage.main.http_servers import HttpServer
 from moorage.main.metadata import make_metadata
@@ -140,7 +140,7 @@ class Cloud:
     fleet: Fleet
     rounds: Rounds
     own: OwnApis
-    audited: AuditDoors
+    audited: AuditMiddleware
     observed: Observed
     plans: list[HostPlan] = field(default_factory=list)
 
@@ -180,7 +180,7 @@ async def start_cloud(config: Config) -> Cloud:
     listens |= {name: listen for name in OPTIONAL_PORTS if (listen := getattr(config.api, name)).port}
     doors = {name: HttpServer(name, listen, config) for name, listen in listens.items()}
     observed = await observe(config, "up")
-    events, guarantees = EventDoor(), GuaranteeDoor()
+    events, guarantees = EventReceiver(), GuaranteeWriter()
     own = make_own_apis(config)
     embedded = await open_embedded(
         config, notify_compute=events, guarantees=guarantees, server_volumes=ServerVolumesOverHttp(own.compute)
@@ -202,10 +202,10 @@ async def start_cloud(config: Config) -> Cloud:
         await fleet.start()
         await _all_hosts(region, plans)
 
-    await start_telling(region, alone=config.holds_region, hosts=hosts)
+    await start_conducting(region, alone=config.holds_region, hosts=hosts)
     rounds = Rounds(region.clock, region.leads)
     add_rounds(rounds, region)
-    await doors["compute"].open(observed.app("compute", audited.around("compute", make_frontdesk(region))))
+    await doors["compute"].open(observed.app("compute", audited.around("compute", make_compute_app(region))))
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))
     proxy: ConsoleProxy | None = None
     if "console" in doors:
@@ -238,7 +238,7 @@ def _unheard(region: RegionProcess, plans: list[HostPlan]) -> set[str]:
     return (wanted - region.engine.world().slots_by_name.keys()) | (wanted & silent)
 
 
-def say_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
+def print_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
     """Endpoints, and the next commands to type."""
     config = cloud.config
     client = Path(sys.prefix) / "bin" / "openstack"
@@ -300,7 +300,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
         if not ours:
             print(f"note: {path} is not ours and was left as it is")
     settle_memory()
-    say_ready(cloud, time.monotonic() - began, written)
+    print_ready(cloud, time.monotonic() - began, written)
     await stopping.wait()
     print("\nMoorage: stopping; guests go on, and unfinished operations continue with the next start.", flush=True)
     await cloud.stop()

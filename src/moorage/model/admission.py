@@ -9,14 +9,14 @@ CHARGE = "moorage.charge_asker"
 """The listener's part, in the ASGI scope of requests that are counted; calls within the process have none."""
 DIGITS_MAX = 18
 
-ChargeAsker: TypeAlias = Callable[[Principal], None]
+ChargePrincipal: TypeAlias = Callable[[Principal], None]
 
 
 def charge(scope: MutableMapping[str, Any], principal: Principal) -> None:
     """Count one request of the asker's project. Raises TooManyRequests."""
-    charge_asker: ChargeAsker | None = scope.get(CHARGE)
-    if charge_asker is not None:
-        charge_asker(principal)
+    charge_principal: ChargePrincipal | None = scope.get(CHARGE)
+    if charge_principal is not None:
+        charge_principal(principal)
 
 
 def declares_more(content_length: str | None, most_bytes: int) -> bool:

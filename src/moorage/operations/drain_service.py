@@ -1,6 +1,4 @@
-"""The doors for hosts that are emptied, and for cells that are evened out."""
-
-from typing import Protocol
+"""The part of the server service that plans the drain of a host or a cell, and the balance of cells."""
 
 from moorage.model.cell_drain import CellPlan
 from moorage.model.drain import SERVERS_MAX, DrainServer
@@ -17,32 +15,23 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import drains
 
 
-class DrainDoorsProtocol(Protocol):
-    async def drain_plan(self, principal: Principal, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
-        """Who goes where, and who stays. Raises Conflict: nobody hears the host, or it has more servers than are planned for."""
-        ...
-
-    async def cell_drain_plan(self, principal: Principal, cell: CellId, *, live: bool) -> CellPlan:
-        """Who of the cell goes where, and who stays. Raises Conflict: it has more servers than are planned for."""
-        ...
-
-    async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
-        """Which moves would even out the cells. Raises Conflict: the token is of no project."""
-        ...
-
-
 class DrainService:
+    """Plans only; the conductors carry a drain out."""
+
     context: SagaContext
 
     async def cell_drain_plan(self, principal: Principal, cell: CellId, *, live: bool) -> CellPlan:
+        """Where each server of the cell would go, and which stay. Raises Conflict when the cell has too many servers or the token has no project."""
         if principal.project is None:
             raise Conflict("A drain is asked for with a token of a project.")
         return await cell_drain_moves.planned(self.context, cell, principal.user, principal.project, wants_live=live)
 
     async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
+        """The moves that would balance the cells, at most `moves_max`. Raises Conflict when the token has no project."""
         return await rebalance.planned(self.context, principal, moves_max)
 
     async def drain_plan(self, principal: Principal, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
+        """Where each server of the host would go, and which stay. Raises Conflict when the host is silent or has too many servers."""
         moving.refuse_silent(self.context, host.host)
         servers = await self.context.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
         if len(servers) > SERVERS_MAX:  # before the work, not after it

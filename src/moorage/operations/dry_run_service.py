@@ -1,7 +1,6 @@
-"""The doors for dry runs."""
+"""The part of the server service that says what an operation would do."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
 
 from moorage.model.operation import Accepted
 from moorage.operations.context import SagaContext
@@ -10,16 +9,11 @@ from moorage.operations.dry_run.dry_run import Foreseen
 from moorage.operations.preview import previewing
 
 
-class DryRunDoorsProtocol(Protocol):
-    def preview(self) -> Any:
-        """The same doors, through which nothing is begun: what would be is raised as `Previewed`."""
-        ...
-
-    async def foreseen(self, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]: ...
-
-
 class DryRunService:
+    """Reads only."""
+
     context: SagaContext
 
-    async def foreseen(self, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+    async def predict(self, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+        """What each accepted operation would do: hosts in order, refusals and calls. Nothing is written."""
         return await dry_run.foreseen(previewing(self.context), accepted)

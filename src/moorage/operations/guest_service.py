@@ -1,9 +1,8 @@
-"""The doors for what is done to a server after its boot: password, crash dump, diagnostics; and images kept on hosts beforehand."""
+"""The part of the server service for guests after their boot: password, crash dump, diagnostics, rebuild, rescue; and image caching on hosts."""
 
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
 from moorage.bus.messages import CacheImage, Done, SetAdminPassword, Verb
@@ -17,6 +16,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.delete import soft_delete
 from moorage.operations.guest import crash_dump, rebuild, rescue
 from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.servers import StateCheck
 from moorage.store.cell import actions
@@ -33,50 +33,8 @@ PASSWORD_EVENT = "compute_set_admin_password"
 _log = logging.getLogger(__name__)
 
 
-class LifeDoorsProtocol(Protocol):
-    """What the front desk asks here."""
-
-    async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None: ...
-
-    async def diagnostics(self, server: Server) -> GuestDiagnostics: ...
-
-    async def crash_dump(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
-
-    async def rebuild(
-        self,
-        principal: Principal,
-        token: str,
-        server: Server,
-        request: RebuildRequest,
-        *,
-        check: StateCheck,
-        request_id: str,
-    ) -> Server:
-        """The record as it is to be."""
-        ...
-
-    async def rescue(
-        self,
-        principal: Principal,
-        token: str,
-        server: Server,
-        image: str | None,
-        *,
-        password: str = "",
-        may_boot_from_volume: bool = False,
-        check: StateCheck,
-        request_id: str,
-    ) -> None: ...
-
-    async def unrescue(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
-
-    async def restore(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None: ...
-
-    def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None: ...
-
-
 class GuestService:
-    """Their implementation, a half of `Doors`."""
+    """What is done to a guest after its boot."""
 
     context: SagaContext
     _caching: set[asyncio.Task[None]]
@@ -119,6 +77,7 @@ class GuestService:
         check: StateCheck,
         request_id: str,
     ) -> Server:
+        """Accept a rebuild; returns the record as it will be. Raises Invalid and Conflict."""
         return await rebuild.begin(self.context, principal, token, server, request, check=check, request_id=request_id)
 
     async def rescue(
@@ -126,10 +85,8 @@ class GuestService:
         principal: Principal,
         token: str,
         server: Server,
-        image: str | None,
+        request: RescueRequest,
         *,
-        password: str = "",
-        may_boot_from_volume: bool = False,
         check: StateCheck,
         request_id: str,
     ) -> None:
@@ -138,9 +95,7 @@ class GuestService:
             principal,
             token,
             server,
-            image,
-            password=password,
-            may_boot_from_volume=may_boot_from_volume,
+            request,
             check=check,
             request_id=request_id,
         )

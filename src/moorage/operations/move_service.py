@@ -1,7 +1,6 @@
-"""The doors for moves."""
+"""The part of the server service for moves: resize, migration, live migration, evacuation."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from moorage.model.migration import Migration
 from moorage.model.principal import Principal
@@ -19,63 +18,20 @@ from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps.servers import StateCheck
 
 
-class MoveDoorsProtocol(Protocol):
-    """What the front desk asks here; `check` refuses a state that forbids it."""
-
-    async def resize(
-        self, principal: Principal, server: Server, wish: ResizeWish, *, check: StateCheck, request_id: str
-    ) -> None:
-        """A wish without a flavor is a migration."""
-        ...
-
-    async def confirm_resize(
-        self, principal: Principal, server: Server, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def revert_resize(
-        self, principal: Principal, server: Server, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def live_migrate(
-        self, principal: Principal, server: Server, wish: LiveWish, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def force_live_migration(
-        self,
-        principal: Principal,
-        server: Server,
-        migration: Migration,
-        *,
-        request_id: str,
-        telling: Sequence[Telling] = (),
-    ) -> None: ...
-
-    async def abort_live_migration(
-        self, principal: Principal, server: Server, migration: Migration, *, request_id: str
-    ) -> None: ...
-
-    async def evacuate(
-        self, principal: Principal, server: Server, wish: EvacuateWish, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def cancel_move(self, principal: Principal, server: Server, move: str, *, request_id: str) -> None: ...
-
-    async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
-        """The newest first, with what each has at its two ends."""
-        ...
-
-
 class MoveService:
+    """`check` raises Conflict for a state that forbids the move."""
+
     context: SagaContext
 
     async def resize(
         self, principal: Principal, server: Server, wish: ResizeWish, *, check: StateCheck, request_id: str
     ) -> None:
+        """Accept a resize; a wish without a flavor is a migration. Raises Conflict."""
         await accept_resize.begin(self.context, principal, server, wish, check=check, request_id=request_id)
 
     async def confirm_resize(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
-        who = principal.user, principal.project or ""
-        await confirm_resize.begin(self.context, server, *who, check=check, request_id=request_id)
+        user, project = principal.user, principal.project or ""
+        await confirm_resize.begin(self.context, server, user, project, check=check, request_id=request_id)
 
     async def revert_resize(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
         await revert_resize.begin(self.context, principal, server, check=check, request_id=request_id)
@@ -110,4 +66,5 @@ class MoveService:
         await cancel_move.cancel(self.context, principal, server, move, request_id)
 
     async def moves_of(self, server: Server, *, limit: int) -> tuple[MoveSeen, ...]:
+        """Moves of the server, newest first, each with what it holds on source and destination; at most `limit`."""
         return await move_ends.seen(self.context, server, limit=limit)

@@ -1,6 +1,4 @@
-"""The doors for shelving."""
-
-from typing import Protocol
+"""The part of the server service for shelving."""
 
 from moorage.model.principal import Principal
 from moorage.model.server import Server
@@ -10,23 +8,9 @@ from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.operations.steps.servers import StateCheck
 
 
-class ShelveDoorsProtocol(Protocol):
-    """What the front desk asks here; `check` refuses a state that forbids it."""
-
-    async def shelve(
-        self, principal: Principal, token: str, server: Server, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def shelve_offload(
-        self, principal: Principal, server: Server, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def unshelve(
-        self, principal: Principal, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-
 class ShelveService:
+    """`check` raises Conflict for a state that forbids it."""
+
     context: SagaContext
 
     async def shelve(
@@ -35,8 +19,8 @@ class ShelveService:
         await shelve.begin(self.context, principal, token, server, check=check, request_id=request_id)
 
     async def shelve_offload(self, principal: Principal, server: Server, *, check: StateCheck, request_id: str) -> None:
-        who = principal.user, principal.project or ""
-        await shelve.begin_offloading(self.context, server.id, *who, check=check, request_id=request_id)
+        user, project = principal.user, principal.project or ""
+        await shelve.begin_offloading(self.context, server.id, user, project, check=check, request_id=request_id)
 
     async def unshelve(
         self, principal: Principal, server: Server, wish: UnshelveWish, *, check: StateCheck, request_id: str

@@ -1,6 +1,4 @@
-"""The doors through which the front desk begins what is done to volumes of servers."""
-
-from typing import Protocol
+"""The part of the server service for volumes of servers."""
 
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server
@@ -11,44 +9,15 @@ from moorage.operations.volumes.assisted_snapshot import SnapshotWish
 from moorage.operations.volumes.attach_volume import VolumeWish
 
 
-class VolumeDoorsProtocol(Protocol):
-    """What may be begun on volumes; each is accepted durably when the call returns, or a Problem is raised."""
-
-    async def attach_volume(
-        self, principal: Principal, token: str, server: Server, wish: VolumeWish, *, check: StateCheck, request_id: str
-    ) -> BlockDevice:
-        """The device as the record lists it: the volume is held for the server then."""
-        ...
-
-    async def detach_volume(
-        self, principal: Principal, token: str, server: Server, volume: str, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-    async def swap_volume(
-        self,
-        principal: Principal,
-        token: str,
-        server: Server,
-        old: str,
-        new: str,
-        *,
-        check: StateCheck,
-        request_id: str,
-    ) -> None: ...
-
-    async def assisted_snapshot(
-        self, principal: Principal, server: Server, wish: SnapshotWish, *, check: StateCheck, request_id: str
-    ) -> None: ...
-
-
 class VolumeService:
-    """Those of a region."""
+    """Each is accepted durably when the call returns, or a Problem is raised."""
 
     context: SagaContext
 
     async def attach_volume(
         self, principal: Principal, token: str, server: Server, wish: VolumeWish, *, check: StateCheck, request_id: str
     ) -> BlockDevice:
+        """Reserve the volume for the server; returns the device as the record lists it. Raises Conflict and Invalid."""
         return await attach_volume.begin(
             self.context, principal, token, server, wish, check=check, request_id=request_id
         )

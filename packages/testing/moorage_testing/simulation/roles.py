@@ -14,8 +14,8 @@ from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
 from moorage.drivers.simulated_live import Transfer
-from moorage.main.api_app import make_frontdesk
-from moorage.main.composition import RegionProcess, open_region, start_telling
+from moorage.main.api_app import make_compute_app
+from moorage.main.composition import RegionProcess, open_region, start_conducting
 from moorage.main.config import Config
 from moorage.main.embedded import Embedded, open_embedded
 from moorage.main.hosts import HostPlan, plumbing_of
@@ -116,7 +116,7 @@ class Api(RegionRole):
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
         self.cloud.doors["placement"].open(process, make_placement(region))
-        self.cloud.doors["compute"].open(process, make_frontdesk(region))
+        self.cloud.doors["compute"].open(process, make_compute_app(region))
 
     @override
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class ConductorRole(RegionRole):
     @override
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
-        await start_telling(region, alone=False)
+        await start_conducting(region, alone=False)
         self.rounds = Rounds(region.clock, region.leads)
         add_rounds(self.rounds, region, ASKED_EVERY_S)
 

@@ -113,7 +113,7 @@ def _scope(principal: Any) -> str:
     return "project" if principal.project else "unscoped"
 
 
-def told(made: event.Event) -> dict[str, Any]:
+def as_dict(made: event.Event) -> dict[str, Any]:
     """As it is written."""
     written: dict[str, Any] = made.as_dict()
     return written

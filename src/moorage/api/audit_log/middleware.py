@@ -50,8 +50,8 @@ class Listener:
         if scope["type"] != "http" or scope["path"] in QUIET:
             await self._app(scope, receive, send)
             return
-        hearing = _Hearing(self, _asked(self._service, scope), receive, send)
-        token = LISTENING.set(hearing.heard)
+        hearing = _AuditedRequest(self, _request_facts(self._service, scope), receive, send)
+        token = LISTENING.set(hearing.identity)
         try:
             if self._requests and self._wants(hearing.facts):
                 self._write(HTTP_REQUEST, hearing.facts)
@@ -83,7 +83,7 @@ class Listener:
             self._seldom.warning("unwritten", "%s of %s is not in the audit log: %r", kind, facts.request_id, failure)
 
 
-class _Hearing:
+class _AuditedRequest:
     """One request."""
 
     def __init__(self, listener: Listener, facts: Facts, receive: Receive, send: Send) -> None:
@@ -91,13 +91,13 @@ class _Hearing:
         self.facts = facts
         self._receive = receive
         self._send = send
-        self._told = False
+        self._recorded = False
         self._login = listener.is_login(facts)
         self._looks = self._login or (facts.method == "POST" and facts.path.endswith("/action"))
         self._body = b""
         self._answer = b""
         self._held: list[Message] = []
-        self.heard = Heard()
+        self.identity = Heard()
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -110,14 +110,14 @@ class _Hearing:
         if message["type"] == "http.response.start":
             self._started(message)
             if not (self._login and message["status"] < 300):
-                self._tell()
-        if self._login and not self._told:
+                self._record()
+        if self._login and not self._recorded:
             self._held.append(message)
             self._answer += message.get("body", b"")[: ANSWER_KEPT_BYTES - len(self._answer)]
             if message["type"] != "http.response.body" or message.get("more_body", False):
                 return
-            self.heard.principal = holder_in(self._answer)
-            self._tell()
+            self.identity.principal = holder_in(self._answer)
+            self._record()
             held, self._held = self._held, []
             for each in held:
                 await self._send(each)
@@ -133,9 +133,9 @@ class _Hearing:
             elif lower == b"location" and message["status"] in {201, 202}:
                 self.facts.made = bytes(value).decode("latin-1").rstrip("/").rpartition("/")[2][:64]
 
-    def _tell(self) -> None:
-        self._told = True
-        self.facts.principal = self.heard.principal
+    def _record(self) -> None:
+        self._recorded = True
+        self.facts.principal = self.identity.principal
         if self._login:
             self.facts.said = login_in(self._body)
         elif self._looks:
@@ -144,12 +144,12 @@ class _Hearing:
 
     def fell(self) -> None:
         """The service broke without an answer."""
-        if not self._told:
+        if not self._recorded:
             self.facts.status = 500
-            self._tell()
+            self._record()
 
 
-def _asked(service: str, scope: Scope) -> Facts:
+def _request_facts(service: str, scope: Scope) -> Facts:
     agent = global_id = ""
     for name, value in scope["headers"]:
         if name == b"user-agent":

@@ -153,7 +153,7 @@ class AuditBook:
         self.written = 0
 
     def write(self, kind: str, facts: Facts) -> None:
-        payload = cadf.told(cadf.of_login(facts) if kind == AUTHENTICATE else cadf.of_request(facts))
+        payload = cadf.as_dict(cadf.of_login(facts) if kind == AUTHENTICATE else cadf.of_request(facts))
         event = Audited(
             cadf=msgspec.Raw(_encode(payload)),
             event_type=kind,

@@ -8,8 +8,9 @@ from msgspec import Meta
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
-from moorage.api.compute.server_lookup import doors
-from moorage.api.host_view import cells_of, every_host, host_named, is_up, zone_of, zones_of
+from moorage.api.compute.server_lookup import service_of
+from moorage.api.compute.service_proxy import images_of
+from moorage.api.host_view import every_host, host_named, is_up, zone_of, zones_of
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body, Name, ZoneName
 from moorage.api.timestamps import micros, now_us
@@ -76,10 +77,9 @@ class SetMetadataBody(Body):
 
 
 async def _changed(call: Call[Any], aggregate: Aggregate | None = None) -> Response:
-    """Let this process's scheduler see it at once; others look every few seconds."""
-    redraw = call.context.nouns.get("aggregates_changed")
-    if redraw is not None:
-        await redraw()
+    """Show the change to this process's scheduler at once; other processes read aggregates every few seconds."""
+    if call.context.reload_aggregates is not None:
+        await call.context.reload_aggregates()
     return Response(200) if aggregate is None else Response(body={"aggregate": _shown(aggregate)})
 
 
@@ -147,7 +147,7 @@ async def update(call: Call[UpdateBody]) -> Response:
         metadata[ZONE_KEY] = str(asked.availability_zone)
     name = None if isinstance(asked.name, UnsetType) else str(asked.name)
     changed = await writes.update(
-        call.context.region, cells_of(call), _number(call), now_us(call.context.clock), name=name, metadata=metadata
+        call.context.region, call.context.cells, _number(call), now_us(call.context.clock), name=name, metadata=metadata
     )
     return await _changed(call, changed)
 
@@ -165,14 +165,16 @@ async def add_host(call: Call[AddHostBody]) -> Response:
         await host_named(call, name)
     except NotFound as failure:
         raise NotFound(f"Compute host {name} could not be found.") from failure
-    changed = await writes.add_host(call.context.region, cells_of(call), number, name, now_us(call.context.clock))
+    changed = await writes.add_host(call.context.region, call.context.cells, number, name, now_us(call.context.clock))
     return await _changed(call, changed)
 
 
 async def remove_host(call: Call[RemoveHostBody]) -> Response:
     call.require(RULE + "remove_host", {})
     number, name = _number(call), call.body.remove_host.host
-    changed = await writes.remove_host(call.context.region, cells_of(call), number, name, now_us(call.context.clock))
+    changed = await writes.remove_host(
+        call.context.region, call.context.cells, number, name, now_us(call.context.clock)
+    )
     return await _changed(call, changed)
 
 
@@ -189,7 +191,7 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Response:
             "availability zone."
         )
     changed = await writes.update(
-        call.context.region, cells_of(call), _number(call), now_us(call.context.clock), metadata=metadata
+        call.context.region, call.context.cells, _number(call), now_us(call.context.clock), metadata=metadata
     )
     return await _changed(call, changed)
 
@@ -203,12 +205,12 @@ async def images(call: Call[CacheBody]) -> Response:
     aggregate = await call.context.region.read(lambda tx: reads.get(tx, number))
     for image in wanted:
         try:
-            await call.context.image.show(image, call.token)
+            await images_of(call).show(image, call.token)
         except NotFound as missing:
             raise Invalid(missing.public) from missing
     hosts, _ = await every_host(call)
     willing = [each for each in hosts if each.host in aggregate.hosts and is_up(call, each) and not each.disabled]
-    doors(call).cache_images([HostAddress(each.cell, each.host) for each in willing], wanted)
+    service_of(call).cache_images([HostAddress(each.cell, each.host) for each in willing], wanted)
     return Response(202)
 
 

@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
-from moorage.api.cross_cell import cells_of
-from moorage.api.host_view import looked_at
+from moorage.api.compute.server_lookup import service_of
+from moorage.api.host_view import selected
 from moorage.api.routes import Param, Params, Route
 from moorage.api.schema import Body, read_json
 from moorage.api.timestamps import now_us
@@ -50,10 +49,10 @@ async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
     volume = wish.volume
 
     async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
-        return looked_at(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
+        return selected(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
 
     context = call.context
-    cells = EveryCell(context.region, cells_of(context), now_us(context.clock), ask, lambda server: server.id)
+    cells = EveryCell(context.region, context.cells, now_us(context.clock), ask, lambda server: server.id)
     found = (await cells.rows()).rows
     if not found:
         raise Invalid(f"No volume Block Device Mapping with id {volume}.")
@@ -83,7 +82,7 @@ async def _begin(call: Call[Any], server: Server, wish: SnapshotWish) -> None:
         _ready(now, wish)
 
     try:
-        await doors(call).assisted_snapshot(call.principal, server, wish, check=check, request_id=call.request_id)
+        await service_of(call).assisted_snapshot(call.principal, server, wish, check=check, request_id=call.request_id)
     except (Conflict, NotFound) as busy:
         raise Invalid(busy.public, private=busy.private) from busy
 

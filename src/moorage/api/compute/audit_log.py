@@ -9,7 +9,6 @@ import datetime
 from typing import Any
 
 from moorage.api.call import Call, Response
-from moorage.api.host_view import cells_of
 from moorage.api.routes import Route
 from moorage.model.errors import Invalid
 from moorage.operations.notifications.audit_periods import last_completed, moment
@@ -24,7 +23,7 @@ FORM = "%Y-%m-%d %H:%M:%S"
 async def _log(call: Call[Any], before_us: int) -> dict[str, Any]:
     began, ended = last_completed(before_us - 1, call.context.config.usage_audit_period)
     found: dict[str, dict[str, Any] | None] = {}
-    for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in cells_of(call).values())):
+    for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in call.context.cells.values())):
         found.update(each)
     log = {host: entry for host, entry in found.items() if entry is not None}
     done = sum(entry["state"] == "DONE" for entry in log.values())

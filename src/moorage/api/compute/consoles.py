@@ -58,9 +58,9 @@ class SerialBody(Body):
 
 
 def _consoles(call: Call[Any]) -> Consoles:
-    found: Consoles | None = call.context.nouns.get("consoles")
+    found = call.context.consoles
     if found is None:
-        raise NotBuilt("This front desk gives no consoles.")
+        raise NotBuilt("This API process gives no consoles.")
     return found
 
 

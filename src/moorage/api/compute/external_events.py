@@ -20,7 +20,7 @@ EVENTS_MAX = 1_000
 TAG_REQUIRED = frozenset({"volume-extended", "power-update", "accelerator-request-bound", "volume-reimaged"})
 
 
-class ToldEvent(Body):
+class ExternalEventItem(Body):
     name: Literal[
         "network-changed",
         "network-vif-plugged",
@@ -36,11 +36,11 @@ class ToldEvent(Body):
     tag: Annotated[str, Meta(max_length=255)] | UnsetType = UNSET
 
 
-class ToldEvents(Body):
-    events: Annotated[list[ToldEvent], Meta(min_length=1, max_length=EVENTS_MAX)]
+class ExternalEventsBody(Body):
+    events: Annotated[list[ExternalEventItem], Meta(min_length=1, max_length=EVENTS_MAX)]
 
 
-async def create(call: Call[ToldEvents]) -> Response:
+async def create(call: Call[ExternalEventsBody]) -> Response:
     """Keep what can be kept, then answer, event by event; 207 when one was not."""
     call.require("os_compute_api:os-server-external-events:create", {})
     known = {each: await _known(call, each) for each in {event.server_uuid for event in call.body.events}}
@@ -80,4 +80,4 @@ async def _known(call: Call[Any], server_id: str) -> bool:
     return True
 
 
-ROUTES = (Route("POST", "/os-server-external-events", create, takes=ToldEvents),)
+ROUTES = (Route("POST", "/os-server-external-events", create, takes=ExternalEventsBody),)

@@ -303,8 +303,8 @@ async def _known_project(call: Call[Any], project: str) -> str:
     """A project that identity knows (when there is an identity client to ask).  Raises Invalid."""
     if not 1 <= len(project) <= 255:
         raise Invalid(f"Invalid input for field/attribute tenant. Value: {project}. It must have 1 to 255 characters")
-    check = call.context.nouns.get("project_exists")
-    if check is not None and not await check(project, call.token):
+    exists = call.context.project_exists
+    if exists is not None and not await exists(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
 

@@ -11,7 +11,6 @@ import msgspec
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.service_proxy import checked_address, network_of
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
@@ -112,7 +111,7 @@ async def add(call: Call[AddBody]) -> Response:
 
 
 async def _show_on(call: Call[Any], server: Server) -> None:
-    cells, now = cells_of(call.context), now_us(call.context.clock)
+    cells, now = call.context.cells, now_us(call.context.clock)
     await floats.show_on(call.context.region, cells, network_of(call), server, now)
 
 

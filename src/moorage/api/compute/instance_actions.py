@@ -7,7 +7,7 @@ from typing import Any
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_filters import instant
 from moorage.api.compute.server_lookup import target_of, the_server
-from moorage.api.cross_cell import cells_of, find_server
+from moorage.api.cross_cell import find_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import micros
 from moorage.api.version_changes import v2_021_servers, v2_051_servers, v2_058_servers
@@ -57,7 +57,7 @@ async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
     id = server.id
     for _ in range(READS_MAX):
         cell = server.cell or ""
-        database = cells_of(call.context).get(cell)
+        database = call.context.cells.get(cell)
         if database is None:
             break
         recorded = await database.read(lambda tx: cell_actions.of_server(tx, id))
@@ -67,10 +67,10 @@ async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
         if server.cell == cell:
             break
     operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
-    return [_told(each) for each in operations]
+    return [_action_of(each) for each in operations]
 
 
-def _told(operation: Operation) -> Action:
+def _action_of(operation: Operation) -> Action:
     failed = operation.status in {OperationStatus.UNDONE, OperationStatus.CLEANING, OperationStatus.STUCK}
     return Action(
         server=operation.server,

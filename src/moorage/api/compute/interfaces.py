@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_lookup import in_state, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body
 from moorage.clients.network import NetworkClient
@@ -122,7 +122,7 @@ async def attach(call: Call[AttachBody]) -> Response:
     server = await the_server(call, RULE + "create")
     wish, check = _wish(call.body.attachment), _check(call, "attach_interface")
     check(server)
-    port = await doors(call).attach_interface(
+    port = await service_of(call).attach_interface(
         call.principal,
         call.token,
         server,
@@ -159,7 +159,7 @@ async def detach(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_interface")
     check(server)
-    await doors(call).detach_interface(
+    await service_of(call).detach_interface(
         call.principal, server, call.path["port"], check=check, request_id=call.request_id
     )
     return Response(202)

@@ -11,8 +11,7 @@ import msgspec
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_filters import instant
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, telling, the_server
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, service_of, target_of, the_server
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import TRUE, Body
 from moorage.api.timestamps import micros, now_us
@@ -117,7 +116,7 @@ async def _marked(call: Call[Any], marker: str) -> Migration:
 
 
 def _every_cell(call: Call[Any], ask: Ask[Migration], limit: int | None = None) -> EveryCell[Migration]:
-    region, cells, now = call.context.region, cells_of(call.context), now_us(call.context.clock)
+    region, cells, now = call.context.region, call.context.cells, now_us(call.context.clock)
     return EveryCell(region, cells, now, ask, lambda each: each.server, limit=limit)
 
 
@@ -158,7 +157,7 @@ async def of_server(call: Call[Any]) -> Response:
     """The live migrations of it that are under way."""
     server = await the_server(call, OF_SERVER + "index")
     hosts = call.allows(OF_SERVER + "index:host", target_of(server))
-    database = cells_of(call.context).get(server.cell or "")
+    database = call.context.cells.get(server.cell or "")
     found = [] if database is None else await database.read(lambda tx: cell_migrations.open_of(tx, server.id))
     return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
 
@@ -177,7 +176,7 @@ async def show(call: Call[Any]) -> Response:
 
 
 async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration | None:
-    database = cells_of(call.context).get(server.cell or "")
+    database = call.context.cells.get(server.cell or "")
     if database is None or not asked.isdecimal() or len(asked) > NUMBER_DIGITS_MAX or int(asked) > NUMBER_MAX:
         return None
     number, id = int(asked), ServerId(server.id)
@@ -222,8 +221,11 @@ async def force_complete(call: Call[ForceBody]) -> Response:
         found = await _running(call, server, "force complete", (MigrationStatus.RUNNING,))
     except NotFound as unknown:  # Nova answers so
         raise Invalid(unknown.public) from unknown
-    told = (telling(call, "live_migration_force_complete.start"), telling(call, "live_migration_force_complete.end"))
-    await doors(call).force_live_migration(
+    told = (
+        notification_of(call, "live_migration_force_complete.start"),
+        notification_of(call, "live_migration_force_complete.end"),
+    )
+    await service_of(call).force_live_migration(
         call.principal, server, found, request_id=call.request_id, telling=[each for each in told if each is not None]
     )
     return Response(202)
@@ -236,7 +238,7 @@ async def abort(call: Call[Any]) -> Response:
         in_state(server, "abort live migration", tuple(VmState), (TaskState.MIGRATING,))
     early = call.version >= v2_065_servers.ABORTED_BEFORE_IT_RUNS
     found = await _running(call, server, "abort live migration", ABORTABLE if early else (MigrationStatus.RUNNING,))
-    await doors(call).abort_live_migration(call.principal, server, found, request_id=call.request_id)
+    await service_of(call).abort_live_migration(call.principal, server, found, request_id=call.request_id)
     return Response(202)
 
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors, not_locked, the_server
+from moorage.api.compute.server_lookup import not_locked, service_of, the_server
 from moorage.api.compute.service_proxy import checked_address, network_of
 from moorage.api.routes import Route
 from moorage.api.schema import Body
@@ -49,7 +49,7 @@ async def add(call: Call[AddBody]) -> Response:
     except NotFound as missing:
         raise NotFound(f"Network could not be found for instance {server.id}.") from missing
     try:
-        await doors(call).add_fixed_ip(server, network)
+        await service_of(call).add_fixed_ip(server, network)
     except Conflict as none_left:
         raise Invalid(none_left.public, private=none_left.private) from none_left
     return Response(202)
@@ -59,7 +59,7 @@ async def remove(call: Call[RemoveBody]) -> Response:
     address = checked_address("address", call.body.remove.address)
     server = await _changeable(call, "remove")
     try:
-        await doors(call).remove_fixed_ip(server, address)
+        await service_of(call).remove_fixed_ip(server, address)
     except NotFound as missing:
         raise Invalid(missing.public) from missing
     return Response(202)

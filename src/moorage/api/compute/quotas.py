@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from moorage.api.call import Call, Response
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import TEXT, Params, Route
 from moorage.api.schema import Body, Limit32, NovaBool
 from moorage.model.errors import Invalid
@@ -62,8 +61,8 @@ def _in_order(limits: Mapping[str, Any]) -> dict[str, Any]:
 async def _project(call: Call[Any]) -> str:
     """The project of the path, if identity knows it (when there is an identity client to ask)."""
     project = call.path["id"]
-    check = call.context.nouns.get("project_exists")
-    if check is not None and not await check(project, call.token):
+    exists = call.context.project_exists
+    if exists is not None and not await exists(project, call.token):
         raise Invalid(f"Project ID {project} is not a valid project.")
     return project
 
@@ -97,7 +96,7 @@ async def detail(call: Call[None]) -> Response:
     if user is None:
         used = await call.context.region.read(lambda tx: writes.used_of(tx, project))
     else:
-        used = await writes.used_by(call.context.region, cells_of(call.context), project, user)
+        used = await writes.used_by(call.context.region, call.context.cells, project, user)
     rows = {name: {"limit": limits[name], "in_use": used.get(name, 0), "reserved": 0} for name in DEFAULT_LIMITS}
     return Response(body={"quota_set": {"id": project, **rows}})
 
@@ -118,7 +117,7 @@ async def update(call: Call[UpdateBody]) -> Response:
     if user is None:
         await writes.set_limits(region, project, given, force=force, defaults=config)
     else:
-        cells = cells_of(call.context)
+        cells = call.context.cells
         await writes.set_user_limits(region, cells, project, user, given, force=force, defaults=config)
     return Response(body={"quota_set": _in_order(await _limits(call, project, user))})
 

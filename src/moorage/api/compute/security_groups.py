@@ -16,7 +16,6 @@ from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import UUID_FORM
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.service_proxy import network_of, wrong
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import LIMIT, TEXT, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
@@ -173,7 +172,7 @@ async def _show_on(call: Call[Any], server: Server) -> None:
     """The server's record names the groups that are on its ports now."""
     names = await groups.names_on(network_of(call), call.token, server.id)
     changed = writes.with_fields(security_groups=names)
-    await writes.change(call.context.region, cells_of(call.context), server.id, changed, now_us(call.context.clock))
+    await writes.change(call.context.region, call.context.cells, server.id, changed, now_us(call.context.clock))
 
 
 # ------------------------------------------------------------------------------------------------ groups

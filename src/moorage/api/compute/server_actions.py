@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, telling, the_server
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaInt
 from moorage.api.timestamps import now_us
@@ -46,7 +45,7 @@ def _power(
         server = await the_server(call, rule)
         not_locked(call, server)
         in_state(server, word, states)
-        await doors(call).power(call.principal, server, verb, call.request_id)
+        await service_of(call).power(call.principal, server, verb, call.request_id)
         return Response(202)
 
     return act
@@ -70,7 +69,7 @@ async def reboot(call: Call[RebootBody]) -> Response:
         HARD_REBOOT_FROM if hard else (VmState.ACTIVE,),
         HARD_REBOOT_TASKS if hard else (None,),
     )
-    await doors(call).power(call.principal, server, "hard_reboot" if hard else "reboot", call.request_id)
+    await service_of(call).power(call.principal, server, "hard_reboot" if hard else "reboot", call.request_id)
     return Response(202)
 
 
@@ -96,8 +95,8 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
         finished_at=now,
         events=(Event(event, now, now, "Success", socket.gethostname()),) if event else (),
     )
-    told = telling(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
-    await writes.change(call.context.region, cells_of(call.context), server.id, changed, now, shown, told)
+    told = notification_of(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
+    await writes.change(call.context.region, call.context.cells, server.id, changed, now, shown, told)
 
 
 async def lock(call: Call[LockBody]) -> Response:
@@ -166,7 +165,7 @@ async def inject_network_info(call: Call[Any]) -> Response:
 async def force_delete(call: Call[Any]) -> Response:
     server = await the_server(call, "os_compute_api:os-deferred-delete:force")
     not_locked(call, server)
-    await doors(call).delete(call.principal, server, force=True, request_id=call.request_id)
+    await service_of(call).delete(call.principal, server, force=True, request_id=call.request_id)
     return Response(202)
 
 
@@ -176,7 +175,7 @@ async def restore(call: Call[Any]) -> Response:
     not_locked(call, server)
     check = partial(in_state, action="restore", states=(VmState.SOFT_DELETED,))
     check(server)
-    await doors(call).restore(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).restore(call.principal, server, check=check, request_id=call.request_id)
     return Response(202)
 
 
@@ -195,7 +194,7 @@ async def console_output(call: Call[ConsoleBody]) -> Response:
     asked = call.body.console.length
     lines = None if asked is None or asked < 0 else min(int(asked), CONSOLE_LINES_MAX)
     try:
-        output = await doors(call).console(server, lines)
+        output = await service_of(call).console(server, lines)
     except HostFailed as failure:
         if cannot(failure):
             raise NotBuilt("The requested functionality is not supported.", private=str(failure)) from failure

@@ -5,7 +5,7 @@ from msgspec import UNSET, UnsetType
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import NO, Fqdn
-from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, the_server
+from moorage.api.compute.server_lookup import in_state, may_cross_cells, service_of, the_server
 from moorage.api.compute.servers import new_password
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaBool
@@ -52,7 +52,7 @@ async def evacuate(call: Call[EvacuateBody]) -> Response:
         password=password or "",
         cross_cell=may_cross_cells(call, server),
     )
-    await doors(call).evacuate(call.principal, server, wish, check=_check, request_id=call.request_id)
+    await service_of(call).evacuate(call.principal, server, wish, check=_check, request_id=call.request_id)
     shown = shows and call.context.config.enable_instance_password
     return Response(200, {"adminPass": password}) if shown else Response(200)
 

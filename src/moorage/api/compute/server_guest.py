@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
+from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
 from moorage.api.version_changes import v2_048_servers
@@ -35,7 +35,7 @@ async def change_password(call: Call[PasswordBody]) -> Response:
     not_locked(call, server)
     in_state(server, "changePassword", (VmState.ACTIVE,))
     try:
-        await doors(call).change_password(call.principal, server, call.body.change.admin_pass, call.request_id)
+        await service_of(call).change_password(call.principal, server, call.body.change.admin_pass, call.request_id)
     except HostFailed as failure:
         why = "its host has no way to do that" if cannot(failure) else failure.public
         raise Conflict(f"Failed to set admin password on {server.id}: {why}.", private=str(failure)) from failure
@@ -49,7 +49,7 @@ async def crash_dump(call: Call[Any]) -> Response:
         raise Conflict(f"Instance {server.id} is not ready")
     check = partial(in_state, action="trigger_crash_dump", states=DUMP_FROM)
     check(server)
-    await doors(call).crash_dump(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).crash_dump(call.principal, server, check=check, request_id=call.request_id)
     return Response(202)
 
 
@@ -59,7 +59,7 @@ async def diagnostics(call: Call[None]) -> Response:
     if server.host is None:
         raise Conflict(f"Instance {server.id} is not ready")
     try:
-        told = await doors(call).diagnostics(server)
+        told = await service_of(call).diagnostics(server)
     except HostFailed as failure:
         if cannot(failure):
             raise NotBuilt("The requested functionality is not supported.") from failure

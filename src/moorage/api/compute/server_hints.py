@@ -65,7 +65,7 @@ def _uuids(name: str, value: Any, *, alone: Callable[[Any], bool] = _is_uuid) ->
             _refuse(name, each, "is not a 'uuid'")
 
 
-def _words(name: str, value: Any) -> None:
+def _strings(name: str, value: Any) -> None:
     if not all(isinstance(each, str) for each in (value if isinstance(value, list) else [value])):
         _refuse(name, value, "is not of type 'string', 'array'")
 
@@ -98,7 +98,7 @@ CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "same_host": lambda name, value: _uuids(name, value, alone=lambda each: isinstance(each, str)),
     "query": _query,
     "target_cell": _name,
-    "different_cell": _words,
+    "different_cell": _strings,
     "build_near_host_ip": _address,
     "cidr": _cidr,
 }

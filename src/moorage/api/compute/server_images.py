@@ -6,7 +6,7 @@ import msgspec
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Metadata
-from moorage.api.compute.server_lookup import doors, in_state, target_of, the_server
+from moorage.api.compute.server_lookup import in_state, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body, Name, NotNegative
 from moorage.api.version_changes import v2_039, v2_045_servers
@@ -49,7 +49,7 @@ async def create_image(call: Call[ImageBody]) -> Response:
     check(server)
     if server.volume_backed:
         call.require(f"{SNAPSHOT_RULE}:allow_volume_backed", target_of(server))
-    image = await doors(call).snapshot(
+    image = await service_of(call).snapshot(
         call.principal,
         call.token,
         server,
@@ -57,7 +57,7 @@ async def create_image(call: Call[ImageBody]) -> Response:
         check=check,
         request_id=call.request_id,
     )
-    return _told(call, image, f"{call.context.config.image_url}/images/{image}")
+    return _accepted(call, image, f"{call.context.config.image_url}/images/{image}")
 
 
 async def create_backup(call: Call[BackupBody]) -> Response:
@@ -68,7 +68,7 @@ async def create_backup(call: Call[BackupBody]) -> Response:
     if server.volume_backed:
         raise Invalid("Backup is not supported for volume-backed instances.")
     rotation = int(wanted.rotation)
-    image = await doors(call).snapshot(
+    image = await service_of(call).snapshot(
         call.principal,
         call.token,
         server,
@@ -76,10 +76,10 @@ async def create_backup(call: Call[BackupBody]) -> Response:
         check=check,
         request_id=call.request_id,
     )
-    return _told(call, image, call.self_link(f"images/{image}") if rotation else None)
+    return _accepted(call, image, call.self_link(f"images/{image}") if rotation else None)
 
 
-def _told(call: Call[Any], image: str, location: str | None) -> Response:
+def _accepted(call: Call[Any], image: str, location: str | None) -> Response:
     if call.version >= v2_045_servers.IMAGE_IN_THE_BODY:
         return Response(202, {"image_id": image}, finished=True)
     return Response(202, headers={} if location is None else {"Location": location})

@@ -7,7 +7,7 @@ from moorage.api.call import Call
 from moorage.api.cross_cell import find_server
 from moorage.model.errors import Conflict, NotBuilt, NotFound
 from moorage.model.server import Server, TaskState, VmState
-from moorage.operations.notifications.outbox_writer import ChangeEvent, OutboxWriter
+from moorage.operations.notifications.outbox_writer import ChangeEvent
 from moorage.operations.records.servers import Telling
 from moorage.operations.server_service import ServerService
 
@@ -29,22 +29,18 @@ async def the_server(call: Call[Any], rule: str | None, *, deleted: bool = False
     return server
 
 
-def doors(call: Call[Any]) -> ServerService:
-    found: ServerService | None = call.context.operations
+def service_of(call: Call[Any]) -> ServerService:
+    """What begins operations; for a dry run, what only says what would begin. Raises NotBuilt when this process begins none."""
+    found = call.context.operations
     if found is None:
-        raise NotBuilt("This front desk cannot begin operations.")
-    if call.preview:
-        previewing: ServerService = found.preview()
-        return previewing
-    return found
+        raise NotBuilt("This API process cannot begin operations.")
+    return found.preview() if call.preview else found
 
 
-def telling(call: Call[Any], event: ChangeEvent) -> Telling | None:
-    """What others are told of a change that is no operation; None when nobody wants to be told."""
-    notification_writer: OutboxWriter | None = call.context.nouns.get("herald")
-    return (
-        None if notification_writer is None else notification_writer.of_change(call.principal, call.request_id, event)
-    )
+def notification_of(call: Call[Any], event: ChangeEvent) -> Telling | None:
+    """Writes the notification of a change that is no operation; None when notifications are off."""
+    writer = call.context.notification_writer
+    return None if writer is None else writer.of_change(call.principal, call.request_id, event)
 
 
 def may_cross_cells(call: Call[Any], server: Server) -> bool:

@@ -7,8 +7,7 @@ from msgspec import Meta
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import TAGS_MAX, Metadata, Tag
-from moorage.api.compute.server_lookup import in_state, not_locked, telling, the_server
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body, decode
 from moorage.api.timestamps import now_us
@@ -41,8 +40,8 @@ class OneTag(Body):
 
 
 async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> Server:
-    now, told = now_us(call.context.clock), telling(call, "update")
-    return await writes.change(call.context.region, cells_of(call.context), server.id, changed, now, telling=told)
+    now, told = now_us(call.context.clock), notification_of(call, "update")
+    return await writes.change(call.context.region, call.context.cells, server.id, changed, now, telling=told)
 
 
 async def metadata_most(call: Call[Any], project: str) -> int:

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Fqdn
-from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, not_locked, target_of, the_server
+from moorage.api.compute.server_lookup import in_state, may_cross_cells, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaBool
 from moorage.api.version_changes import v2_034_servers
@@ -118,13 +118,13 @@ async def migrate_live(call: Call[MigrateLiveBody]) -> Response:
         waits=call.version < v2_034_servers.CHECKED_LATER,
         cross_cell=may_cross_cells(call, server),
     )
-    await doors(call).live_migrate(call.principal, server, wish, check=check, request_id=call.request_id)
+    await service_of(call).live_migrate(call.principal, server, wish, check=check, request_id=call.request_id)
     return Response(202)
 
 
 async def _move(call: Call[Any], server: Server, wish: ResizeWish, check: StateCheck) -> Response:
     check(server)
-    await doors(call).resize(call.principal, server, wish, check=check, request_id=call.request_id)
+    await service_of(call).resize(call.principal, server, wish, check=check, request_id=call.request_id)
     return Response(202)
 
 
@@ -132,7 +132,7 @@ async def confirm(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "confirm_resize")
     check = _check(call, "confirmResize", WAITING)
     check(server)
-    await doors(call).confirm_resize(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).confirm_resize(call.principal, server, check=check, request_id=call.request_id)
     return Response(204)
 
 
@@ -140,7 +140,7 @@ async def revert(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "revert_resize")
     check = _check(call, "revertResize", WAITING)
     check(server)
-    await doors(call).revert_resize(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).revert_resize(call.principal, server, check=check, request_id=call.request_id)
     return Response(202)
 
 

@@ -23,7 +23,7 @@ from moorage.api.compute.server_bodies import (
     checked_base64,
 )
 from moorage.api.compute.server_files import files_of
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, target_of, the_server
+from moorage.api.compute.server_lookup import in_state, not_locked, service_of, target_of, the_server
 from moorage.api.compute.server_metadata import metadata_most
 from moorage.api.compute.server_view import full, rights_of
 from moorage.api.compute.servers import new_password
@@ -78,7 +78,7 @@ async def rebuild(call: Call[RebuildBody]) -> Response:
     request = await _request(call, asked)
     password = asked.admin_pass or new_password()
     request = msgspec.structs.replace(request, admin_password=password)
-    becomes = await doors(call).rebuild(
+    becomes = await service_of(call).rebuild(
         call.principal, call.token, server, request, check=check, request_id=call.request_id
     )
     rights = rights_of(call, becomes.project)

@@ -8,11 +8,12 @@ import msgspec
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Uuid
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
+from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.compute.servers import new_password
 from moorage.api.routes import Route
 from moorage.api.schema import Body
 from moorage.model.server import VmState
+from moorage.operations.guest.rescue import RescueRequest
 
 SERVERS_ON_VOLUMES = (2, 87)
 ACTION = "/servers/{id}/action"
@@ -38,13 +39,11 @@ async def rescue(call: Call[RescueBody]) -> Response:
     check(server)
     asked = call.body.rescue or Wanted()
     password = asked.admin_pass or new_password()
-    await doors(call).rescue(
+    await service_of(call).rescue(
         call.principal,
         call.token,
         server,
-        asked.rescue_image_ref,
-        password=password,
-        may_boot_from_volume=call.version >= SERVERS_ON_VOLUMES,
+        RescueRequest(asked.rescue_image_ref, password, call.version >= SERVERS_ON_VOLUMES),
         check=check,
         request_id=call.request_id,
     )
@@ -58,7 +57,7 @@ async def unrescue(call: Call[Any]) -> Response:
     not_locked(call, server)
     check = partial(in_state, action="unrescue", states=(VmState.RESCUED,))
     check(server)
-    await doors(call).unrescue(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).unrescue(call.principal, server, check=check, request_id=call.request_id)
     return Response(202)
 
 

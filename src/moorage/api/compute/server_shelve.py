@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors, in_state, may_cross_cells, not_locked, target_of, the_server
+from moorage.api.compute.server_lookup import in_state, may_cross_cells, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body
 from moorage.model.errors import Conflict
@@ -34,7 +34,7 @@ async def shelve(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "shelve")
     check = _check(call, "shelve", SHELVE_FROM)
     check(server)
-    await doors(call).shelve(call.principal, call.token, server, check=check, request_id=call.request_id)
+    await service_of(call).shelve(call.principal, call.token, server, check=check, request_id=call.request_id)
     return Response(202)
 
 
@@ -42,7 +42,7 @@ async def shelve_offload(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "shelve_offload")
     check = _check(call, "shelveOffload", (VmState.SHELVED,))
     check(server)
-    await doors(call).shelve_offload(call.principal, server, check=check, request_id=call.request_id)
+    await service_of(call).shelve_offload(call.principal, server, check=check, request_id=call.request_id)
     return Response(202)
 
 
@@ -59,7 +59,7 @@ async def unshelve(call: Call[UnshelveBody]) -> Response:
     if wish.host is not None:
         call.require(RULE + "unshelve_to_host", target_of(server))
     wish = msgspec.structs.replace(wish, cross_cell=may_cross_cells(call, server))
-    await doors(call).unshelve(call.principal, server, wish, check=check, request_id=call.request_id)
+    await service_of(call).unshelve(call.principal, server, wish, check=check, request_id=call.request_id)
     return Response(202)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.server_view import addresses_of
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Route
 from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound
@@ -44,7 +43,7 @@ async def clear_password(call: Call[Any]) -> Response:
     """The guest may store another one then."""
     server = await the_server(call, "os_compute_api:os-server-password:clear")
     cleared, now = writes.with_fields(guest_password=""), now_us(call.context.clock)
-    await writes.change(call.context.region, cells_of(call.context), server.id, cleared, now)
+    await writes.change(call.context.region, call.context.cells, server.id, cleared, now)
     return Response(204)
 
 

@@ -23,7 +23,7 @@ async def topology(call: Call[None]) -> Response:
 
 
 def topology_of(server: Server, *, for_host: bool) -> dict[str, Any]:
-    asked = {name: value for mark in MARKS if (value := _asked(server, name := mark))}
+    asked = {name: value for mark in MARKS if (value := _setting(server, name := mark))}
     if not asked or asked == {"cpu_policy": "shared"}:
         return {"nodes": [], "pagesize_kb": None}
     try:
@@ -37,7 +37,7 @@ def topology_of(server: Server, *, for_host: bool) -> dict[str, Any]:
     return {"nodes": nodes, "pagesize_kb": int(page) if page.isdecimal() else PAGE_KIB.get(page)}
 
 
-def _asked(server: Server, name: str) -> str:
+def _setting(server: Server, name: str) -> str:
     """By the flavor, else by the image."""
     return server.flavor.extra_specs.get(f"hw:{name}") or server.image_properties.get(f"hw_{name}", "")
 
@@ -46,7 +46,7 @@ def _nodes(server: Server, count: int) -> list[dict[str, Any]]:
     """Processors and memory in equal parts, unless the flavor says which node has what."""
     flavor, found = server.flavor, []
     for node in range(count):
-        cpus, memory = _asked(server, f"numa_cpus.{node}"), _asked(server, f"numa_mem.{node}")
+        cpus, memory = _setting(server, f"numa_cpus.{node}"), _setting(server, f"numa_mem.{node}")
         first, past = node * flavor.vcpus // count, (node + 1) * flavor.vcpus // count
         found.append(
             {

@@ -6,7 +6,6 @@ api/past leave out, rename and reshape the rest.  What a reader may see by polic
 
 import dataclasses
 import hashlib
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,18 +13,14 @@ import msgspec
 
 from moorage.api.call import Call
 from moorage.api.cross_cell import ServerPage
+from moorage.api.rendered_rows import RowKey
 from moorage.api.schema import write_json
 from moorage.api.timestamps import seconds
 from moorage.api.version_changes import v2_090_servers
 from moorage.model.server import Nic, Server, VmState, status_of
-from moorage.store.server_lists import ServerRow
 
 FAULT_STATUSES = frozenset({"ERROR", "DELETED"})
 PROGRESS_STATUSES = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})
-READY_MAX = 50_000
-READY_MAX_BYTES = 64 << 20
-KEY_BYTES = 1_000
-"""What a row's key takes, about."""
 
 
 class Rights(msgspec.Struct, frozen=True):
@@ -197,46 +192,24 @@ def _image(call: Call[Any], server: Server) -> Any:
     }
 
 
-class RenderedServers:
-    """Rows of `/servers/detail`, as JSON; a row is written once per state, version and rights.
+def rendered_rows(call: Call[Any], found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
+    """Rows of `/servers/detail`, as JSON; a row is rendered once per state, version and rights.
 
-    What is missing is carried down together: one walk of the translators for the whole page. Where the caller reached us is no part
-    of what is kept, for anybody may say any Host: links are written with a name that stands for it.
+    Missing rows are carried down together: one walk of the version changes for the whole page.
     """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], bytes] = {}
-        self._here = f"here-{secrets.token_hex(16)}"
-        """Stands for `http://host:port`; nobody can write it into a field of a server."""
-        self.size_bytes = 0
-
-    def rows(self, call: Call[Any], found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
-        asked = (call.url_project, call.legacy, call.version, rights)
-        keys = []
-        missing: list[tuple[tuple[Any, ...], ServerRow, str]] = []
-        for row in found.rows:
-            on = statuses.get(row.host or "", "")
-            key = (row.id, row.mark, found.tasks.get(row.id), on, asked)
-            keys.append(key)
-            if key not in self._known:
-                missing.append((key, row, on))
-        shown = {key: self._known[key] for key in keys if key in self._known}
-        if missing:
-            anywhere = dataclasses.replace(call, base_url=self._here)
-            body = {"servers": [full(anywhere, found.shown(row), rights, on) for _, row, on in missing]}
-            carried = call.bridge.carry_down(body)["servers"]
-            made = {key: write_json(each) for (key, _, _), each in zip(missing, carried, strict=True)}
-            self._keep(made)
-            shown.update(made)
-        mark, here = self._here.encode(), write_json(call.base_url)[1:-1]
-        return [shown[key].replace(mark, here) for key in keys]
-
-    def _keep(self, made: Mapping[tuple[Any, ...], bytes]) -> None:
-        """At either bound all others go; a page that is larger than all that may be kept is not kept."""
-        size = sum(map(len, made.values())) + KEY_BYTES * len(made)
-        if len(self._known) + len(made) > READY_MAX or self.size_bytes + size > READY_MAX_BYTES:
-            self._known.clear()
-            self.size_bytes = 0
-        if size <= READY_MAX_BYTES:
-            self._known.update(made)
-            self.size_bytes += size
+    cache, seen_by = call.context.rendered_rows, (call.url_project, call.legacy, call.version, rights)
+    keys: list[RowKey] = []
+    for row in found.rows:
+        host_status = statuses.get(row.host or "", "")
+        keys.append((row.id, row.mark, found.tasks.get(row.id), host_status, seen_by))
+    shown = cache.find(keys)
+    missing = [(key, row) for key, row in zip(keys, found.rows, strict=True) if key not in shown]
+    if missing:
+        anywhere = dataclasses.replace(call, base_url=cache.placeholder)
+        rows = [full(anywhere, found.shown(row), rights, statuses.get(row.host or "", "")) for _, row in missing]
+        older = call.bridge.carry_down({"servers": rows})["servers"]
+        made = {key: write_json(each) for (key, _), each in zip(missing, older, strict=True)}
+        cache.add(made)
+        shown.update(made)
+    placeholder, here = cache.placeholder.encode(), write_json(call.base_url)[1:-1]
+    return [shown[key].replace(placeholder, here) for key in keys]

@@ -11,10 +11,10 @@ from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_files import files_of
 from moorage.api.compute.server_filters import LISTING, wanted
-from moorage.api.compute.server_lookup import doors, not_locked, telling, the_server
+from moorage.api.compute.server_lookup import not_locked, notification_of, service_of, the_server
 from moorage.api.compute.server_metadata import metadata_most
-from moorage.api.compute.server_view import RenderedServers, basic, full, rights_of
-from moorage.api.cross_cell import ServerPage, cells_of, find_partial, find_server, gather
+from moorage.api.compute.server_view import basic, full, rendered_rows, rights_of
+from moorage.api.cross_cell import ServerPage, find_partial, find_server, gather
 from moorage.api.host_status import host_statuses, status_of_host
 from moorage.api.routes import Params, Route
 from moorage.api.schema import plain, write_json
@@ -29,7 +29,6 @@ from moorage.store.region.server_lists import Partial
 RULE = "os_compute_api:servers:"
 PASSWORD_CHARACTERS = 12
 PASSWORD_ALPHABET = string.ascii_letters + string.digits
-READY = "ready_rows"
 """Where a desk keeps its rows: two desks in one process may know different servers by one id."""
 
 
@@ -71,7 +70,7 @@ async def create(call: Call[CreateBody]) -> Response:
         call.require(RULE + "create:attach_volume")
     if request.metadata:
         writes.check_count(request.metadata, await metadata_most(call, call.project))
-    made = await doors(call).boot(call.principal, call.token, request, rights, call.request_id)
+    made = await service_of(call).boot(call.principal, call.token, request, rights, call.request_id)
     first = made[0]
     if call.body.server.return_reservation_id:
         return Response(202, {"reservation_id": first.reservation_id})
@@ -106,13 +105,12 @@ async def index(call: Call[Any]) -> Response:
 
 
 async def detail(call: Call[Any]) -> Response:
-    """Rows are written once per state, version and rights, and joined here."""
+    """Rows are rendered once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
     found, limit = await _page(call, detail=True)
     rights = rights_of(call)
     statuses = await host_statuses(call.context) if rights.host_status != "none" and found.rows else {}
-    ready: RenderedServers = call.context.nouns.setdefault(READY, RenderedServers())
-    rows = ready.rows(call, found, rights, statuses)
+    rows = rendered_rows(call, found, rights, statuses)
     rows += [write_json(_partial(call, each)) for each in found.partial]
     links = _next(call, "servers/detail", found, limit)
     tail = b',"servers_links":' + write_json(links["servers_links"]) if links else b""
@@ -176,11 +174,11 @@ async def update(call: Call[UpdateBody]) -> Response:
     if fields:
         await writes.change(
             call.context.region,
-            cells_of(call.context),
+            call.context.cells,
             server.id,
             writes.with_fields(**fields),
             now_us(call.context.clock),
-            telling=telling(call, "update"),
+            telling=notification_of(call, "update"),
         )
         server = await find_server(call.context, server.id)
     rights = rights_of(call, server.project)
@@ -206,7 +204,7 @@ def _pinned(server: Server, zone: str | None) -> str | None:
 async def delete(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     not_locked(call, server)
-    await doors(call).delete(call.principal, server, force=False, request_id=call.request_id)
+    await service_of(call).delete(call.principal, server, force=False, request_id=call.request_id)
     return Response(204)
 
 

@@ -1,4 +1,4 @@
-"""What handlers share that pass a call on to a neighbour with the user's token."""
+"""What handlers share that forward a call to another service with the user's token."""
 
 import ipaddress
 from typing import Any, NoReturn
@@ -11,24 +11,24 @@ from moorage.model.errors import Invalid, NotBuilt
 
 
 def network_of(call: Call[Any]) -> NetworkClient:
-    """The network service. Raises NotBuilt at a front desk that has none."""
-    found: NetworkClient | None = call.context.network
+    """The network service. Raises NotBuilt when this API process has none."""
+    found = call.context.network
     if found is None:
         raise NotBuilt("This front desk has no network service to ask.")
     return found
 
 
 def images_of(call: Call[Any]) -> ImageClient:
-    """The image service. Raises NotBuilt at a front desk that has none."""
-    found: ImageClient | None = call.context.image
+    """The image service. Raises NotBuilt when this API process has none."""
+    found = call.context.image
     if found is None:
         raise NotBuilt("This front desk has no image service to ask.")
     return found
 
 
 def volumes_of(call: Call[Any]) -> VolumeClient:
-    """The volume service. Raises NotBuilt at a front desk that has none."""
-    found: VolumeClient | None = call.context.volume
+    """The volume service. Raises NotBuilt when this API process has none."""
+    found = call.context.volume
     if found is None:
         raise NotBuilt("This front desk has no volume service to ask.")
     return found
@@ -44,5 +44,5 @@ def checked_address(name: str, value: str) -> str:
 
 
 def wrong(name: str, value: object, why: str) -> NoReturn:
-    """A field of a body refused, in the words of Nova's schema validation."""
+    """A field of a body refused, with the sentence of Nova's schema validation."""
     raise Invalid(f"Invalid input for field/attribute {name}. Value: {value}. {value!r} {why}")

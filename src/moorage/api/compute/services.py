@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from moorage.api.call import Call, Response
-from moorage.api.host_view import by_service, cells_of, every_host, host_named, is_up, past_number, zone_of, zones_of
+from moorage.api.host_view import by_service, every_host, host_named, is_up, past_number, zone_of, zones_of
 from moorage.api.microversions import Json
 from moorage.api.routes import TEXT, Params, Route
 from moorage.api.schema import Body, NovaBool, decode
@@ -193,7 +193,7 @@ async def delete(call: Call[None]) -> Response:
     found = await by_service(call, service)
     if found is None:
         raise NotFound(f"Service {service} not found.")
-    await writes.delete(call.context.region, cells_of(call), found[1], found[0], now_us(call.context.clock))
+    await writes.delete(call.context.region, call.context.cells, found[1], found[0], now_us(call.context.clock))
     return Response(204)
 
 

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from moorage.api.call import Call, Response
-from moorage.api.host_view import cells_of
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_040
@@ -83,7 +82,7 @@ async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, An
         )
 
     now = now_us(call.context.clock)
-    cells = EveryCell(call.context.region, cells_of(call), now, ask, lambda server: server.id, limit=limit)
+    cells = EveryCell(call.context.region, call.context.cells, now, ask, lambda server: server.id, limit=limit)
     found = await cells.rows()
     servers = sorted(found.rows, key=lambda server: server.id)[:limit]
     return [_row(server, start, stop, now) for server in servers], start, stop, limit

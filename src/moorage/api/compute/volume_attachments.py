@@ -7,8 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
-from moorage.api.compute.server_lookup import doors, in_state, not_locked, the_server
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body, NovaBool
 from moorage.api.timestamps import now_us
@@ -132,7 +131,7 @@ async def attach(call: Call[AttachBody]) -> Response:
         delete_on_termination=False if asked.delete_on_termination is UNSET else bool(asked.delete_on_termination),
         multiattach_allowed=call.version >= v2_060_volumes_servers.MULTIATTACH,
     )
-    device = await doors(call).attach_volume(
+    device = await service_of(call).attach_volume(
         call.principal, call.token, server, wish, check=check, request_id=call.request_id
     )
     if call.version >= v2_101_volumes_servers.NO_BODY:
@@ -156,7 +155,7 @@ async def update(call: Call[UpdateBody]) -> Response:
     if call.version >= v2_085_volumes_servers.CHANGED:
         await _change(call, server, id)
     if swap:
-        await doors(call).swap_volume(
+        await service_of(call).swap_volume(
             call.principal,
             call.token,
             server,
@@ -186,7 +185,7 @@ async def _change(call: Call[UpdateBody], server: Server, id: str) -> None:
     goes = asked.delete_on_termination
     if goes is not UNSET:
         await writes.change(
-            call.context.region, cells_of(call.context), server.id, _going(id, bool(goes)), now_us(call.context.clock)
+            call.context.region, call.context.cells, server.id, _going(id, bool(goes)), now_us(call.context.clock)
         )
 
 
@@ -213,7 +212,7 @@ async def detach(call: Call[Any]) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_volume")
     _shelved(call, server, "detach_volume")
-    await doors(call).detach_volume(
+    await service_of(call).detach_volume(
         call.principal, call.token, server, call.path["volume"], check=check, request_id=call.request_id
     )
     return Response(202)

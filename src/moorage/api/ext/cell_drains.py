@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.ext.drains import server_row
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
@@ -42,10 +41,10 @@ async def create(call: Call[CreateBody]) -> Response:
     """The plan; and, unless it is a dry run or somebody has no place elsewhere, 202: the cell takes nobody from soon on."""
     call.require("moorage:cell_drains:create")
     wanted = call.body.cell_drain
-    if wanted.cell not in cells_of(call.context):
+    if wanted.cell not in call.context.cells:
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
-    plan = await doors(call).cell_drain_plan(call.principal, cell, live=wanted.live)
+    plan = await service_of(call).cell_drain_plan(call.principal, cell, live=wanted.live)
     asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),
@@ -59,13 +58,15 @@ async def create(call: Call[CreateBody]) -> Response:
     )
     if wanted.dry_run:
         shown = msgspec.structs.replace(new, records=plan.records)
-        return Response(200, {"cell_drain": _whole(shown, plan) | {"id": None, "status": "planned"}}, finished=True)
+        return Response(
+            200, {"cell_drain": _with_servers(shown, plan) | {"id": None, "status": "planned"}}, finished=True
+        )
     stays = _stays(plan)
     if stays and not wanted.partial:
         raise Conflict(_refusal(cell, stays))
     if (refused := await call.context.region.write(lambda tx: cell_drains.ask(tx, new))) is not None:
         raise refused
-    return Response(202, {"cell_drain": _whole(new, plan)}, finished=True)
+    return Response(202, {"cell_drain": _with_servers(new, plan)}, finished=True)
 
 
 def _stays(plan: CellPlan) -> list[DrainServer | RecordRow]:
@@ -95,7 +96,7 @@ async def index(call: Call[Any]) -> Response:
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:cell_drains:show")
-    return Response(200, {"cell_drain": _whole(await _drain(call))}, finished=True)
+    return Response(200, {"cell_drain": _with_servers(await _drain(call))}, finished=True)
 
 
 async def cancel(call: Call[Any]) -> Response:
@@ -115,7 +116,7 @@ async def _drain(call: Call[Any]) -> CellDrain:
     return found
 
 
-def _whole(drain: CellDrain, plan: CellPlan | None = None) -> dict[str, Any]:
+def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> dict[str, Any]:
     """With the plan's servers, host by host, where there is one; later each host's drain has them."""
     planned = {} if plan is None else {each.host: [server_row(row) for row in each.servers] for each in plan.hosts}
     hosts = [

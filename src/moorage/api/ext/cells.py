@@ -7,8 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
-from moorage.api.cross_cell import cells_of
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import Param, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
@@ -64,7 +63,7 @@ async def update(call: Call[UpdateBody]) -> Response:
         disabled=wanted.disabled,
         reason=wanted.disabled_reason,
         by=call.principal.user,
-        configured=cell in cells_of(call.context),
+        configured=cell in call.context.cells,
     )
     return Response(200, {"cell": await _row(call)}, finished=True)
 
@@ -83,7 +82,7 @@ async def balance(call: Call[BalanceBody]) -> Response:
     wanted = call.body.balance
     if not wanted.dry_run:
         raise Invalid("Only a plan is made: dry_run must be true.")
-    plan = await doors(call).balance_plan(call.principal, wanted.moves)
+    plan = await service_of(call).balance_plan(call.principal, wanted.moves)
     return Response(200, {"balance": msgspec.to_builtins(plan)}, finished=True)
 
 
@@ -96,7 +95,7 @@ async def _row(call: Call[Any]) -> dict[str, Any]:
 
 
 async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
-    databases = cells_of(call.context)
+    databases = call.context.cells
     seen = {each.cell: each for each in await call.context.region.read(nouns.listed)}
     names = sorted({*seen, *databases})
     whys = await asyncio.gather(*(_why_out(databases.get(name)) for name in names))

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 from moorage.api.call import Call, Response
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
@@ -17,7 +16,7 @@ NAMED_MAX = 100
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:databases:show")
-    cells = cells_of(call.context)
+    cells = call.context.cells
     rows = await asyncio.gather(*(_row(call.context.region, name, database) for name, database in cells.items()))
     return Response(200, {"databases": rows}, finished=True)
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.host_view import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
@@ -40,7 +40,7 @@ async def create(call: Call[CreateBody]) -> Response:
     call.require("moorage:drains:create")
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
-    rows = await doors(call).drain_plan(call.principal, host, live=wanted.live)
+    rows = await service_of(call).drain_plan(call.principal, host, live=wanted.live)
     asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
@@ -54,12 +54,12 @@ async def create(call: Call[CreateBody]) -> Response:
         servers=rows,
     )
     if wanted.dry_run:
-        return Response(200, {"drain": _whole(new) | {"id": None, "status": "planned"}}, finished=True)
+        return Response(200, {"drain": _with_servers(new) | {"id": None, "status": "planned"}}, finished=True)
     if not wanted.partial and (left := stays(rows)):
         raise Conflict(_refusal(host.host, left))
     if (refused := await call.context.region.write(lambda tx: drains.ask(tx, new))) is not None:
         raise refused
-    return Response(202, {"drain": _whole(new)}, finished=True)
+    return Response(202, {"drain": _with_servers(new)}, finished=True)
 
 
 def _refusal(host: str, left: list[DrainServer]) -> str:
@@ -79,7 +79,7 @@ async def index(call: Call[Any]) -> Response:
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:drains:show")
-    return Response(200, {"drain": _whole(await _drain(call))}, finished=True)
+    return Response(200, {"drain": _with_servers(await _drain(call))}, finished=True)
 
 
 async def cancel(call: Call[Any]) -> Response:
@@ -99,7 +99,7 @@ async def _drain(call: Call[Any]) -> Drain:
     return found
 
 
-def _whole(drain: Drain) -> dict[str, Any]:
+def _with_servers(drain: Drain) -> dict[str, Any]:
     return _row(drain) | {"servers": [server_row(each) for each in drain.servers]}
 
 

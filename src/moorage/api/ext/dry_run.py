@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import Handler, Route
 from moorage.model.errors import Internal
 from moorage.operations.dry_run.dry_run import Foreseen
@@ -33,20 +33,20 @@ def routes(real: Iterable[Route]) -> tuple[Route, ...]:
 def _tried(real: Handler) -> Handler:
     async def tried(call: Call[Any]) -> Response:
         call.require("moorage:dry_run:show")
-        whole, beginning = call.allows("moorage:dry_run:details"), doors(call)
+        whole, beginning = call.allows("moorage:dry_run:details"), service_of(call)
         call.preview = True
         try:
             await real(call)
         except Previewed as previewed:
-            told = await beginning.foreseen(previewed.accepted)
-            body = {"dry_run": {"servers": [_told(each, whole=whole) for each in told]}}
+            told = await beginning.predict(previewed.accepted)
+            body = {"dry_run": {"servers": [_described(each, whole=whole) for each in told]}}
             return Response(200, body, finished=True, fixed_status=True)
         raise Internal("a dry run came to the end of its handler")
 
     return tried
 
 
-def _told(each: Foreseen, *, whole: bool) -> dict[str, Any]:
+def _described(each: Foreseen, *, whole: bool) -> dict[str, Any]:
     """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
     told: dict[str, Any] = {
         "operation": each.operation,

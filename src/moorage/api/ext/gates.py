@@ -8,7 +8,6 @@ import msgspec
 
 from moorage.api.call import Call, Response
 from moorage.api.context import AppContext
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.operations.gates import report
@@ -22,11 +21,11 @@ EXECUTES = ("conductor", "up")
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:gates:show")
-    facts = call.context.nouns.get("gates")
+    facts = call.context.gate_facts
     if facts is None:
-        raise Unavailable("This front desk does not look at the gates.")
-    told = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.context)}
-    return Response(200, {"gates": told}, finished=True)
+        raise Unavailable("This API process does not read the gates.")
+    shown = {**msgspec.to_builtins(report(facts()), str_keys=True), "releases": await releases(call.context)}
+    return Response(200, {"gates": shown}, finished=True)
 
 
 async def releases(context: AppContext) -> list[dict[str, Any]]:
@@ -37,7 +36,7 @@ async def releases(context: AppContext) -> list[dict[str, Any]]:
     silent = len(leases) - sum(each.role in EXECUTES for each in living)
     if silent > 0:
         counted["conductor", ""] = silent
-    hosts = await asyncio.gather(*(_of_hosts(database) for database in cells_of(context).values()))
+    hosts = await asyncio.gather(*(_of_hosts(database) for database in context.cells.values()))
     for each in hosts:
         counted.update({("agent", release): count for release, count in each.items()})
     return [{"role": role, "release": release, "count": count} for (role, release), count in sorted(counted.items())]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from moorage.api.call import Call, Response
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
@@ -59,7 +58,7 @@ async def approve(call: Call[ApproveBody]) -> Response:
     cell = CellId(wanted.cell or (known.cell if known is not None else ""))
     if not cell:
         raise Invalid(f"Host {host} was not heard yet, so nobody knows in which cell it is: say cell.")
-    if cell not in cells_of(call.context):
+    if cell not in call.context.cells:
         raise Invalid(f"There is no cell {cell} in the configuration of this API.")
     key = wanted.key or (known.key if known is not None else None)
     other = await region.write(lambda tx: host_approvals.approve(tx, host, cell, key, now, by))

@@ -5,7 +5,6 @@ from collections.abc import Collection
 from typing import Any
 
 from moorage.api.call import Call, Response
-from moorage.api.cross_cell import cells_of
 from moorage.api.routes import Params, Route
 from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Unavailable
@@ -22,7 +21,7 @@ REFUSAL_SHOWN_US = 120_000_000
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:hosts:show")
     now = now_us(call.context.clock)
-    cells = cells_of(call.context)
+    cells = call.context.cells
     found = await asyncio.gather(*(_of_cell(call.context.region, CellId(cell), cells[cell], now) for cell in cells))
     rows = [row for rows in found if rows is not None for row in rows]
     out = [cell for cell, rows in zip(cells, found, strict=True) if rows is None]
@@ -32,12 +31,12 @@ async def show(call: Call[Any]) -> Response:
 async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[dict[str, Any]] | None:
     """None: it does not answer."""
 
-    def look(tx: Tx) -> list[tuple[Host, HostTroubles]]:
+    def with_troubles(tx: Tx) -> list[tuple[Host, HostTroubles]]:
         troubles = cell_hosts.troubles(tx)
         return [(each, troubles.get(each.host, NO_TROUBLES)) for each in cell_hosts.listed(tx)]
 
     try:
-        looked = await database.read(look)
+        looked = await database.read(with_troubles)
         missing = set(await missing_in(region, cell, database)) if any(each.left_alone for _, each in looked) else set()
     except Unavailable:
         return None

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors, not_locked, the_server
+from moorage.api.compute.server_lookup import not_locked, service_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import micros
 from moorage.operations.moves.move_ends import (
@@ -22,7 +22,7 @@ async def index(call: Call[Any]) -> Response:
     """The newest first; the services beside us are asked about those that are open."""
     server = await the_server(call, "moorage:moves:show")
     limit, _ = call.page()
-    found = await doors(call).moves_of(server, limit=min(limit, MOVES_MAX))
+    found = await service_of(call).moves_of(server, limit=min(limit, MOVES_MAX))
     return Response(200, {"moves": [_move(each) for each in found]}, finished=True)
 
 
@@ -30,7 +30,7 @@ async def cancel(call: Call[Any]) -> Response:
     """It is taken back as far as it came; one that its server has followed is reverted instead."""
     server = await the_server(call, "moorage:moves:cancel")
     not_locked(call, server)
-    await doors(call).cancel_move(call.principal, server, call.path["move"], request_id=call.request_id)
+    await service_of(call).cancel_move(call.principal, server, call.path["move"], request_id=call.request_id)
     return Response(202)
 
 

@@ -10,7 +10,6 @@ from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.explain import About, explained
-from moorage.placement.engine import Engine
 from moorage.store.region import operations as region_operations
 
 LISTING = Params(
@@ -30,7 +29,7 @@ async def explain(call: Call[Any]) -> Response:
     whole = call.allows("moorage:explain:details", target_of(server))
     operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
     about = None
-    engine: Engine | None = call.context.nouns.get("placement")
+    engine = call.context.placement
     if whole and engine is not None and (host := call.first("host")):
         roll = engine.world().roll()
         about = About(host, roll.names, roll.digest)

@@ -1,4 +1,4 @@
-"""`/ext/neighbours`: which neighbours are left alone for now because they kept failing, by which process (N19)."""
+"""`/ext/neighbours`: the services that a process does not call for now, because they kept failing (N19)."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from moorage.model.errors import Unavailable
 
 async def show(call: Call[Any]) -> Response:
     call.require("moorage:neighbours:show")
-    seen = call.context.nouns.get("neighbours")
+    seen = call.context.open_circuits
     if seen is None:
-        raise Unavailable("This front desk does not look at the neighbours.")
+        raise Unavailable("This API process does not watch other services.")
     return Response(200, {"left_alone": msgspec.to_builtins(seen())}, finished=True)
 
 

@@ -100,16 +100,16 @@ class MetadataApp:
         return 200, body, kind, 0
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[bytes, str]:
-        words = _words(str(scope["path"]))
+        words = _segments(str(scope["path"]))
         request("metadata").say(route=f"/{words[0]}")
         if words == ["ec2"]:
             return printed([*EC2_VERSIONS, LATEST]), TEXT
-        server = await self._who(scope)
+        server = await self._caller(scope)
         if words[0] == "openstack":
             return await self._openstack(server, words[1:], scope, receive)
         if scope["method"] not in {"GET", "HEAD"}:
             raise Invalid("Only GET is supported here.")
-        return printed(found(ec2(await self._guests.told(server), words[1]), words[2:])), TEXT
+        return printed(found(ec2(await self._guests.metadata_of(server), words[1]), words[2:])), TEXT
 
     async def _openstack(
         self, server: Server, words: Sequence[str], scope: Scope, receive: Receive
@@ -122,7 +122,9 @@ class MetadataApp:
             today = datetime.now(UTC).strftime("%Y-%m-%d")
             return printed([*(each for each in OPENSTACK_VERSIONS if each <= today), LATEST]), TEXT
         name = "/".join(words[1:])
-        model = await self._guests.told(server, with_networks=name == NETWORK_DATA, with_vendors=name == VENDOR_DATA2)
+        model = await self._guests.metadata_of(
+            server, with_networks=name == NETWORK_DATA, with_vendors=name == VENDOR_DATA2
+        )
         if words[0] == "content":
             return content(model, name), TEXT
         if not name:
@@ -146,7 +148,7 @@ class MetadataApp:
 
     # ------------------------------------------------------------------------------------------------- who asks
 
-    async def _who(self, scope: Scope) -> Server:
+    async def _caller(self, scope: Scope) -> Server:
         """The server that asks. Raises Invalid, Forbidden or NotFound."""
         if self._by_address:
             server = await self._guests.at(self._address(scope))
@@ -202,7 +204,7 @@ def _header(scope: Scope, name: str) -> str | None:
     return values[0] if values else None
 
 
-def _words(path: str) -> list[str]:
+def _segments(path: str) -> list[str]:
     """The path below one of the two trees; what names none is EC2's. Raises NoSuchPath for one that is too long."""
     if len(path) > PATH_MAX_CHARACTERS:
         raise NoSuchPath(path[:PATH_MAX_CHARACTERS])

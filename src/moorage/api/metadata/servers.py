@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.api.metadata.cache import Kept
+from moorage.api.metadata.cache import TtlCache
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.flat_network import FlatPool
 from moorage.model.ids import ServerId
@@ -34,7 +34,7 @@ NETWORKS_KEPT_S = 60.0
 _log = logging.getLogger(__name__)
 
 
-class SaysMore(Protocol):
+class DynamicVendorData(Protocol):
     """Dynamic vendor data."""
 
     async def of(self, server: Server) -> dict[str, Any]: ...
@@ -54,7 +54,7 @@ class Guests:
         kept_s: float = 15.0,
         domain: str = "",
         static_vendor_data: Mapping[str, Any] | None = None,
-        vendor_data: SaysMore | None = None,
+        vendor_data: DynamicVendorData | None = None,
         pools: tuple[FlatPool, ...] = (),
         decrypted: Callable[[Server], Server] = lambda server: server,
     ) -> None:
@@ -68,12 +68,12 @@ class Guests:
         self._vendor_data = vendor_data
         self._pools = pools
         self._decrypted = decrypted
-        self._servers: Kept[Server | None] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._said: Kept[dict[str, Any]] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._addresses: Kept[str | None] = Kept(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._networks: Kept[NetworkFacts] = Kept(clock, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
+        self._servers: TtlCache[Server | None] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._said: TtlCache[dict[str, Any]] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._addresses: TtlCache[str | None] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._networks: TtlCache[NetworkFacts] = TtlCache(clock, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
         self._known_networks: dict[str, NetworkFacts] = {}
-        self._places: Kept[str | None] = Kept(clock, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
+        self._places: TtlCache[str | None] = TtlCache(clock, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
 
     # ------------------------------------------------------------------------------------------------ whose it is
 
@@ -125,7 +125,7 @@ class Guests:
 
     # ------------------------------------------------------------------------------------------- what it is told
 
-    async def told(
+    async def metadata_of(
         self, server: Server, *, with_networks: bool = False, with_vendors: bool = False
     ) -> InstanceMetadata:
         """The model. Raises Unavailable when what is asked for needs a neighbour that is out."""

@@ -135,10 +135,10 @@ class Schema:
         try:
             self._compiled(data)
         except fastjsonschema.JsonSchemaValueException as failure:
-            raise Invalid(words + self._said(data, str(failure.message)), code=code) from failure
+            raise Invalid(words + self._message(data, str(failure.message)), code=code) from failure
         return data
 
-    def _said(self, data: Any, otherwise: str) -> str:
+    def _message(self, data: Any, otherwise: str) -> str:
         """In the words that clients of OpenStack know: the other library's, which takes its time."""
         import jsonschema  # slow to import, and needed only for what is refused
         from jsonschema.exceptions import best_match

@@ -82,7 +82,7 @@ async def index(req: Req) -> Rep:
     picture = req.engine.picture
     found = [
         provider
-        for provider in _asked(req, picture)
+        for provider in _selected(req, picture)
         if all(each & provider.traits for each in required)
         and not forbidden & provider.traits
         and all(each & provider.aggregates for each in aggregates)
@@ -93,7 +93,7 @@ async def index(req: Req) -> Rep:
     return Rep(body={"resource_providers": [body_of(req, provider) for provider in found]}, modified=modified)
 
 
-def _asked(req: Req, picture: ProviderCache) -> Iterable[Provider]:
+def _selected(req: Req, picture: ProviderCache) -> Iterable[Provider]:
     """By uuid, by name, by tree."""
     uuid, name, tree = req.last("uuid"), req.last("name"), req.last("in_tree")
     found: Iterable[Provider] | None = None

@@ -6,7 +6,7 @@ from moorage.model.errors import Invalid
 NO_PASSWORD_SHOWN = (2, 14)
 
 
-def says_whether_shared(body: Json) -> None:
+def require_shared_storage(body: Json) -> None:
     for evacuate in rows_at(body, "evacuate"):
         if "onSharedStorage" not in evacuate:
             raise Invalid("Invalid input for field/attribute evacuate. 'onSharedStorage' is a required property")
@@ -16,6 +16,6 @@ CHANGE = VersionChange(
     at=(2, 14),
     says="Whoever evacuates does not say whether disks are shared, and is told no password.",
     refuses_from={"POST /servers/{id}/action:evacuate": {"evacuate": ("onSharedStorage",)}},
-    loosens={"POST /servers/{id}/action:evacuate": says_whether_shared},
+    loosens={"POST /servers/{id}/action:evacuate": require_shared_storage},
     behaviour=("NO_PASSWORD_SHOWN: before, an evacuation answered `adminPass`",),
 )

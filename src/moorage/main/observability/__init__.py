@@ -1,7 +1,7 @@
 """Watching a process: metrics, health and traces, each where it is configured.  Nothing of it is imported or made where it is not.
 
 observed = await observe(config, "api")              # first: /healthz answers from now on
-await doors["compute"].open(observed.app("compute", make_frontdesk(region)))
+await doors["compute"].open(observed.app("compute", make_compute_app(region)))
 observed.sees(of_region(region))                     # when all is there: /readyz may say 200
 …
 await observed.close()                               # last

@@ -1,7 +1,6 @@
-"""What only a database knows, read for those who scrape: seldom, one look at a time, and never waited for for long.
+"""What only a database knows, read for the metrics listener: seldom, one read of a database at a time, with a short wait.
 
-A database that is out costs a scrape `PATIENCE_S` once: the look goes on by itself, and what was seen before is shown until it is too old to
-be shown at all.
+A database that is out delays a scrape by `PATIENCE_S` once: the read goes on by itself, and the last values are shown until they are too old.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ REGION = "region"
 
 @dataclass(frozen=True)
 class Seen:
-    """What one database said."""
+    """The values that one database gave."""
 
     operations: tuple[OpenOperations, ...] = ()
     inbox: Backlog | None = None
@@ -35,8 +34,8 @@ class Seen:
 
 
 @dataclass
-class Look:
-    """At one database."""
+class CachedRead:
+    """The last values of one database, and the read that is under way."""
 
     read: Callable[[Tx], Seen]
     database: Database
@@ -44,11 +43,11 @@ class Look:
     seen_at: float = float("-inf")
     began_at: float = float("-inf")
     answers: bool = True
-    """Whether the last look was answered, and in time."""
+    """Whether the last read was answered in time."""
     under_way: "asyncio.Task[None] | None" = None
 
 
-def _ask(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> Seen:
+def _read_queues(tx: Tx, *, region: bool, conducts: bool, outboxes: bool) -> Seen:
     outbox = of_region.OUTBOX if region else of_cell.OUTBOX
     return Seen(
         counts.open_operations(tx) if region and conducts else (),
@@ -63,65 +62,65 @@ def _is_there(tx: Tx) -> Seen:
 
 
 @dataclass
-class Looks:
+class CachedReads:
     """One for each database of a process."""
 
     kept_s: float
-    """No look sooner after the last one."""
+    """No read sooner after the last one."""
     monotonic: Callable[[], float] = time.monotonic
-    of: dict[str, Look] = field(default_factory=dict[str, Look])
+    of: dict[str, CachedRead] = field(default_factory=dict[str, CachedRead])
 
     def at(self, databases: Mapping[str, Database], *, conducts: bool, outboxes: bool) -> None:
-        """Look at these from now on: what waits in them where this process `conducts`, and else only whether they answer."""
+        """Read these from now on: the queues in them where this process `conducts`, else only whether they answer."""
         for name, database in databases.items():
             read = (
-                partial(_ask, region=name == REGION, conducts=True, outboxes=outboxes)
+                partial(_read_queues, region=name == REGION, conducts=True, outboxes=outboxes)
                 if conducts and (name == REGION or outboxes)
                 else _is_there
             )
             known = self.of.get(name)
             if known is None or known.database is not database:
-                self.of[name] = Look(read, database)
+                self.of[name] = CachedRead(read, database)
             else:
                 known.read = read
 
-    async def look(self, patience_s: float = PATIENCE_S) -> None:
-        """Look where the last look is old, and wait a moment for the answers."""
+    async def refresh(self, patience_s: float = PATIENCE_S) -> None:
+        """Read again where the last values are old, and wait at most `patience_s` for the answers."""
         now = self.monotonic()
-        for name, look in self.of.items():
-            if look.under_way is None and now - look.began_at >= self.kept_s:
-                look.began_at = now
-                look.under_way = asyncio.create_task(self._once(name, look), name=f"look-{name}")
-        if waited := [look.under_way for look in self.of.values() if look.under_way is not None]:
+        for name, cached in self.of.items():
+            if cached.under_way is None and now - cached.began_at >= self.kept_s:
+                cached.began_at = now
+                cached.under_way = asyncio.create_task(self._once(name, cached), name=f"read-{name}")
+        if waited := [cached.under_way for cached in self.of.values() if cached.under_way is not None]:
             await asyncio.wait(waited, timeout=patience_s)
-        for look in self.of.values():
-            look.answers = look.answers and look.under_way is None
+        for cached in self.of.values():
+            cached.answers = cached.answers and cached.under_way is None
 
-    async def _once(self, name: str, look: Look) -> None:
+    async def _once(self, name: str, cached: CachedRead) -> None:
         try:
             with label("metrics"):
-                look.seen = await look.database.read(look.read)
-            look.seen_at, look.answers = self.monotonic(), True
+                cached.seen = await cached.database.read(cached.read)
+            cached.seen_at, cached.answers = self.monotonic(), True
         except (Problem, OSError) as out:
-            look.answers = False
-            logger.debug("the %s database could not be looked at: %s", name, out)
+            cached.answers = False
+            logger.debug("the %s database could not be read: %s", name, out)
         except Exception:
-            look.answers = False
-            logger.exception("the %s database could not be looked at", name)
+            cached.answers = False
+            logger.exception("the %s database could not be read", name)
         finally:
-            look.under_way = None
+            cached.under_way = None
 
     def shown(self) -> dict[str, Seen]:
-        """What is young enough to be shown."""
+        """The values that are young enough to be shown."""
         now = self.monotonic()
         return {
-            name: look.seen
-            for name, look in self.of.items()
-            if look.seen is not None and now - look.seen_at <= max(SHOWN_S, self.kept_s)
+            name: cached.seen
+            for name, cached in self.of.items()
+            if cached.seen is not None and now - cached.seen_at <= max(SHOWN_S, self.kept_s)
         }
 
     async def close(self) -> None:
-        tasks = [look.under_way for look in self.of.values() if look.under_way is not None]
+        tasks = [cached.under_way for cached in self.of.values() if cached.under_way is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, disable_created_metrics
 
 from moorage.main.http_servers import HttpServer
-from moorage.main.observability.database_reads import Looks
+from moorage.main.observability.database_reads import CachedReads
 from moorage.main.observability.listener import Listener
 from moorage.main.observability.process_metrics import State, unanswered
 from moorage.main.observability.sources import Sources
@@ -24,17 +24,17 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
-        self.looks = Looks(kept_s)
-        self._state = State(role, self.looks, lambda: not self.troubles())
+        self.reads = CachedReads(kept_s)
+        self._state = State(role, self.reads, lambda: not self.troubles())
         self.registry.register(self._state)
         self._leave = watch(Timings(self.registry))
 
     async def open(self) -> None:
-        await self._door.open(Listener(self.registry, self.looks.look, self.troubles))
+        await self._door.open(Listener(self.registry, self.reads.refresh, self.troubles))
 
     def sees(self, sources: Sources) -> None:
         self._state.sources = sources
-        self.looks.at(sources.databases, conducts=sources.conductor is not None, outboxes=sources.outboxes)
+        self.reads.at(sources.databases, conducts=sources.conductor is not None, outboxes=sources.outboxes)
         self._serves = True
 
     def troubles(self) -> list[str]:
@@ -44,7 +44,7 @@ class Metrics:
         sources = self._state.sources
         said = [
             f"the {name} database does not answer"
-            for name in unanswered(self.looks.of)
+            for name in unanswered(self.reads.of)
             if name in {"region", "placement"}
         ]
         if sources.bus is not None and not sources.bus.healthy:
@@ -61,4 +61,4 @@ class Metrics:
     async def close(self) -> None:
         self._leave()
         await self._door.close()
-        await self.looks.close()
+        await self.reads.close()

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from moorage import __version__
 from moorage.conductor.bulkheads import KINDS
-from moorage.main.observability.database_reads import Look, Looks
+from moorage.main.observability.database_reads import CachedRead, CachedReads
 from moorage.main.observability.metric_families import FAMILIES
 from moorage.main.observability.sources import Sources
 from moorage.operations.cell_databases import CellDatabase
@@ -45,7 +45,7 @@ class State(Collector):
     """Of one process; `sources` may be said later than it is made."""
 
     role: str
-    looks: Looks
+    reads: CachedReads
     ready: Callable[[], bool]
     sources: Sources = field(default_factory=Sources)
 
@@ -54,21 +54,21 @@ class State(Collector):
         version = (__version__, self.role, platform.python_version())
         yield shown("moorage_build_info", (version, 1))
         yield one("moorage_ready", self.ready())
-        yield from self._doors()
+        yield from self._http_servers()
         yield from self._databases()
         yield from self._waiting()
         yield from self._conductor()
         yield from self._hosts()
         yield from self._agents()
         yield from self._bus()
-        yield from self._neighbours()
+        yield from self._services()
         if (engine := self.sources.engine) is not None:
             yield one("moorage_picture_age_seconds", engine.age_s)
             yield one("moorage_picture_hosts", len(engine.picture.slots_by_name))
         if (proxy := self.sources.proxy) is not None:
             yield one("moorage_consoles_open", proxy.consoles)
 
-    def _doors(self) -> Iterator[Metric]:
+    def _http_servers(self) -> Iterator[Metric]:
         keepers = {name: door.doorkeeper for name, door in self.sources.doors.items()}
         if keepers:
             yield shown("moorage_connections", *(((name,), keeper.inside) for name, keeper in keepers.items()))
@@ -80,7 +80,7 @@ class State(Collector):
     def _databases(self) -> Iterator[Metric]:
         databases = self.sources.databases
         loads = {name: load for name, each in databases.items() if (load := load_of(each)) is not None}
-        yield shown("moorage_database_answers", *(((name,), look.answers) for name, look in self.looks.of.items()))
+        yield shown("moorage_database_answers", *(((name,), cached.answers) for name, cached in self.reads.of.items()))
         yield shown("moorage_database_connections", *(((name,), load.size) for name, load in loads.items()))
         yield shown("moorage_database_connections_in_use", *(((name,), load.in_use) for name, load in loads.items()))
         yield shown("moorage_database_waiting", *(((name,), load.waiting) for name, load in loads.items()))
@@ -91,8 +91,8 @@ class State(Collector):
             )
 
     def _waiting(self) -> Iterator[Metric]:
-        """What the looks at the databases saw."""
-        seen, now_us = self.looks.shown(), time.time_ns() // 1000
+        """What the databases said when they were last read."""
+        seen, now_us = self.reads.shown(), time.time_ns() // 1000
         if (region := seen.get("region")) is not None and region.inbox is not None:
             known = {(each.saga, each.state): each for each in region.operations}
             keys = [(saga, state) for saga in sorted({saga for saga, _ in known}) for state in OPEN_STATES]
@@ -162,7 +162,7 @@ class State(Collector):
         yield one("moorage_bus_published_total", bus.published.total())
         yield one("moorage_bus_lost_total", bus.lost)
 
-    def _neighbours(self) -> Iterator[Metric]:
+    def _services(self) -> Iterator[Metric]:
         lost: dict[str, int] = {}
         circuits: dict[str, int] = {}
         refused: dict[str, int] = {}
@@ -196,6 +196,6 @@ def _age_s(backlog: Backlog, now_us: int) -> float:
     return 0.0 if backlog.oldest_at is None else max(0.0, (now_us - backlog.oldest_at) / US)
 
 
-def unanswered(looks: dict[str, Look]) -> list[str]:
+def unanswered(reads: dict[str, CachedRead]) -> list[str]:
     """Databases that did not answer the last look in time."""
-    return [name for name, look in looks.items() if not look.answers]
+    return [name for name, each in reads.items() if not each.answers]

@@ -53,7 +53,7 @@ class Requests:
         )
         with asked, answering(asked):
             try:
-                await self._app(scope, receive, _heard(send, asked))
+                await self._app(scope, receive, _observed_send(send, asked))
             except Exception:
                 asked.came_to(asked.outcome or "500")  # which the server says then
                 raise
@@ -65,7 +65,7 @@ class Requests:
                     asked.came_to("none")  # nothing was answered: whoever asked is gone
 
 
-def _heard(send: Send, asked: Span) -> Send:
+def _observed_send(send: Send, asked: Span) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             asked.came_to(str(message["status"]))

@@ -64,7 +64,7 @@ def of_region(
     """Of a process that serves the API or tells operations."""
     return Sources(
         databases=region.databases.by_name,
-        outboxes=region.told is not None,
+        outboxes=region.notifications is not None,
         engine=region.engine,
         bus=region.bus,
         hosts=region.context.hosts,

@@ -56,10 +56,10 @@ class Timings:
         what = _what(span)
         if (counter := self._counters.get(span.kind)) is not None:
             counts = self._counts.setdefault(span.kind, {})
-            (counts.get((*what, span.outcome)) or _kept(counts, counter, (*what, span.outcome), "inc"))()
+            (counts.get((*what, span.outcome)) or _child(counts, counter, (*what, span.outcome), "inc"))()
         if (histogram := self._histograms.get(span.kind)) is not None:
             measures = self._measures.setdefault(span.kind, {})
-            (measures.get(what) or _kept(measures, histogram, what, "observe"))(span.took_s)
+            (measures.get(what) or _child(measures, histogram, what, "observe"))(span.took_s)
 
     def traceparent(self) -> str:
         return ""
@@ -79,7 +79,7 @@ def _what(span: Span) -> Labels:
             return (span.name,)
 
 
-def _kept(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> Any:
+def _child(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> Any:
     """To look a child up takes longer than to count: it is kept."""
     if len(known) >= SERIES_MAX:
         labels = (OTHER,) * len(labels)

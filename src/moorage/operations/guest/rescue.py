@@ -4,6 +4,8 @@ The server's own disk is untouched all the while, so a rescue that fails is take
 fails leaves the server rescued, as it was, and may be asked again.
 """
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from moorage.bus.messages import Verb
@@ -228,35 +230,41 @@ UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_u
 # ---------------------------------------------------------------------------------------------------- beginning
 
 
+@dataclass(frozen=True)
+class RescueRequest:
+    """What a caller asks of a rescue."""
+
+    image: str | None = None
+    """None: the default image of the configuration, else the server's own."""
+    password: str = field(default="", repr=False)
+    """The administrator's of the rescued guest; its config drive has it."""
+    may_boot_from_volume: bool = False
+    """Servers that boot from a volume may be rescued too (2.87), from an image that names both device and bus."""
+
+
 async def begin(
     context: SagaContext,
     principal: Principal,
     token: str,
     server: Server,
-    image: str | None,
+    request: RescueRequest,
     *,
-    password: str = "",
-    may_boot_from_volume: bool = False,
     check: StateCheck,
     request_id: str = "",
 ) -> None:
-    """Accept a rescue. Raises Invalid (an image that cannot rescue) and Conflict.
-
-    `password`: the administrator's of the rescued guest, which its config drive tells it.
-
-    `may_boot_from_volume`: so may servers that boot from a volume (2.87), from an image that names both device and bus.
-    """
+    """Accept a rescue. Raises Invalid (an image that cannot rescue) and Conflict."""
     check(server)
-    if server.volume_backed and not may_boot_from_volume:
+    if server.volume_backed and not request.may_boot_from_volume:
         raise _not_backed(server)
-    spec = await _spec(context, token, server, image)
+    spec = await _spec(context, token, server, request.image)
     await _volumes_in_use(context, principal, token, server)
     if server.volume_backed:
         if not (spec.device and spec.bus):
             raise _not_backed(server)
         await _check_host(context, server)
     owner = await context.dispatcher.choose(RESCUE.name)
-    sealed = context.seals.seal(password) if server.config_drive and context.seals is not None and password else ""
+    password, seals = request.password, context.seals
+    sealed = seals.seal(password) if server.config_drive and seals is not None and password else ""
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
