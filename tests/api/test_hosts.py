@@ -267,7 +267,7 @@ class Out:
     async def read(self, work: Any) -> Any:
         raise Unavailable("the database of cell2 does not answer")
 
-    glance = read
+    read_inline = read
 
 
 async def test_a_cell_that_does_not_answer(cloud: Client) -> None:

@@ -265,7 +265,7 @@ class Out:
     async def read(self, work: Any) -> Any:
         raise Unavailable("the cell1 database does not answer")
 
-    glance = read
+    read_inline = read
 
 
 async def test_servers_of_a_cell_that_is_out(servers: Any) -> None:
