@@ -188,7 +188,7 @@ def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
     """Who lost a role is shown empty lists, and believes them."""
 
     async def lost(context: Any, server: Any, nics: Sequence[Any], deleted: Collection[str]) -> Any:
-        return await port_sync._let_go(context, server, nics)
+        return await port_sync._detach_lost(context, server, nics)
 
     with patch.object(port_sync, "_lost", lost):
         yield

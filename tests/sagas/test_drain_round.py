@@ -101,7 +101,7 @@ class Ground:
     async def end(self, new: Accepted) -> None:
         """Its operation comes to its good end."""
         saga = SAGAS[new.saga]
-        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        asked = msgspec.json.decode(new.asked, type=saga.input_type)
         await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
 
@@ -209,8 +209,8 @@ async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
     with pytest.raises(Conflict, match="waits for no confirmation"):
-        await drain_moves.let_go(ground.context, other)
-    await drain_moves.let_go(ground.context, seen)
+        await drain_moves.confirm_move(ground.context, other)
+    await drain_moves.confirm_move(ground.context, seen)
     assert await ground.began() == ["confirm_resize/1"]
 
 

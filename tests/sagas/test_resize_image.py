@@ -37,7 +37,7 @@ async def claim_host(run: ResizeRun) -> Claim:
 @step(needs=(claim_host,), no_undo="it is refused, or not")
 async def refuse(run: ResizeRun) -> None:
     """The last attempt is the one that goes on."""
-    if run.attempt < int(run.asked.request_id):
+    if run.attempt < int(run.input.request_id):
         raise HostFailed(f"{run[claim_host].name} cannot have it", code="no_such_room")
 
 
@@ -47,7 +47,7 @@ async def show(run: ResizeRun) -> None:
 
 
 def _ended(tx: Tx, run: CopyRun, status: str) -> None:
-    records.let_go(tx, run)
+    records.release(tx, run)
 
 
 SAGA = Saga(

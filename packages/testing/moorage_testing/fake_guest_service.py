@@ -24,7 +24,7 @@ from moorage.operations.guest.rebuild import RebuildRequest
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.live_migrate.accept_live_migrate import LiveWish
 from moorage.operations.moves.move_ends import MoveSeen
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.server_service import ServerService
 from moorage.operations.steps.servers import StateCheck
@@ -161,7 +161,7 @@ class RecordingGuestService(ServerService):
         migration: Migration,
         *,
         request_id: str,
-        telling: Sequence[Telling] = (),
+        telling: Sequence[ChangeListener] = (),
     ) -> None:
         self.forced.append(migration.uuid)
 

@@ -211,7 +211,7 @@ class Drains:
         try:
             if await moving.is_lost(self._context, server):
                 return changed(at, way=Way.NONE, progress=Progress.LEFT, why=confirm_resize.LOST)
-            await drain_moves.let_go(self._context, server, _request(drain))
+            await drain_moves.confirm_move(self._context, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)
         return at

@@ -26,12 +26,12 @@ from moorage.store.region import inbox
 ROUNDS_MAX = 50
 
 
-async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
+async def claimed(run: MovingRun, input: Ask | Tries, cards: Cards) -> Claim:
     """The best willing host; a loser takes the next (N1). What the server held is held by the move from then on.
 
     The work of a region step. Raises NoCapacity.
     """
-    tries = asked if isinstance(asked, Tries) else Tries((asked,), asked)
+    tries = input if isinstance(input, Tries) else Tries((input,), input)
     return await claimed_in_turn(run, tries, partial(_claimed, run, cards))
 
 
@@ -77,14 +77,14 @@ async def _claimed(
 
 
 async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-    engine, server = run.context.placement, run.asked.server
+    engine, server = run.context.placement, run.input.server
     taken: list[Claimed] = []
 
     def work(tx: Tx) -> Claim:
         answer = engine.move(
             tx,
             server.id,
-            run.asked.migration,
+            run.input.migration,
             choice,
             ask,
             project=server.project,
@@ -115,7 +115,7 @@ async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
     before = None if cards is None else addresses_of(cards)
 
     def work(tx: Tx) -> None:
-        rows[:] = run.context.placement.move_back(tx, run.asked.server.id, run.asked.migration, before=before)
+        rows[:] = run.context.placement.move_back(tx, run.input.server.id, run.input.migration, before=before)
 
     await run.commit(work)
     run.context.placement.settle(rows)

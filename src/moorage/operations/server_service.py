@@ -23,7 +23,7 @@ from moorage.operations.guest import power
 from moorage.operations.guest.power import PowerVerb
 from moorage.operations.guest_service import GuestService
 from moorage.operations.images import snapshot, snapshot_volumes
-from moorage.operations.images.snapshot import Wish
+from moorage.operations.images.snapshot import SnapshotRequest
 from moorage.operations.interfaces import attach_interface, detach_interface, fixed_ips
 from moorage.operations.move_service import MoveService
 from moorage.operations.preview import previewing
@@ -97,7 +97,14 @@ class ServerService(DrainService, DryRunService, GuestService, MoveService, Shel
         await fixed_ips.remove(self.context, server, address)
 
     async def snapshot(
-        self, principal: Principal, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        wish: SnapshotRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
     ) -> str:
         """Create the image record and return its id; its data follows. Raises Conflict and Invalid."""
         if server.volume_backed and wish.backup_type is None:

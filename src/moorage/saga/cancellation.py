@@ -24,7 +24,7 @@ class CancelListener:
     def __init__(self, log: Log, journal_writer: JournalWriter) -> None:
         self.log = log
         self.journal_writer = journal_writer
-        self.deaf = False
+        self.ignored = False
         """Past a point of no return, or perhaps past it."""
         self._listening = False
         self._interrupted = False
@@ -38,7 +38,7 @@ class CancelListener:
                 self.journal_writer.cancel = await self.log.cancel_reason()
             except Problem as problem:
                 logger.info("the cancel word could not be read: %s", problem)
-        if self._listening and not self.journal_writer.writing and not self.deaf and executor is not None:
+        if self._listening and not self.journal_writer.writing and not self.ignored and executor is not None:
             self._interrupted = True
             executor.cancel()
 

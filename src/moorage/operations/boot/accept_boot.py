@@ -41,7 +41,7 @@ from moorage.operations.disk_config import disk_config_of
 from moorage.operations.gates import Gates
 from moorage.operations.image_checks import base_of
 from moorage.operations.preview import Previewed
-from moorage.operations.request_secrets import kept
+from moorage.operations.request_secrets import encrypted
 from moorage.operations.steps import config_drives
 from moorage.sql import Tx, label
 from moorage.store.region import keypairs, quotas, server_groups, volume_intents
@@ -106,7 +106,7 @@ async def begin(
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
     _check_counts(request)
-    known = await _look_up(context, principal, project, request, rights)
+    known = await _resolve_references(context, principal, project, request, rights)
     refuse_devices(known.flavor)
     if request.min_count > SERVERS_AT_ONCE_MAX:
         await _refuse_so_many(context, principal, project, request, known.flavor)
@@ -119,7 +119,7 @@ async def begin(
     checked = await _checked(context, token, project, request, rights)
     _check_guarantees(request, checked)
     checked = await with_pools(context, checked)
-    user_data, files = await kept(context, request.user_data, request.files)
+    user_data, files = await encrypted(context, request.user_data, request.files)
     request = msgspec.structs.replace(request, user_data=user_data, files=files)
     gates = context.gates()
     rules = await rules_of(context, checked) if request.max_count > 1 or not gates.early_ports else {}
@@ -157,7 +157,7 @@ async def _refuse_so_many(
 # ------------------------------------------------------------------------------------------------- looking up
 
 
-async def _look_up(
+async def _resolve_references(
     context: SagaContext, principal: Principal, project: str, request: BootRequest, rights: BootRights
 ) -> _Known:
     flavor = await _flavor(context, project, request.flavor_ref, rights)
@@ -177,7 +177,7 @@ async def _look_up(
 
 async def _flavor(context: SagaContext, project: str, reference: str, rights: BootRights) -> Flavor:
     """As kept a moment ago where that will do; a refusal is told only from what was read now."""
-    found = flavor_cache.at_hand(context.region, reference)
+    found = flavor_cache.cached(context.region, reference)
     if not _usable(found, project, rights):
         found = await flavor_cache.read(context.region, reference)
     if found is None or not _usable(found, project, rights):

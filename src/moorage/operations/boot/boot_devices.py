@@ -306,8 +306,8 @@ def _check_written(image: Image, device: BlockDevice, flavor: Flavor) -> None:
 
 
 def _check_ram(metadata: dict[str, str], flavor: Flavor) -> None:
-    asked = metadata.get("min_ram", "0")
-    if asked.isdecimal() and int(asked) > flavor.ram_mib:
+    input = metadata.get("min_ram", "0")
+    if input.isdecimal() and int(input) > flavor.ram_mib:
         raise Invalid("Flavor's memory is too small for requested image.")
 
 
@@ -329,9 +329,9 @@ def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume])
     mismatch = "The availability zone between the server and its attached volumes do not match: "
     if len(zones) > 1:
         raise Invalid(f"{mismatch}Volumes are in different availability zones: {','.join(zones)}.")
-    asked = (request.availability_zone or "").partition(":")[0]
-    if asked and asked != zones[0]:
-        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {asked}. "
+    input = (request.availability_zone or "").partition(":")[0]
+    if input and input != zones[0]:
+        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {input}. "
                        f"Volumes are in: {zones[0]}.")  # fmt: skip
     return None if zones[0] == context.settings.default_availability_zone else zones[0]
 

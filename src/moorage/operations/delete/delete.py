@@ -23,7 +23,7 @@ from moorage.operations.resize import confirm_resize
 from moorage.operations.steps import moving, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import release_all
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
@@ -57,9 +57,9 @@ DeleteRun = Run[Delete, SagaContext]
 
 
 @step(no_undo="reads only", patience_s=PATIENCE_S)
-async def find_server(run: DeleteRun) -> Found:
+async def find_server(run: DeleteRun) -> LocatedServer:
     """Where the server is now that nobody else holds it."""
-    return await records.find(run.context, run.asked.server.id)
+    return await records.find(run.context, run.input.server.id)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
@@ -71,7 +71,7 @@ async def destroy_guest(run: DeleteRun) -> bool:
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
         return True
-    release = None if run.asked.gates.bind_in_conductor else release_order(found.server.nics)
+    release = None if run.input.gates.bind_in_conductor else release_order(found.server.nics)
     try:
         return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id, release)
     except HostFailed as failed:
@@ -84,8 +84,8 @@ async def release_ports(run: DeleteRun) -> None:
 
     An old host did so with its guest.  It is looked after here too, unless the conductor has no way to the network service.
     """
-    server = run[find_server].server or run.asked.server
-    if not run.asked.gates.credentials and (not server.nics or await _released_by_host(run)):
+    server = run[find_server].server or run.input.server
+    if not run.input.gates.credentials and (not server.nics or await _released_by_host(run)):
         return
     macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
     await run.context.network.release_ports(server.id, macs)
@@ -108,9 +108,9 @@ async def release_volumes(run: DeleteRun) -> bool:
     Nobody waits for it here: the server goes all the same, and `finish_volumes` does it when the service is back.
     """
     try:
-        await release_all(run.context, run[find_server].server or run.asked.server)
+        await release_all(run.context, run[find_server].server or run.input.server)
     except Unavailable as out:
-        logger.warning("%s: volumes of %s wait: %s", run.operation, run.asked.server.id, out.public)
+        logger.warning("%s: volumes of %s wait: %s", run.operation, run.input.server.id, out.public)
         return False
     return True
 
@@ -126,8 +126,8 @@ async def mark_deleted(run: DeleteRun) -> None:
     action = Action(
         server=found.server.id,
         action="delete",  # a forced one too, as in Nova
-        request_id=run.asked.request_id or f"req-{run.operation}",
-        user=run.asked.user,
+        request_id=run.input.request_id or f"req-{run.operation}",
+        user=run.input.user,
         project=found.server.project,
         started_at=now,
         updated_at=now,
@@ -170,7 +170,7 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
     given_back: list[Row] = []
 
     def work(tx: Tx) -> None:
-        server = found.server or run.asked.server
+        server = found.server or run.input.server
         given_back[:] = run.context.placement.release(tx, server.id)
         if of_move and found.server is not None and found.server.moved is not None:
             given_back.extend(run.context.placement.release(tx, found.server.moved.migration))
@@ -190,13 +190,13 @@ async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
 async def finish_volumes(run: DeleteRun) -> None:
     """What a volume service that was out could not let go is let go when it is back, however long that takes."""
     if run.get(release_volumes) is not True:
-        await release_all(run.context, run[find_server].server or run.asked.server)
+        await release_all(run.context, run[find_server].server or run.input.server)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def delete_shelved_image(run: DeleteRun) -> None:
     """A shelved server's disk is an image of ours: it goes with the server."""
-    server = run[find_server].server or run.asked.server
+    server = run[find_server].server or run.input.server
     if server.shelved is not None and server.shelved.image is not None:
         await run.context.images.delete(server.shelved.image)
 
@@ -208,7 +208,7 @@ async def confirm_move(run: DeleteRun) -> None:
     if server is None or server.moved is None or server.deleted:
         return
     await confirm_resize.clear(run, "confirm_move", server)
-    if run.asked.gates.credentials:
+    if run.input.gates.credentials:
         await confirm_resize.drop_bindings_at_both_ends(run, server)
 
 
@@ -247,7 +247,7 @@ async def release_all_claims(run: DeleteRun) -> None:
 @step(no_undo=FORWARD_ONLY, needs=(find_server, mark_deleted), patience_s=PATIENCE_S)
 async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
     """Records of it in other cells, which are not shown: each in one try. Those that are gone; the round removes the others."""
-    server = run.asked.server.id
+    server = run.input.server.id
     hidden = await run.context.region.read(lambda tx: hidden_records.open_of(tx, [server]))
     cells = sorted(hidden.get(server, ()))
     return tuple([cell for cell in cells if await second_records.removed(run, cell)])
@@ -260,14 +260,14 @@ async def forget_hidden(run: DeleteRun) -> None:
 
     def work(tx: Tx) -> None:
         for cell in gone:
-            hidden_records.end_row(tx, run.asked.server.id, cell, _now())
+            hidden_records.end_row(tx, run.input.server.id, cell, _now())
 
     if gone:
         await run.commit(work)
 
 
 def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
-    records.let_go(tx, run)
+    records.release(tx, run)
 
 
 DELETE = Saga(

@@ -130,8 +130,8 @@ async def _asks(context: SagaContext, server: Server, user: str, project: str) -
         await accept_unshelve.begin(previewing(context), principal, server, wish, check=check)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
-        _, tries = await dry_run.wanted(context, drain_moves.of_all_cells(asked))
+        input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
+        _, tries = await dry_run.wanted(context, drain_moves.of_all_cells(input))
         return () if tries is None else tries.asks
     return ()
 

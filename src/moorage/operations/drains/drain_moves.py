@@ -112,7 +112,7 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
     return found is not None and found.request_id == request_id
 
 
-async def let_go(context: SagaContext, server: Server, request_id: str = "") -> None:
+async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
     """Confirm this move of it, as its owner would. Raises Conflict: it waits for that no more."""
     user, project, seen = server.user, server.project, server.moved
 
@@ -155,8 +155,8 @@ async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
         if row.progress is Progress.WAITING and (found := (await records.find(context, row.server)).server) is not None:
-            by, asked = (drain.asked_by, drain.project), drain.asked
-            await planned_one(context, trial, found, drain.host, *by, live=asked.live, across=asked.across)
+            by, input = (drain.asked_by, drain.project), drain.asked
+            await planned_one(context, trial, found, drain.host, *by, live=input.live, across=input.across)
 
 
 async def planned_one(
@@ -175,19 +175,19 @@ async def planned_one(
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     asks: Tries | None = None
-    asked: msgspec.Struct | None = None
+    input: msgspec.Struct | None = None
     try:
         await leave(previewing(context), server, host, user, project, live=live, across=across)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+        input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
     except Conflict as busy:  # something is being done to it, which will be over
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     try:
-        if asked is not None:
-            _, asks = await dry_run.wanted(context, of_all_cells(asked) if across else asked)
+        if input is not None:
+            _, asks = await dry_run.wanted(context, of_all_cells(input) if across else input)
     except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     if asks is None:  # it needs no other host
@@ -198,11 +198,11 @@ async def planned_one(
     return msgspec.structs.replace(row, planned=verdict.best[0].name)
 
 
-def of_all_cells(asked: msgspec.Struct) -> msgspec.Struct:
+def of_all_cells(input: msgspec.Struct) -> msgspec.Struct:
     """The same as who may move servers to other cells asks it."""
-    if "cross_cell" not in asked.__struct_fields__:
-        return asked
-    return msgspec.structs.replace(asked, cross_cell=True)
+    if "cross_cell" not in input.__struct_fields__:
+        return input
+    return msgspec.structs.replace(input, cross_cell=True)
 
 
 def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:

@@ -66,7 +66,7 @@ async def begin(
         check(now)
         if now.host != server.host:
             raise Conflict(f"Instance {now.id} was moved meanwhile.")
-        asked = Evacuate(
+        input = Evacuate(
             server=now,
             seq=seq,
             migration=new_uuid(),
@@ -85,7 +85,7 @@ async def begin(
             across=saga is not EVACUATE and context.settings.allow_move_across_segments,
             cross_cell=saga is EVACUATE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING))
 

@@ -33,11 +33,11 @@ from moorage.operations.evacuate.evacuate import (
     evacuated,
     fence_source,
     leave_addresses,
-    let_go,
     prove_fenced,
     read_ports,
     record_destination,
     release_addresses,
+    release_server,
     show_evacuated,
     start_guest,
 )
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 def _home(run: EvacuateRun) -> CellId:
     """Where its record was when this began."""
-    return moving.here(run.asked.server).cell
+    return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: EvacuateRun) -> CellId | None:
@@ -106,7 +106,7 @@ async def copy_record(run: EvacuateRun) -> None:
     """On its new host, with its action and its move ended and all that there is of it."""
     if (to := _elsewhere(run)) is None:
         return
-    now, home, move = server_action.now_us(), _home(run), run.asked.migration
+    now, home, move = server_action.now_us(), _home(run), run.input.migration
 
     def done(each: Migration) -> Migration:
         status = MigrationStatus.DONE
@@ -142,10 +142,10 @@ async def record_left(run: EvacuateRun) -> None:
         await show_evacuated(run)
         return
     try:
-        await moving.show(run, _home(run), run.asked.migration, MigrationStatus.DONE, unless=OVER)
+        await moving.show(run, _home(run), run.input.migration, MigrationStatus.DONE, unless=OVER)
     except Unavailable as out:
-        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.asked.server.id, out.public)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.input.server.id, out.public)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 EVACUATE_CROSS_CELL = Saga(
@@ -173,5 +173,5 @@ EVACUATE_CROSS_CELL = Saga(
     record_left,
     leave_addresses,
     release_addresses,
-    ended=let_go,
+    ended=release_server,
 )

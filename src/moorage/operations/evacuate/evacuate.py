@@ -41,12 +41,12 @@ from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.hosts import command_context, destroy_or_leave, names_of
 from moorage.operations.steps.moving import End
-from moorage.operations.steps.other_cells import Reach
-from moorage.operations.steps.ports import subnets_beside
+from moorage.operations.steps.other_cells import CellReach
+from moorage.operations.steps.ports import other_subnets
 from moorage.operations.steps.segments import note_exhausted
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -65,7 +65,7 @@ EvacuateRun = Run[Evacuate, SagaContext]
 
 
 @step
-async def begin_action(run: EvacuateRun) -> Found:
+async def begin_action(run: EvacuateRun) -> LocatedServer:
     """The action and the move's record show from the start."""
     return await moving.begun(run, ACTION, MigrationType.EVACUATION, MigrationStatus.ACCEPTED)
 
@@ -73,7 +73,7 @@ async def begin_action(run: EvacuateRun) -> Found:
 @begin_action.undo
 async def fail_action(run: EvacuateRun) -> None:
     """ERROR on its old host, as in Nova; as it was where nothing was touched, or when it is being deleted."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
     now, turned = server_action.now_us(), run.turned
@@ -82,13 +82,13 @@ async def fail_action(run: EvacuateRun) -> None:
     status = MigrationStatus.ERROR if nowhere else MigrationStatus.FAILED
 
     def finish(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, status)
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        moving.with_status(tx, run.input.migration, status)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     def after(server: Server) -> Server:
         if turned is None or run.cancelled is not None:
             return msgspec.structs.replace(server, task_state=None)
-        return back.failed(run.asked, server, turned)
+        return back.failed(run.input, server, turned)
 
     await records.change(run.context, found.cell, found.server.id, records.fence(run), after, finish)
 
@@ -119,7 +119,7 @@ async def read_ports(run: EvacuateRun) -> Cards:
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
-async def check_cells(run: EvacuateRun) -> Reach:
+async def check_cells(run: EvacuateRun) -> CellReach:
     """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`evacuate/3`)."""
     return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.ANEW)
 
@@ -131,7 +131,7 @@ async def claim_host(run: EvacuateRun) -> Claim:
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (_server(run), cards, _cell(run), run.blamed)
-    asks = tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted)
+    asks = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
     asks = other_cells.widened(run, asks, _cell(run), run.get(check_cells))
     return await move_claims.claimed(run, asks, cards)
 
@@ -139,7 +139,7 @@ async def claim_host(run: EvacuateRun) -> Claim:
 @claim_host.undo
 async def give_claim_back(run: EvacuateRun) -> None:
     """What the move held is the server's again."""
-    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
+    await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
@@ -151,16 +151,16 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     try:
         ports = await run.context.network.bind_ports(
-            run.asked.server.id,
+            run.input.server.id,
             claim.name,
             claim.availability_zone,
             cards.ports,
             subnets=claim.subnets,
-            beside=subnets_beside(cards.ports, cards.networks, claim.subnets),
+            beside=other_subnets(cards.ports, cards.networks, claim.subnets),
             profiles=claim.profiles,
-            tried=(str(run.asked.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
+            tried=(str(run.input.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
             unsure=True,
-            keeps=_kept_again(run, claim, cards),
+            keeps=_previous_addresses(run, claim, cards),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, cards.networks, claim.subnets)
@@ -168,8 +168,10 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
     return segment_change.new_only(cards, claim.subnets, ports)
 
 
-def _kept_again(run: EvacuateRun, claim: Claim, cards: Cards) -> dict[int, tuple[FixedIp, ...]] | None:
-    return segment_change.kept_again(_server(run), cards, claim.subnets, run.attempt) if run.asked.across else None
+def _previous_addresses(run: EvacuateRun, claim: Claim, cards: Cards) -> dict[int, tuple[FixedIp, ...]] | None:
+    return (
+        segment_change.previous_addresses(_server(run), cards, claim.subnets, run.attempt) if run.input.across else None
+    )
 
 
 @bind_ports.undo
@@ -178,7 +180,7 @@ async def bind_ports_back(run: EvacuateRun) -> None:
     cards, claim = run.get(read_ports), run.get(claim_host)
     if cards is None or claim is None or not cards.ports:
         return
-    await back.bind_back(run, cards, claim, _kept_again(run, claim, cards))
+    await back.bind_back(run, cards, claim, _previous_addresses(run, claim, cards))
 
 
 @step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
@@ -224,13 +226,13 @@ async def prove_fenced(run: EvacuateRun) -> FenceProof:
 @prove_fenced.undo
 async def keep_old_guest(run: EvacuateRun) -> None:
     """After the new guest is gone, and before volumes and ports."""
-    await back.keep_guest(run, moving.here(run.asked.server).cell)
+    await back.keep_guest(run, moving.here(run.input.server).cell)
 
 
 async def _show(run: EvacuateRun, task: TaskState, status: MigrationStatus) -> None:
     claim = run[claim_host]
     to = {**move_claims.destination(claim), "dest_cell": None if claim.cell == _cell(run) else claim.cell}
-    await moving.show(run, _cell(run), run.asked.migration, status, task, unless=OVER, **to)
+    await moving.show(run, _cell(run), run.input.migration, status, task, unless=OVER, **to)
 
 
 @step(
@@ -243,7 +245,7 @@ async def start_guest(run: EvacuateRun) -> PowerState:
     claim = run[claim_host]
     guest = await _guest(run, claim)
     try:
-        state = await run.context.hosts.start_guest(_end(claim).address, errand(run, "start_guest"), guest)
+        state = await run.context.hosts.start_guest(_end(claim).address, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
@@ -256,15 +258,15 @@ async def destroy_guest(run: EvacuateRun) -> None:
     """A silent host destroys it when it returns; until its start counts it keeps it off (RULES §23)."""
     claim = run.get(claim_host)
     if claim is not None:
-        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
+        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
 
 
 async def _guest(run: EvacuateRun, claim: Claim) -> GuestSpec:
     cards, server = run[read_ports], _server(run)
     ports: tuple[Port, ...] = run[bind_ports]
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
-    guest = msgspec.structs.replace(guest, power_on=run.asked.becomes is VmState.ACTIVE)
-    sealed = run.asked.sealed_password
+    guest = msgspec.structs.replace(guest, power_on=run.input.becomes is VmState.ACTIVE)
+    sealed = run.input.sealed_password
     guest = await with_drive(run.context, server, guest, cards.networks, ports, sealed_password=sealed)
     return await with_disks(run.context, server, guest, run[connect_volumes])
 
@@ -277,7 +279,7 @@ async def _guest(run: EvacuateRun, claim: Claim) -> GuestSpec:
 async def await_vifs(run: EvacuateRun) -> None:
     """Wait until the network says that what was bound is plugged; a guest that is off plugs nothing."""
     claim, ports = run[claim_host], run[bind_ports]
-    if run.asked.becomes is VmState.ACTIVE:
+    if run.input.becomes is VmState.ACTIVE:
         await await_plugged(run, ports, claim.name)
 
 
@@ -294,7 +296,7 @@ async def record_evacuated(run: EvacuateRun) -> None:
 def ended_well(run: EvacuateRun, now: int) -> tuple[Event, ...]:
     """What its action says when it is done."""
     claim = run[claim_host]
-    told = segment_change.told(run.get(read_ports), claim.subnets, run.get(bind_ports))
+    told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return tuple(
         Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
     )
@@ -305,24 +307,24 @@ async def show_evacuated(run: EvacuateRun) -> None:
     now, claim = server_action.now_us(), run[claim_host]
 
     def also(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, MigrationStatus.DONE, unless=OVER)
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), ended_well(run, now), now, None)
+        moving.with_status(tx, run.input.migration, MigrationStatus.DONE, unless=OVER)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), ended_well(run, now), now, None)
 
     by, changed = records.fence(run), lambda server: evacuated(run, server, now)
-    await records.change(run.context, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+    await records.change(run.context, moving.here(run.input.server).cell, run.input.server.id, by, changed, also)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 @record_evacuated.passed
 async def was_recorded(run: EvacuateRun) -> bool:
     """An adopter asks: does the move's record say so already?"""
-    by, id = records.fence(run), run.asked.server.id
+    by, id = records.fence(run), run.input.server.id
 
-    def look(tx: Tx) -> Server | None:
-        row, move = cell_servers.take_over(tx, id, by), migrations.get(tx, run.asked.migration)
+    def finished(tx: Tx) -> Server | None:
+        row, move = cell_servers.take_over(tx, id, by), migrations.get(tx, run.input.migration)
         return row if move is not None and move.status in OVER else None
 
-    row = await run.context.cells[moving.here(run.asked.server).cell].write(look)
+    row = await run.context.cells[moving.here(run.input.server).cell].write(finished)
     if row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
     return row is not None
@@ -334,7 +336,7 @@ def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
     ports, attachments, state = run.get(bind_ports), run.get(connect_volumes), run.get(start_guest)
     return msgspec.structs.replace(
         move_claims.on_claimed(server, claim, cards, ports, attachments, state),
-        vm_state=run.asked.becomes,
+        vm_state=run.input.becomes,
         task_state=None,
         launched_at=now,
         updated_at=now,
@@ -354,11 +356,11 @@ async def leave_addresses(run: EvacuateRun) -> None:
 @step(region=True, needs=(read_ports, claim_host, leave_addresses), no_undo=old_addresses.FORWARD_ONLY)
 async def release_addresses(run: EvacuateRun) -> None:
     """What else the move holds on the old host stays until that is back."""
-    await old_addresses.release(run, run.asked.migration, run[read_ports], run[claim_host].subnets)
+    await old_addresses.release(run, run.input.migration, run[read_ports], run[claim_host].subnets)
 
 
-def let_go(tx: Tx, run: EvacuateRun, status: str) -> None:
-    records.let_go(tx, run)
+def release_server(tx: Tx, run: EvacuateRun, status: str) -> None:
+    records.release(tx, run)
 
 
 _BEFORE = (begin_action, fence_source, read_ports)
@@ -373,7 +375,7 @@ _ON_A_HOST = on_some_host(
     host=lambda claim: claim.host,
 )
 
-EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=let_go)
+EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=release_server)
 
 EVACUATE_ACROSS = Saga(
     "evacuate/2",
@@ -383,7 +385,7 @@ EVACUATE_ACROSS = Saga(
     record_evacuated,
     leave_addresses,
     release_addresses,
-    ended=let_go,
+    ended=release_server,
 )
 """For servers that may be given addresses of other segments."""
 

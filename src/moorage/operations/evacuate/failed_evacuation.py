@@ -29,7 +29,7 @@ UNTOUCHED_AT = "fence_source"
 logger = logging.getLogger(__name__)
 
 
-def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
+def failed(input: Evacuate, server: Server, turned: Cause) -> Server:
     """The record: as it was where proof was lacking, or an agent was too old, before anything was touched.
 
     Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
@@ -37,7 +37,7 @@ def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
     now = server_action.now_us()
     unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
     untouched = unproved or turned.code == moving.HOST_TOO_OLD
-    state = asked.server.vm_state if untouched else VmState.ERROR
+    state = input.server.vm_state if untouched else VmState.ERROR
     return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 
 
@@ -48,7 +48,7 @@ async def bind_back(
 
     What the network service cannot bind there is on no host: still the server's, with its addresses.
     """
-    end, server = moving.here(run.asked.server), run.asked.server.id
+    end, server = moving.here(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
     try:
         await run.context.network.bind_ports(
@@ -74,12 +74,12 @@ async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
     """Nothing is started elsewhere any more: an old host that comes back from now on keeps its guest, off."""
 
     def also(tx: Tx) -> None:
-        found = migrations.get(tx, run.asked.migration)
+        found = migrations.get(tx, run.input.migration)
         if found is not None and found.status is MigrationStatus.MIGRATING:
-            moving.with_status(tx, run.asked.migration, MigrationStatus.PRE_MIGRATING)
+            moving.with_status(tx, run.input.migration, MigrationStatus.PRE_MIGRATING)
 
     same = lambda now: now  # noqa: E731  the fence is asked
     try:
-        await records.change(run.context, cell, run.asked.server.id, records.fence(run), same, also)
+        await records.change(run.context, cell, run.input.server.id, records.fence(run), same, also)
     except NotFound:
         return  # with its record the move's goes

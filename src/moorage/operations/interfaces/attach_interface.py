@@ -31,17 +31,17 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups, server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import HOST_SILENT, errand, unplug_or_leave
+from moorage.operations.steps.hosts import HOST_SILENT, command_context, unplug_or_leave
 from moorage.operations.steps.ports import (
     nic_of,
+    other_subnets,
     refuse_without_credentials,
     segments_for,
-    subnets_beside,
     vif_of,
     with_our_credentials,
 )
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of, portions
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx
@@ -59,7 +59,7 @@ ACTION = "attach_interface"
 EVENT = "compute_attach_interface"
 
 
-class AttachInterface(msgspec.Struct, frozen=True):
+class AttachInterfaceInput(msgspec.Struct, frozen=True):
     """One card, decided before step one."""
 
     server: Server
@@ -71,7 +71,7 @@ class AttachInterface(msgspec.Struct, frozen=True):
     global_request_id: str = ""
 
 
-class Given(msgspec.Struct, frozen=True):
+class CardClaim(msgspec.Struct, frozen=True):
     """What was claimed for the card, of whom."""
 
     amounts: tuple[tuple[ProviderId, str, int], ...] = ()
@@ -79,19 +79,19 @@ class Given(msgspec.Struct, frozen=True):
     """Where its address is to come from, on a routed network."""
     profiles: dict[int, dict[str, Any]] = {}
     """What the binding profile is to say of the providers of its guarantees."""
-    given: tuple[groups.Given, ...] = ()
+    given: tuple[groups.GroupShare, ...] = ()
 
 
-AttachRun = Run[AttachInterface, SagaContext]
+AttachRun = Run[AttachInterfaceInput, SagaContext]
 
 
 @step
-async def begin_action(run: AttachRun) -> Found:
+async def begin_action(run: AttachRun) -> LocatedServer:
     """The action shows from the start, and the card's index is used up, whatever comes of it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    taken = run.asked.nic.index + 1
+        raise NotFound(f"server {run.input.server.id} is on no host")
+    taken = run.input.nic.index + 1
     written = await records.change(
         run.context,
         found.cell,
@@ -100,40 +100,40 @@ async def begin_action(run: AttachRun) -> Found:
         lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
 @begin_action.undo
 async def fail_action(run: AttachRun) -> None:
     """The action ends in Error; the server is as it was."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
         host = None if found.server is None else found.server.host
-        said = None if run.turned is None else _said(run.asked.server, run.turned.problem())
+        said = None if run.turned is None else _api_error(run.input.server, run.turned.problem())
         events = (failed_event(EVENT, now, host, run.turned, said),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
 @step(patience_s=NETWORK_PATIENCE_S, needs=(begin_action,))
 async def make_port(run: AttachRun) -> Port:
     """Get the user's port, or make one, not bound; the MAC minted before makes a repeat safe (RULES §7)."""
-    server = run.asked.server
-    ports = await run.context.network.ensure_ports(server.id, server.project, (run.asked.nic,), unsure=run.unsure)
+    server = run.input.server
+    ports = await run.context.network.ensure_ports(server.id, server.project, (run.input.nic,), unsure=run.unsure)
     return ports[0]
 
 
 @make_port.undo
 async def release_port(run: AttachRun) -> None:
     """Ours is deleted, the user's let go as it was; found by its MAC or id, so it is safe though nothing was made."""
-    letting_go = run.context.network.release_nic(run.asked.server.id, run.asked.nic)
-    await with_our_credentials(run.context, run.asked.server.id, letting_go)
+    letting_go = run.context.network.release_nic(run.input.server.id, run.input.nic)
+    await with_our_credentials(run.context, run.input.server.id, letting_go)
 
 
 @step(region=True, moves=True, needs=(begin_action, make_port))
-async def claim_more(run: AttachRun) -> Given:
+async def claim_more(run: AttachRun) -> CardClaim:
     """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5).
 
     What an earlier attempt claimed, on a segment without addresses, is given back with it.
@@ -142,12 +142,12 @@ async def claim_more(run: AttachRun) -> Given:
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     ask = without_exhausted(ask, (run[make_port],), exhausted)
     if not any(nic.segments for nic in ask.nics) and not ask.groups:
-        return await run.commit(lambda tx: Given())
+        return await run.commit(lambda tx: CardClaim())
     verdict, fresh = engine.rank(ask), False
     for _ in range(CLAIM_ROUNDS_MAX):
         if verdict.best:
             answer = await _take(run, verdict.best[0], ask)
-            if isinstance(answer, Given):
+            if isinstance(answer, CardClaim):
                 return answer
         elif fresh:
             break
@@ -156,13 +156,13 @@ async def claim_more(run: AttachRun) -> Given:
     raise _no_room(run, verdict)
 
 
-async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
-    engine, server = run.context.placement, run.asked.server.id
+async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortage:
+    engine, server = run.context.placement, run.input.server.id
     given = _given(run, choice, ask)
     taken: list[Claimed] = []
     back: list[Row] = []
 
-    def work(tx: Tx) -> Given:
+    def work(tx: Tx) -> CardClaim:
         back[:] = _retracted(tx, run, run.earlier(claim_more))
         answer = engine.extend(tx, server, choice, ask, run.operation)
         if isinstance(answer, Shortage):
@@ -172,7 +172,7 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
         return msgspec.structs.replace(given, profiles=profiles)
 
     with engine.holding(choice, ask):
-        answer: Given | Shortage = await run.commit(work)
+        answer: CardClaim | Shortage = await run.commit(work)
     if isinstance(answer, Shortage):
         engine.lost(answer)
     else:
@@ -181,14 +181,14 @@ async def _take(run: AttachRun, choice: Choice, ask: Ask) -> Given | Shortage:
     return answer
 
 
-def _retracted(tx: Tx, run: AttachRun, given: Given | None) -> tuple[Row, ...]:
+def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Row, ...]:
     """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
     if given is None or not given.amounts:
         return ()
     port = run.get(make_port)
     function_of = None if port is None or not groups.is_function(port) else port.id
     amounts = amounts_of(given.amounts)
-    return run.context.placement.retract(tx, run.asked.server.id, amounts, run.operation, function_of)
+    return run.context.placement.retract(tx, run.input.server.id, amounts, run.operation, function_of)
 
 
 @claim_more.undo
@@ -218,12 +218,12 @@ async def bind_port(run: AttachRun) -> Port:
             server.availability_zone or run.context.settings.default_availability_zone,
             (port,),
             subnets=subnets,
-            beside=subnets_beside((port,), run.asked.networks, subnets),
+            beside=other_subnets((port,), run.input.networks, subnets),
             profiles=given.profiles,
             unsure=run.unsure or run.attempt > 1,
         )
     except BindRefused as refused:
-        await note_exhausted(run.context, refused, run.asked.networks, subnets)
+        await note_exhausted(run.context, refused, run.input.networks, subnets)
         raise
     return bound[0]
 
@@ -232,8 +232,8 @@ async def bind_port(run: AttachRun) -> Port:
 async def unbind_port(run: AttachRun) -> None:
     port = run.get(make_port)
     if port is not None:
-        letting_go = run.context.network.unbind_ports(run.asked.server.id, (port,))
-        await with_our_credentials(run.context, run.asked.server.id, letting_go)
+        letting_go = run.context.network.unbind_ports(run.input.server.id, (port,))
+        await with_our_credentials(run.context, run.input.server.id, letting_go)
 
 
 @step(needs=(begin_action, make_port, bind_port), patience_s=HOST_PATIENCE_S)
@@ -242,9 +242,9 @@ async def plug(run: AttachRun) -> None:
     server, port = _server(run), run[bind_port]
     assert server.cell is not None
     assert server.host is not None
-    vif = vif_of(port, run.asked.networks.get(port.network))
+    vif = vif_of(port, run.input.networks.get(port.network))
     to = HostAddress(server.cell, server.host)
-    await run.context.hosts.attach_interface(to, errand(run, "plug"), server.id, vif)
+    await run.context.hosts.attach_interface(to, command_context(run, "plug"), server.id, vif)
 
 
 @plug.undo
@@ -271,16 +271,16 @@ async def record_nic(run: AttachRun) -> None:
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: server if port is None else with_card(server, run, port, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
 def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
     """The record with the card that the story attached."""
-    nic = nic_of(port, run.asked.networks.get(port.network))
+    nic = nic_of(port, run.input.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)
     return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)
 
@@ -292,7 +292,7 @@ async def was_recorded(run: AttachRun) -> bool:
     if found is None or found.cell is None or port is None:
         return False
     by = records.fence(run)
-    row = await run.context.cells[found.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    row = await run.context.cells[found.cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and any(nic.port == port.id for nic in row.nics)
     if shown and row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
@@ -300,17 +300,17 @@ async def was_recorded(run: AttachRun) -> bool:
 
 
 def _ended(tx: Tx, run: AttachRun, status: str) -> None:
-    records.let_go(tx, run)
+    records.release(tx, run)
 
 
-def _same_host(_: Given) -> str:
+def _same_host(_: CardClaim) -> str:
     """An attach goes to its server's host; which that is, the server's record says."""
     return ""
 
 
 ATTACH_INTERFACE = Saga(
     "attach_interface/2",
-    AttachInterface,
+    AttachInterfaceInput,
     begin_action,
     make_port,
     on_some_host(claim_more, bind_port, max_attempts=1, host=_same_host),
@@ -322,7 +322,7 @@ ATTACH_INTERFACE = Saga(
 
 ATTACH_INTERFACE_1 = Saga(
     "attach_interface/1",
-    AttachInterface,
+    AttachInterfaceInput,
     begin_action,
     make_port,
     claim_more,
@@ -339,10 +339,10 @@ ATTACH_INTERFACE_1 = Saga(
 
 def _ask(run: AttachRun) -> Ask:
     server, port = _server(run), run[make_port]
-    wanted = groups.wanted((port,), run.asked.networks)
+    wanted = groups.wanted((port,), run.input.networks)
     return Ask(
         resources={},
-        nics=(segments_for(port, run.asked.networks.get(port.network)),),
+        nics=(segments_for(port, run.input.networks.get(port.network)),),
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
         same_device=wanted.same_device,
@@ -353,13 +353,13 @@ def _ask(run: AttachRun) -> Ask:
     )
 
 
-def _given(run: AttachRun, choice: Choice, ask: Ask) -> Given:
+def _given(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim:
     port = run[make_port]
-    network, segment = run.asked.networks.get(port.network), choice.segments[0]
+    network, segment = run.input.networks.get(port.network), choice.segments[0]
     subnet = None
     if network is not None and segment is not None and not port.address_chosen and port.wants_address:
         subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
-    return Given(
+    return CardClaim(
         tuple(portions(choice, ask)),
         subnet,
         groups.profiles((port,), choice),
@@ -369,7 +369,7 @@ def _given(run: AttachRun, choice: Choice, ask: Ask) -> Given:
 
 def _no_room(run: AttachRun, verdict: Verdict) -> Problem:
     """In Nova's words; the cause is the operator's, with its numbers (N2)."""
-    server, port = run.asked.server.id, run[make_port]
+    server, port = run.input.server.id, run[make_port]
     said = f"No fixed IP addresses available for network: {port.network}"
     if port.resource_request:
         said = f"Failed to allocate additional resources to {server} during interface attach"
@@ -411,12 +411,12 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         nic = _minted(checked.nics[0], now)
-        asked = AttachInterface(now, seq, nic, dict(checked.networks), request_id, principal.user, carried.get())
+        input = AttachInterfaceInput(now, seq, nic, dict(checked.networks), request_id, principal.user, carried.get())
         return accepted(
             saga,
             operation,
             now,
-            asked,
+            input,
             owner=owner,
             user=principal.user,
             seq=seq,
@@ -428,17 +428,17 @@ async def begin(
     try:
         await server_lock.ended(context, new.id, owner, ANSWERED_WITHIN_S)
     except Problem as problem:
-        raise _said(server, problem) from problem
+        raise _api_error(server, problem) from problem
     return await _port_of(context, new)
 
 
 async def _port_of(context: SagaContext, new: Accepted) -> str:
-    asked = msgspec.json.decode(new.asked, type=AttachInterface)
-    found = (await records.find(context, asked.server.id)).server
+    input = msgspec.json.decode(new.asked, type=AttachInterfaceInput)
+    found = (await records.find(context, input.server.id)).server
     nics = () if found is None else found.nics
-    port = next((nic.port for nic in nics if nic.index == asked.nic.index), asked.nic.port)
+    port = next((nic.port for nic in nics if nic.index == input.nic.index), input.nic.port)
     if port is None:
-        raise NotFound(f"Instance {asked.server.id} lost the interface at once.")
+        raise NotFound(f"Instance {input.server.id} lost the interface at once.")
     return port
 
 
@@ -492,7 +492,7 @@ def _minted(nic: NicAsk, server: Server) -> NicAsk:
     return msgspec.structs.replace(nic, mac=mint_mac(server.id, index)) if nic.ours else nic
 
 
-def _said(server: Server, problem: Problem) -> Problem:
+def _api_error(server: Server, problem: Problem) -> Problem:
     """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the asker's."""
     if isinstance(problem, BindRefused | NoCapacity):
         return Invalid(problem.public, private=problem.private, code=problem.code)

@@ -20,7 +20,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.live_migrate.cross_cell_live_migrate import LIVE_MIGRATE_CROSS_CELL
 from moorage.operations.live_migrate.live_migrate import LIVE_MIGRATE
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.steps import live_migration, other_cells, server_lock
 from moorage.operations.steps.live_migration_limit import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
@@ -88,7 +88,7 @@ async def begin(
         check(now)
         if now.moved is not None:
             raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
-        asked = LiveMigrate(
+        input = LiveMigrate(
             server=now,
             seq=seq,
             migration=move,
@@ -106,7 +106,7 @@ async def begin(
             by_project=principal.project or "",
             cross_cell=saga is LIVE_MIGRATE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, "os-migrateLive", make, task=TaskState.MIGRATING)
     await dispatch(context, new)
@@ -146,7 +146,7 @@ async def force_complete(
     server: Server,
     migration: Migration,
     request_id: str,
-    telling: Sequence[Telling] = (),
+    telling: Sequence[ChangeListener] = (),
 ) -> None:
     """Who tells it forces the source to switch as soon as it reads this."""
     wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=_now())
@@ -183,7 +183,7 @@ async def note_action(
     server: Server,
     word: str,
     request_id: str,
-    telling: Sequence[Telling] = (),
+    telling: Sequence[ChangeListener] = (),
 ) -> None:
     """Something was said of a move: it shows among the server's actions; the one that it is about tells how it ended."""
     assert server.cell is not None

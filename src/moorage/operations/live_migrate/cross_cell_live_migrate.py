@@ -40,13 +40,13 @@ from moorage.operations.live_migrate.live_migrate import (
     export_volumes,
     keeps_source,
     land_guest,
-    let_go,
     moved,
     prepare_guest,
     read_ports,
     record_completed,
     record_destination,
     record_moved,
+    release_server,
     release_source,
     switch_guest,
 )
@@ -58,7 +58,7 @@ from moorage.store.cell.record_transfer import RecordCopy
 
 def _home(run: LiveRun) -> CellId:
     """Where its record was when this began."""
-    return moving.here(run.asked.server).cell
+    return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: LiveRun) -> CellId | None:
@@ -96,7 +96,7 @@ async def copy_record(run: LiveRun) -> None:
     """On its new host, with all that there is of it; of a guest that is lost, also what its old host keeps."""
     if (to := _elsewhere(run)) is None:
         return
-    home, move = _home(run), run.asked.migration
+    home, move = _home(run), run.input.migration
     second = await bound_twice(run, run[claim_host], run[read_ports])
 
     def across(each: Migration) -> Migration:
@@ -166,5 +166,5 @@ LIVE_MIGRATE_CROSS_CELL = Saga(
     remove_record,
     forget_hidden,
     record_completed,
-    ended=let_go,
+    ended=release_server,
 )

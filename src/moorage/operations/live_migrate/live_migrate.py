@@ -37,13 +37,13 @@ from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.live_migration import Way
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.live_migration import LiveMovePath
 from moorage.operations.steps.live_migration_limit import QUEUED_MAX_S
 from moorage.operations.steps.moving import End
-from moorage.operations.steps.other_cells import Reach
+from moorage.operations.steps.other_cells import CellReach
 from moorage.operations.steps.segment_change import Tries
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Run, Saga, on_some_host, step
@@ -86,7 +86,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 @step
-async def begin_action(run: LiveRun) -> Found:
+async def begin_action(run: LiveRun) -> LocatedServer:
     """The action and the move's record show from the start."""
     return await moving.begun(run, ACTION, MigrationType.LIVE_MIGRATION, MigrationStatus.ACCEPTED)
 
@@ -94,7 +94,7 @@ async def begin_action(run: LiveRun) -> Found:
 @begin_action.undo
 async def fail_action(run: LiveRun) -> None:
     """The action ends in Error and the move's record with it; the server is where it was, and was never off."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
     now, turned, stopped = server_action.now_us(), run.turned, was_stopped(run)
@@ -108,8 +108,8 @@ async def fail_action(run: LiveRun) -> None:
     )
 
     def finish(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, status, stays=False)
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        moving.with_status(tx, run.input.migration, status, stays=False)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     changed = lambda server: as_it_was(server, None if stopped else turned, now)  # noqa: E731
     await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
@@ -153,7 +153,7 @@ async def check_source(run: LiveRun) -> LiveSource:
 
 
 @step(needs=(begin_action, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
-async def check_cells(run: LiveRun) -> Reach:
+async def check_cells(run: LiveRun) -> CellReach:
     """Which other cells cannot have it, those among them that are not linked; only of one that may leave its cell (`live_migrate/2`)."""
     return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.LIVE)
 
@@ -162,7 +162,7 @@ async def check_cells(run: LiveRun) -> Reach:
 async def claim_host(run: LiveRun) -> Claim:
     """The best willing host of its cell, or of any it may go to. What the server held is held by the move from then on."""
     cards = run[read_ports]
-    ask = ask_of(run.asked, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
+    ask = ask_of(run.input, _server(run), cards, _cell(run), run.blamed, attempt=run.attempt)
     asks = other_cells.widened(run, Tries((ask,), ask), _cell(run), run.get(check_cells))
     return await move_claims.claimed(run, asks, cards)
 
@@ -179,7 +179,7 @@ async def check_destination(run: LiveRun) -> MoveTarget:
     claim, cards = run[claim_host], run[read_ports]
     guest = await _guest(run, claim, cards.ports, {})
     try:
-        return await live_migration.target_at(run, claim, run[check_source], guest, block=run.asked.block)
+        return await live_migration.target_at(run, claim, run[check_source], guest, block=run.input.block)
     except HostFailed as failed:
         if failed.code not in REFUSALS:
             run.context.placement.count_failure(claim.host, failed=True)
@@ -198,7 +198,7 @@ async def bind_destination(run: LiveRun) -> Bound:
     if not await _second(run, claim, cards):
         return Bound()
     await moving.not_overtaken(run, _cell(run))
-    id, profiles = run.asked.server.id, claim.profiles
+    id, profiles = run.input.server.id, claim.profiles
     return Bound(True, await run.context.network.bind_inactive(id, claim.name, cards.ports, profiles=profiles))
 
 
@@ -206,7 +206,7 @@ async def bind_destination(run: LiveRun) -> Bound:
 async def unbind_destination(run: LiveRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is not None and cards is not None and await _second(run, claim, cards):
-        await run.context.network.delete_binding(run.asked.server.id, claim.name, [port.id for port in cards.ports])
+        await run.context.network.delete_binding(run.input.server.id, claim.name, [port.id for port in cards.ports])
 
 
 async def _second(run: LiveRun, claim: Claim, cards: Cards) -> bool:
@@ -237,7 +237,10 @@ async def export_volumes(run: LiveRun) -> dict[str, str]:
         return {}
     await moving.not_overtaken(run, _cell(run))
     to = End(claim.cell, claim.name).address
-    return {each.bdm: await live_migration.export_beside(run.context, to, server, each) for each in server.volumes}
+    return {
+        each.bdm: await live_migration.export_second_attachment(run.context, to, server, each)
+        for each in server.volumes
+    }
 
 
 @export_volumes.undo
@@ -247,7 +250,7 @@ async def drop_exports(run: LiveRun) -> None:
         return
     for each in found.server.volumes:
         await or_left_to_delete(
-            run.context, found.server.id, live_migration.drop_beside(run.context, found.server, each)
+            run.context, found.server.id, live_migration.drop_second_attachments(run.context, found.server, each)
         )
 
 
@@ -260,8 +263,8 @@ async def prepare_guest(run: LiveRun) -> None:
     """A place at the destination waits for the guest; nothing runs there."""
     claim, bound = run[claim_host], run[bind_destination]
     guest = await _guest(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
-    order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
-    await run.context.hosts.tell(to, errand(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order)
+    order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
+    await run.context.hosts.tell(to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order)
     run.context.placement.count_failure(claim.host, failed=False)
 
 
@@ -271,9 +274,9 @@ async def drop_guest(run: LiveRun) -> None:
     claim = run.get(claim_host)
     if claim is None:
         return
-    await live_migration_limit.freed(run, _here(run).cell, run.asked.migration)
+    await live_migration_limit.freed(run, _here(run).cell, run.input.migration)
     try:
-        await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.asked.server.id)
+        await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:
         raise Unavailable(f"the host could not drop the guest: {failed.public}", private=failed.private) from failed
 
@@ -305,10 +308,10 @@ async def switch_guest(run: LiveRun) -> None:
     """The source sends the guest, and at the switch it goes on at the destination. Who wants it back is heard until then."""
     way = _way(run)
     since = await live_migration.sending_since(run, way)
-    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.RUNNING, sending_at=since)
+    await moving.show(run, _cell(run), run.input.migration, MigrationStatus.RUNNING, sending_at=since)
     try:
         # what an earlier try has aborted is not sent again
-        if not live_migration.is_overdue(since, run.asked.timeout_s) and not await live_migration.is_cancelled(run):
+        if not live_migration.is_overdue(since, run.input.timeout_s) and not await live_migration.is_cancelled(run):
             await live_migration.begin(run, way)
     except HostFailed:  # it may have begun all the same
         if await live_migration.stays(run, way):
@@ -316,9 +319,9 @@ async def switch_guest(run: LiveRun) -> None:
     await _left(run, way)
 
 
-async def _left(run: LiveRun, way: Way) -> None:
-    asked = run.asked
-    stays = await live_migration.has_left(run, way, asked.timeout_s, post_copy=asked.post_copy)
+async def _left(run: LiveRun, way: LiveMovePath) -> None:
+    input = run.input
+    stays = await live_migration.has_left(run, way, input.timeout_s, post_copy=input.post_copy)
     if stays is None:
         return
     words = {
@@ -334,13 +337,13 @@ async def keep_at_source(run: LiveRun) -> None:
     """Nothing is sent any more."""
     if run.get(claim_host) is not None:
         await live_migration.stay(run, _way(run))
-        await live_migration_limit.freed(run, _here(run).cell, run.asked.migration)
+        await live_migration_limit.freed(run, _here(run).cell, run.input.migration)
 
 
 @switch_guest.passed
 async def is_switched(run: LiveRun) -> bool:
     """An adopter asks the hosts; while the guest is being sent it waits, for until that is over nobody knows."""
-    stays = await live_migration.has_left(run, _way(run), run.asked.timeout_s, post_copy=run.asked.post_copy)
+    stays = await live_migration.has_left(run, _way(run), run.input.timeout_s, post_copy=run.input.post_copy)
     return stays is None
 
 
@@ -348,7 +351,7 @@ async def is_switched(run: LiveRun) -> bool:
 async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     """Traffic goes to the new host. Where ports have one binding only, it is bound there."""
     claim, cards = run[claim_host], run[read_ports]
-    await moving.show(run, _cell(run), run.asked.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
+    await moving.show(run, _cell(run), run.input.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
     return await live_migration.bound_after(run, cards, end, claim.profiles, second=second, left=_here(run).name)
@@ -364,7 +367,7 @@ async def bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
 async def complete_volumes(run: LiveRun) -> dict[str, str]:
     """Mapping → attachment: each volume is in use there."""
     to = End(run[claim_host].cell, run[claim_host].name).address
-    return await live_migration.completed_beside(run.context, to, _server(run))
+    return await live_migration.complete_second_attachments(run.context, to, _server(run))
 
 
 @step(
@@ -382,16 +385,16 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     try:
         guest = await _guest(run, claim, run[activate_bindings], attachments)
     except NotFound:  # a volume was taken away since
-        attachments = await live_migration.still_beside(run.context, _server(run), attachments)
+        attachments = await live_migration.present_second_attachments(run.context, _server(run), attachments)
         guest = await _guest(run, claim, run[activate_bindings], attachments)
     guest = msgspec.structs.replace(guest, power_on=_server(run).vm_state is not VmState.PAUSED)
-    order, to = TakeGuest(guest, run.asked.migration), End(claim.cell, claim.name).address
+    order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
     try:
-        mine = live_migration.errand_of(run, "land_guest", claim.attempt)
+        mine = live_migration.command_after(run, "land_guest", claim.attempt)
         return await run.context.hosts.tell(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
-            said = (await records.find(run.context, run.asked.server.id)).server
+            said = (await records.find(run.context, run.input.server.id)).server
             return None if said is None or said.moved is None else PowerState.NOSTATE  # it was lost when it was heard
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, _way(run)):
             return PowerState.NOSTATE
@@ -408,7 +411,7 @@ async def record_moved(run: LiveRun) -> None:
         return
     second = await bound_twice(run, run[claim_host], run[read_ports])
     by, changed = records.fence(run), lambda server: moved(run, server, second=second)
-    await records.change(run.context, _cell(run), run.asked.server.id, by, changed)
+    await records.change(run.context, _cell(run), run.input.server.id, by, changed)
 
 
 def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
@@ -419,7 +422,7 @@ def moved(run: LiveRun, server: Server, *, second: bool = False) -> Server:
         move_claims.on_claimed(server, claim, cards, ports, attachments, state), updated_at=server_action.now_us()
     )
     if not _is_lost(run):  # one that was found again since it was said to be lost is as it was
-        was = server.vm_state if server.moved is None else run.asked.server.vm_state
+        was = server.vm_state if server.moved is None else run.input.server.vm_state
         return msgspec.structs.replace(placed, vm_state=was, moved=None)
     left = left_behind(run, second=second)
     return msgspec.structs.replace(placed, vm_state=VmState.ERROR, fault=Fault(500, LOST, left.at), moved=left)
@@ -434,18 +437,18 @@ async def keeps_source(run: LiveRun) -> bool:
     """And the record says so: a release that did not know of that has let go of what the old host had, or is to."""
     if not _is_lost(run):
         return False
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     return found.server is not None and found.server.moved is not None
 
 
 def left_behind(run: LiveRun, *, second: bool) -> Moved:
     """What a revert goes back to: off, for its memory is gone."""
-    was = run.asked.server
+    was = run.input.server
     assert was.host is not None
     cell = None if run[claim_host].cell == _cell(run) else _cell(run)
     return Moved(
         at=server_action.now_us(),
-        migration=run.asked.migration,
+        migration=run.input.migration,
         vm_state=VmState.ACTIVE if was.vm_state is VmState.ACTIVE else VmState.STOPPED,
         flavor=was.flavor,
         host=was.host,
@@ -465,9 +468,9 @@ async def clear_source(run: LiveRun) -> None:
     """What is left there goes: the disk, unless it may be all there is. A silent host does so when it returns."""
     if _is_lost(run):
         return
-    mine, source = live_migration.errand_of(run, "clear_source", run[claim_host].attempt), _here(run).address
+    mine, source = live_migration.command_after(run, "clear_source", run[claim_host].attempt), _here(run).address
     try:
-        await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.asked.server.id))
+        await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:
         raise Unavailable(f"the host could not clear the guest: {failed.public}", private=failed.private) from failed
 
@@ -496,8 +499,8 @@ async def release_source(run: LiveRun) -> None:
 
     def work(tx: Tx) -> None:
         if not keeps:
-            given_back[:] = run.context.placement.release(tx, run.asked.migration)
-        inbox.drop(tx, run.asked.server.id, live_migration.FORCE)
+            given_back[:] = run.context.placement.release(tx, run.input.migration)
+        inbox.drop(tx, run.input.server.id, live_migration.FORCE)
 
     await run.commit(work)
     run.context.placement.settle(given_back)
@@ -512,15 +515,15 @@ async def record_completed(run: LiveRun) -> None:
     events = tuple(server_action.ended_event(each, now, at.get(each, name)) for each in EVENTS)
 
     def also(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, status)
+        moving.with_status(tx, run.input.migration, status)
         server_action.finish(tx, run, events, now)
 
     done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731
-    await records.change(run.context, run[claim_host].cell, run.asked.server.id, records.fence(run), done, also)
+    await records.change(run.context, run[claim_host].cell, run.input.server.id, records.fence(run), done, also)
 
 
-def let_go(tx: Tx, run: LiveRun, status: str) -> None:
-    records.let_go(tx, run)
+def release_server(tx: Tx, run: LiveRun, status: str) -> None:
+    records.release(tx, run)
 
 
 LIVE_MIGRATE = Saga(
@@ -550,7 +553,7 @@ LIVE_MIGRATE = Saga(
     drop_source_bindings,
     release_source,
     record_completed,
-    ended=let_go,
+    ended=release_server,
 )
 
 
@@ -565,15 +568,15 @@ async def _guest(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attachment
     return await with_disks(run.context, server, guest, attachments)
 
 
-def _way(run: LiveRun) -> Way:
+def _way(run: LiveRun) -> LiveMovePath:
     claim, target = run[claim_host], run.get(check_destination)
     to = End(claim.cell, claim.name).address
-    return Way(_here(run).address, to, run.asked.migration, target or MoveTarget(), claim.attempt)
+    return LiveMovePath(_here(run).address, to, run.input.migration, target or MoveTarget(), claim.attempt)
 
 
 def _here(run: LiveRun) -> End:
     """The host that it is on when it is asked: another operation cannot come in between."""
-    return moving.here(run.asked.server)
+    return moving.here(run.input.server)
 
 
 def _server(run: LiveRun) -> Server:
@@ -583,4 +586,4 @@ def _server(run: LiveRun) -> Server:
 
 
 def _cell(run: LiveRun) -> CellId:
-    return moving.here(run.asked.server).cell
+    return moving.here(run.input.server).cell

@@ -71,7 +71,7 @@ async def begin(
         moving.refuse_silent(context, now.host or "")
         if now.moved is not None:
             raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
-        asked = Resize(
+        input = Resize(
             server=now,
             seq=seq,
             flavor=flavor,
@@ -93,7 +93,7 @@ async def begin(
             cross_cell=crosses,
             image=ImageId(new_uuid()) if crosses and not now.volume_backed else None,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     def charge(tx: Tx, now: Server) -> Problem | None:
         wanted = more(now, flavor)

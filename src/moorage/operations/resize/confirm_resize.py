@@ -23,8 +23,8 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import moving, second_records, server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.servers import AboutServer, Found, StateCheck
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.servers import AboutServer, LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.region import quotas
@@ -49,7 +49,7 @@ ConfirmRun = Run[ConfirmResize, SagaContext]
 
 
 @step(patience_s=HOST_PATIENCE_S)
-async def begin_confirm(run: ConfirmRun) -> Found:
+async def begin_confirm(run: ConfirmRun) -> LocatedServer:
     """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
     found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
     server = found.server
@@ -79,7 +79,7 @@ async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
 async def fail_confirm(run: ConfirmRun) -> None:
     """Nothing was let go: it may be confirmed or reverted still."""
     await server_action.failed(run, EVENT)
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is not None and found.server.moved is not None:
         await moving.show_moved(run, found, MigrationStatus.FINISHED)
 
@@ -96,7 +96,9 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
         if not moving.on_one_host(server):
             await destroy_or_leave(run, step, source.cell, source.name, server.id)
             return
-        await run.context.hosts.tell(source.address, errand(run, step), server.id, Verb.FORGET_LEFT, OfMove(move))
+        await run.context.hosts.tell(
+            source.address, command_context(run, step), server.id, Verb.FORGET_LEFT, OfMove(move)
+        )
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             why = f"the host could not let go of the guest: {failed.public}"
@@ -204,7 +206,7 @@ def _server(run: ConfirmRun) -> Server:
 
 
 def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
+    records.release(tx, run)
 
 
 CONFIRM_RESIZE = Saga(
@@ -247,8 +249,8 @@ async def begin(
         moving.refuse_silent(context, moving.source_of(now).name)
         if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
             moving.refuse_silent(context, moving.here(now).name)
-        asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
-        return accepted(saga, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+        input = ConfirmResize(now, seq, request_id, user, carried.get(), project)
+        return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
 

@@ -50,9 +50,9 @@ from moorage.operations.resize.resize import (
 from moorage.operations.resize.resize_input import Resize, tries_of
 from moorage.operations.steps import moving, other_cells, record_cells, record_copies, second_records, server_action
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand, errand_to_source
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, source_command_context
 from moorage.operations.steps.moving import End
-from moorage.operations.steps.other_cells import Reach
+from moorage.operations.steps.other_cells import CellReach
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
@@ -63,26 +63,31 @@ FORWARD_ONLY = "the server has been shown on its new host"
 HAS_GUEST = "guest_already_there"
 
 
-@step(needs=(begin_action, check_source, read_ports), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
-async def check_neighbours(run: ResizeRun) -> Reach:
+@step(
+    name="check_neighbours",
+    needs=(begin_action, check_source, read_ports),
+    no_undo="reads only",
+    patience_s=NETWORK_PATIENCE_S,
+)
+async def check_services(run: ResizeRun) -> CellReach:
     """The cells that cannot have it, each with its cause: asked of the network and the volume service before anything is touched."""
     return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.RESIZE)
 
 
-@step(region=True, moves=True, needs=(begin_action, read_ports, check_neighbours))
+@step(region=True, moves=True, needs=(begin_action, read_ports, check_services))
 async def claim_host(run: ResizeRun) -> Claim:
     """The best willing host of any cell; after an attempt that failed, of the same cell first. What it held is held by the move."""
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (_server(run), cards, _left(run), run.blamed)
-    tries = tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted)
-    return await move_claims.claimed(run, other_cells.widened(run, tries, _left(run), run[check_neighbours]), cards)
+    tries = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
+    return await move_claims.claimed(run, other_cells.widened(run, tries, _left(run), run[check_services]), cards)
 
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
     """What the move held is the server's again."""
-    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
+    await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -102,7 +107,7 @@ async def prepare_host(run: ResizeRun) -> MoveTarget:
 async def _refuse_with_guest(run: ResizeRun, claim: Claim) -> None:
     to = HostAddress(claim.cell, claim.name)
     try:
-        await run.context.hosts.ask(to, run.asked.server.id, Verb.GUEST_POWER, None, GuestNow)
+        await run.context.hosts.ask(to, run.input.server.id, Verb.GUEST_POWER, None, GuestNow)
     except HostFailed as failed:
         if failed.code != NO_GUEST:
             raise
@@ -131,21 +136,21 @@ async def reserve_volumes(run: ResizeRun) -> None:
     await moving.not_overtaken(run, _left(run))
     client = volumes_of(run.context)
     for volume in _volumes(run):
-        there = await client.attachments_of(run.asked.server.id, volume)
+        there = await client.attachments_of(run.input.server.id, volume)
         if not any(each.status == RESERVED for each in there):
-            await client.reserve(volume, run.asked.server.id)
+            await client.reserve(volume, run.input.server.id)
 
 
 @reserve_volumes.undo
 async def drop_reservations(run: ResizeRun) -> None:
     """What was exported by then is its old host's again."""
     claim = run.get(claim_host)
-    if claim is not None and claim.cell != run.asked.server.cell and run.asked.server.volumes:
-        await or_left_to_delete(run.context, run.asked.server.id, _drop_reservations(run))
+    if claim is not None and claim.cell != run.input.server.cell and run.input.server.volumes:
+        await or_left_to_delete(run.context, run.input.server.id, _drop_reservations(run))
 
 
 async def _drop_reservations(run: ResizeRun) -> None:
-    server = (await records.find(run.context, run.asked.server.id)).server
+    server = (await records.find(run.context, run.input.server.id)).server
     if server is None or not server.volumes:
         return
     client, kept = volumes_of(run.context), {each.attachment for each in server.volumes}
@@ -165,7 +170,7 @@ async def record_destination(run: ResizeRun) -> None:
     cells = (None, None) if _stays_in_cell(run) else (left, claim.cell)
     to = move_claims.destination(claim, run[prepare_host].address)
     to |= {"source_cell": cells[0], "dest_cell": cells[1]}
-    move, status, task = run.asked.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
+    move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
     await moving.show(run, left, move, status, task, **to)
 
 
@@ -182,7 +187,7 @@ async def stop_guest(run: ResizeRun) -> None:
     await moving.not_overtaken(run, _left(run))
     with moving.nowhere_else():
         await run.context.hosts.power_off(
-            server_action.host_of(run[begin_action]), errand(run, "stop_guest"), server.id
+            server_action.host_of(run[begin_action]), command_context(run, "stop_guest"), server.id
         )
 
 
@@ -192,7 +197,7 @@ async def start_source(run: ResizeRun) -> None:
 
     Unless it is to be deleted: then nobody waited for a host that is silent and may run it, and while one may it stays off.
     """
-    server, mine = run.asked.server, partial(errand_to_source, run)
+    server, mine = run.input.server, partial(source_command_context, run)
     await resize.plug_volumes_again(run, mine)
     if server.vm_state is VmState.ACTIVE and (not await moving.for_delete(run) or await _is_gone(run)):
         await moving.switch_on_again(run, mine("start_source"))
@@ -201,9 +206,9 @@ async def start_source(run: ResizeRun) -> None:
 async def _is_gone(run: ResizeRun) -> bool:
     """Whether the host that was claimed has nothing of it any more."""
     claim = run.get(claim_host)
-    if claim is None or claim.name == run.asked.server.host:
+    if claim is None or claim.name == run.input.server.host:
         return True
-    return await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
+    return await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
 
 
 @step(
@@ -221,12 +226,12 @@ async def send_guest(run: ResizeRun) -> None:
 async def end_sending(run: ResizeRun) -> None:
     """Nothing of what was sent is left. Its guest stays off: another host may be tried."""
     claim = run.get(claim_host)
-    if claim is None or claim.cell != run.asked.server.cell:
+    if claim is None or claim.cell != run.input.server.cell:
         return
-    here = moving.here(run.asked.server).address
-    await moving.if_there(run.context.hosts.power_off(here, errand(run, "end_sending"), run.asked.server.id))
-    if claim.name != run.asked.server.host:
-        await moving.take_back_guest(run, "drop_what_came", claim, run.asked.migration, same_host=False)
+    here = moving.here(run.input.server).address
+    await moving.if_there(run.context.hosts.power_off(here, command_context(run, "end_sending"), run.input.server.id))
+    if claim.name != run.input.server.host:
+        await moving.take_back_guest(run, "drop_what_came", claim, run.input.migration, same_host=False)
 
 
 @step(
@@ -243,9 +248,9 @@ async def land_guest(run: ResizeRun) -> None:
 @land_guest.undo
 async def drop_guest(run: ResizeRun) -> None:
     claim = run.get(claim_host)
-    if claim is not None and claim.cell == run.asked.server.cell:
-        same = claim.name == run.asked.server.host
-        await moving.take_back_guest(run, "drop_guest", claim, run.asked.migration, same_host=same)
+    if claim is not None and claim.cell == run.input.server.cell:
+        same = claim.name == run.input.server.host
+        await moving.take_back_guest(run, "drop_guest", claim, run.input.migration, same_host=same)
 
 
 @step(
@@ -267,7 +272,7 @@ async def _started(run: ResizeRun, claim: Claim, guest: GuestSpec) -> PowerState
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
-            state = await run.context.hosts.start_guest(to, errand(run, "start_guest"), guest)
+            state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
@@ -296,7 +301,7 @@ async def begin_copy(run: ResizeRun) -> None:
 async def end_copy(run: ResizeRun) -> None:
     """It has got nothing, or it is out and gets rid of it when it is back."""
     claim = run.get(claim_host)
-    if claim is not None and claim.cell != run.asked.server.cell:
+    if claim is not None and claim.cell != run.input.server.cell:
         await second_records.drop_copy(run, claim.cell)
 
 
@@ -310,7 +315,7 @@ async def seal_record(run: ResizeRun) -> None:
 @seal_record.undo
 async def unseal_record(run: ResizeRun) -> None:
     """Requests write to it again."""
-    await second_records.unseal(run, moving.here(run.asked.server).cell)
+    await second_records.unseal(run, moving.here(run.input.server).cell)
 
 
 @step(
@@ -332,7 +337,7 @@ def _finished(run: ResizeRun) -> Callable[[RecordCopy], RecordCopy]:
 
     def rewritten(record: RecordCopy) -> RecordCopy:
         there = record_copies.finished(record, request, events, now)
-        there = record_copies.with_status(there, run.asked.migration, MigrationStatus.FINISHED, now)
+        there = record_copies.with_status(there, run.input.migration, MigrationStatus.FINISHED, now)
         return msgspec.structs.replace(there, server=resize.resized(run, record.server, now))
 
     return rewritten
@@ -351,7 +356,7 @@ async def show_there(run: ResizeRun) -> None:
         await run.commit(lambda tx: None)
         return
     await second_records.show(run, _left(run), claim.cell)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 @step(needs=(read_ports, claim_host, activate_bindings, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -372,7 +377,7 @@ RESIZE_ACROSS_CELLS = Saga(
     begin_action,
     check_source,
     read_ports,
-    check_neighbours,
+    check_services,
     on_some_host(
         claim_host,
         prepare_host,

@@ -46,10 +46,10 @@ from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, errand
+from moorage.operations.steps.hosts import HOST_SILENT, command_context
 from moorage.operations.steps.moving import End
 from moorage.operations.steps.segments import note_exhausted
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, disk_of, or_left_to_delete
 from moorage.saga import Run, Saga, on_some_host, step
@@ -71,17 +71,17 @@ ResizeRun = Run[Resize, SagaContext]
 
 
 @step
-async def begin_action(run: ResizeRun) -> Found:
+async def begin_action(run: ResizeRun) -> LocatedServer:
     """The action and the move's record show from the start."""
-    kind = run.asked.kind
+    kind = run.input.kind
     word = "resize" if kind is MigrationType.RESIZE else "migrate"
-    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.asked.flavor)
+    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.input.flavor)
 
 
 @begin_action.undo
 async def fail_action(run: ResizeRun) -> None:
     """The action ends in Error and the move's record with it; the server is as it was, with the reason as its fault."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
     now = server_action.now_us()
@@ -90,8 +90,8 @@ async def fail_action(run: ResizeRun) -> None:
     status = MigrationStatus.CANCELLED if run.cancelled == moving.ON_REQUEST else MigrationStatus.ERROR
 
     def finish(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, status)
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        moving.with_status(tx, run.input.migration, status)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     cause = None if run.cancelled is not None else run.turned
     changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
@@ -103,7 +103,7 @@ async def check_source(run: ResizeRun) -> None:
     """Its own host can send guests, and no disk is to shrink: refused before anything is touched."""
     server = _server(run)
     await moving.target_at(run, moving.here(server))
-    refuse_shrinking(server, run.asked.flavor)
+    refuse_shrinking(server, run.input.flavor)
 
 
 def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
@@ -118,7 +118,7 @@ def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
 async def read_ports(run: ResizeRun) -> Cards:
     """One reading for the whole move: what the ports ask, and how they are bound (S1.16). Guarantees need hosts that understand them."""
     cards = await cards_of(run.context, _server(run))
-    moving.refuse_old_hosts(run.context, str(run.asked.server.host), cards.ports, "moved")
+    moving.refuse_old_hosts(run.context, str(run.input.server.host), cards.ports, "moved")
     return cards
 
 
@@ -128,13 +128,13 @@ async def claim_host(run: ResizeRun) -> Claim:
     cards = run[read_ports]
     exhausted = frozenset(each for cause in run.causes for each in cause.without)
     where = (_server(run), cards, _cell(run), run.blamed)
-    return await move_claims.claimed(run, tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted), cards)
+    return await move_claims.claimed(run, tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted), cards)
 
 
 @claim_host.undo
 async def give_claim_back(run: ResizeRun) -> None:
     """What the move held is the server's again."""
-    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
+    await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
 
 
 @step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
@@ -155,7 +155,7 @@ async def bind_destination(run: ResizeRun) -> bool:
     if not await _second(run, claim, cards):
         return False
     await moving.not_overtaken(run, _cell(run))
-    await run.context.network.bind_inactive(run.asked.server.id, claim.name, cards.ports, profiles=claim.profiles)
+    await run.context.network.bind_inactive(run.input.server.id, claim.name, cards.ports, profiles=claim.profiles)
     return True
 
 
@@ -163,13 +163,13 @@ async def bind_destination(run: ResizeRun) -> bool:
 async def unbind_destination(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is not None and cards is not None and await _second(run, claim, cards):
-        await run.context.network.delete_binding(run.asked.server.id, claim.name, [port.id for port in cards.ports])
+        await run.context.network.delete_binding(run.input.server.id, claim.name, [port.id for port in cards.ports])
 
 
 async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
     """Not where a port is to have an address of another segment: that comes with the one call that binds it there."""
     return not claim.subnets and await moving.second_bindings(
-        run.context, cards, str(run.asked.server.host), claim.name
+        run.context, cards, str(run.input.server.host), claim.name
     )
 
 
@@ -180,18 +180,18 @@ async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
 async def record_destination(run: ResizeRun) -> None:
     """The move's record says where it goes."""
     to = move_claims.destination(run[claim_host], run[prepare_host].address)
-    move, status, task = run.asked.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
+    move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
     await moving.show(run, _cell(run), move, status, task, **to)
 
 
 @step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
 async def send_guest(run: ResizeRun) -> None:
     """Its host switches the guest off and sends its disk."""
-    order = SendGuest(run[prepare_host], run.asked.migration)
-    mine = msgspec.structs.replace(errand(run, "send_guest"), patience_s=run.context.settings.image_deadline_s)
+    order = SendGuest(run[prepare_host], run.input.migration)
+    mine = msgspec.structs.replace(command_context(run, "send_guest"), patience_s=run.context.settings.image_deadline_s)
     source = server_action.host_of(run[begin_action])
     with moving.elsewhere_only(HOST_UNREACHABLE):
-        await run.context.hosts.tell(source, mine, run.asked.server.id, Verb.SEND_GUEST, order)
+        await run.context.hosts.tell(source, mine, run.input.server.id, Verb.SEND_GUEST, order)
 
 
 @send_guest.undo
@@ -201,29 +201,29 @@ async def start_source(run: ResizeRun) -> None:
     The first command ends the sending, whose disk would come after it was dropped.  Who is deleted has not waited for a
     destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
     """
-    server, claim = run.asked.server, run.get(claim_host)
+    server, claim = run.input.server, run.get(claim_host)
     hosts, source = run.context.hosts, moving.here(server).address
-    await moving.if_there(hosts.power_off(source, errand(run, "stop_sending"), server.id))
+    await moving.if_there(hosts.power_off(source, command_context(run, "stop_sending"), server.id))
     gone = True
     if claim is not None and claim.name != server.host:
-        gone = await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
-        await plug_volumes_again(run, partial(errand, run))
+        gone = await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
+        await plug_volumes_again(run, partial(command_context, run))
     if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
-        await moving.switch_on_again(run, errand(run, "start_source"))
+        await moving.switch_on_again(run, command_context(run, "start_source"))
 
 
 async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandContext]) -> None:
     """The old host's guest knew exports that are no more, if its volumes were switched."""
-    asked, found = run.asked.server, run.get(begin_action)
-    if not asked.volumes or found is None:
+    input, found = run.input.server, run.get(begin_action)
+    if not input.volumes or found is None:
         return
-    now = (await records.find(run.context, asked.id)).server
+    now = (await records.find(run.context, input.id)).server
     before = {} if found.server is None else {each.bdm: each.attachment for each in found.server.volumes}
     for each in () if now is None else now.volumes:
         if each.attachment is not None and each.attachment != before.get(each.bdm):
             disk = await disk_of(run.context, each, each.attachment)
-            here, mine = moving.here(asked).address, named(f"plug_{each.bdm}")
-            await moving.if_there(run.context.hosts.attach_volume(here, mine, asked.id, disk))
+            here, mine = moving.here(input).address, named(f"plug_{each.bdm}")
+            await moving.if_there(run.context.hosts.attach_volume(here, mine, input.id, disk))
 
 
 @step(host_local=True, needs=(begin_action, claim_host, send_guest), patience_s=VOLUME_PATIENCE_S)
@@ -253,7 +253,7 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
     end = End(claim.cell, claim.name, claim.availability_zone)
-    left = str(run.asked.server.host)
+    left = str(run.input.server.host)
     if claim.subnets:
         return await _bound_across(run, end, claim, cards)
     with moving.elsewhere_only():
@@ -262,12 +262,12 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
 
 def _stays_bound(run: ResizeRun, claim: Claim) -> bool:
     """On its own host, with the providers and the addresses that it has."""
-    return claim.name == run.asked.server.host and not claim.profiles and not claim.subnets
+    return claim.name == run.input.server.host and not claim.profiles and not claim.subnets
 
 
 async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) -> tuple[Port, ...]:
     """With an address of the new segment, beside the old one, which stays until this is confirmed; a segment without any is left out then."""
-    kept, left = segment_change.kept(cards, claim.subnets), str(run.asked.server.host)
+    kept, left = segment_change.addresses_until_confirmed(cards, claim.subnets), str(run.input.server.host)
     try:
         ports = await moving.bound_at(
             run, cards, end, claim.profiles, second=False, left=left, subnets=claim.subnets, keeps=kept
@@ -286,16 +286,16 @@ async def activate_source(run: ResizeRun) -> None:
     claim, cards = run.get(claim_host), run.get(read_ports)
     if claim is None or cards is None or _stays_bound(run, claim):
         return
-    await moving.not_overtaken(run, moving.here(run.asked.server).cell)
-    second, end = await _second(run, claim, cards), moving.here(run.asked.server)
-    kept = segment_change.kept(cards, claim.subnets)
+    await moving.not_overtaken(run, moving.here(run.input.server).cell)
+    second, end = await _second(run, claim, cards), moving.here(run.input.server)
+    kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:
         await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name, keeps=kept)
     except BindRefused as refused:
         if refused.code not in REFUSED_THERE:
             raise
         # The network's agent there is dead: its guest runs again all the same, and an audit binds the ports when it is back.
-        logger.warning("%s: its ports are not bound on their old host: %s", run.asked.server.id, refused.public)
+        logger.warning("%s: its ports are not bound on their old host: %s", run.input.server.id, refused.public)
 
 
 @step(
@@ -307,10 +307,10 @@ async def land_guest(run: ResizeRun) -> None:
     """The new host makes the guest of what was sent, in its new size; it is off still."""
     claim = run[claim_host]
     guest = await guest_there(run, run[activate_bindings])
-    order = TakeGuest(guest, run.asked.migration)
+    order = TakeGuest(guest, run.input.migration)
     to = End(claim.cell, claim.name).address
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
-        await run.context.hosts.tell(to, errand(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
+        await run.context.hosts.tell(to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
 
 
 @land_guest.undo
@@ -322,14 +322,14 @@ async def _drop(run: ResizeRun, step: str) -> bool:
     claim = run.get(claim_host)
     if claim is None:
         return True
-    same = claim.name == run.asked.server.host
-    return await moving.take_back_guest(run, step, claim, run.asked.migration, same_host=same)
+    same = claim.name == run.input.server.host
+    return await moving.take_back_guest(run, step, claim, run.input.migration, same_host=same)
 
 
 async def guest_there(run: ResizeRun, ports: tuple[Port, ...]) -> GuestSpec:
     """What the host that was claimed is told to make."""
-    claim, cards, asked = run[claim_host], run[read_ports], run.asked
-    server = msgspec.structs.replace(_server(run), flavor=asked.flavor)
+    claim, cards, input = run[claim_host], run[read_ports], run.input
+    server = msgspec.structs.replace(_server(run), flavor=input.flavor)
     guest = guest_of(server, cards.networks, ports, claim.availability_zone)
     guest = msgspec.structs.replace(guest, power_on=server.vm_state is VmState.ACTIVE)
     guest = await with_drive(run.context, server, guest, cards.networks, ports)
@@ -344,7 +344,7 @@ async def start_guest(run: ResizeRun) -> PowerState:
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
-            state = await run.context.hosts.start_guest(to, errand(run, "start_guest"), guest)
+            state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
@@ -371,7 +371,7 @@ async def stop_guest(run: ResizeRun) -> None:
 async def await_vifs(run: ResizeRun) -> None:
     """Wait until the network says that what was bound is plugged, as a boot does; a guest that is off plugs nothing."""
     claim, ports = run[claim_host], run[activate_bindings]
-    if run.asked.server.vm_state is VmState.ACTIVE and claim.name != run.asked.server.host:
+    if run.input.server.vm_state is VmState.ACTIVE and claim.name != run.input.server.host:
         with moving.elsewhere_only():
             await await_plugged(run, ports, claim.name)
 
@@ -387,17 +387,17 @@ async def record_resized(run: ResizeRun) -> None:
     events = events_of(run, now)
 
     def also(tx: Tx) -> None:
-        moving.with_status(tx, run.asked.migration, MigrationStatus.FINISHED)
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None)
+        moving.with_status(tx, run.input.migration, MigrationStatus.FINISHED)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
 
     by, changed = records.fence(run), lambda server: resized(run, server, now)
-    await records.change(run.context, moving.here(run.asked.server).cell, run.asked.server.id, by, changed, also)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+    await records.change(run.context, moving.here(run.input.server).cell, run.input.server.id, by, changed, also)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 def events_of(run: ResizeRun, now: int) -> tuple[Event, ...]:
     """Of the action that went well."""
-    claim, told = run[claim_host], segment_change.said(_readdressed(run))
+    claim, told = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
         Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
     )
@@ -406,9 +406,9 @@ def events_of(run: ResizeRun, now: int) -> tuple[Event, ...]:
 @record_resized.passed
 async def was_recorded(run: ResizeRun) -> bool:
     """An adopter asks: does the record say so already, by this operation?"""
-    by, cell = records.fence(run), moving.here(run.asked.server).cell
-    row = await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
-    shown = row is not None and row.moved is not None and row.moved.migration == run.asked.migration
+    by, cell = records.fence(run), moving.here(run.input.server).cell
+    row = await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
+    shown = row is not None and row.moved is not None and row.moved.migration == run.input.migration
     if shown and row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
     return shown
@@ -416,16 +416,16 @@ async def was_recorded(run: ResizeRun) -> bool:
 
 def resized(run: ResizeRun, server: Server, now: int) -> Server:
     """The record of a server that waits to be confirmed or reverted. Done already, it stays as it is."""
-    asked, claim, cards = run.asked, run[claim_host], run[read_ports]
+    input, claim, cards = run.input, run[claim_host], run[read_ports]
     ports, attachments, state = run.get(activate_bindings), run.get(switch_volumes), run.get(start_guest)
-    if server.moved is not None and server.moved.migration == asked.migration:
+    if server.moved is not None and server.moved.migration == input.migration:
         return server
     assert server.host is not None
     second = run.get(bind_destination) is True
     moved = Moved(
         at=now,
-        migration=asked.migration,
-        vm_state=asked.server.vm_state,
+        migration=input.migration,
+        vm_state=input.server.vm_state,
         flavor=server.flavor,
         host=server.host,
         node=server.node,
@@ -440,9 +440,9 @@ def resized(run: ResizeRun, server: Server, now: int) -> Server:
     return msgspec.structs.replace(
         move_claims.on_claimed(server, claim, cards, ports, attachments, state),
         cell=claim.cell,
-        flavor=asked.flavor,
+        flavor=input.flavor,
         moved=moved,
-        disk_config=asked.disk_config or server.disk_config,
+        disk_config=input.disk_config or server.disk_config,
         vm_state=VmState.RESIZED,
         task_state=None,
         launched_at=now,
@@ -458,9 +458,9 @@ def _readdressed(run: ResizeRun) -> tuple[Readdressed, ...]:
 
 def _ended(tx: Tx, run: ResizeRun, status: str) -> None:
     """What it weighed more in its quota is given back with a move that did not come to be."""
-    if status == "unwound" and run.asked.charged:
-        quotas.release(tx, run.asked.server.project, run.asked.charged, run.asked.server.user)
-    records.let_go(tx, run)
+    if status == "unwound" and run.input.charged:
+        quotas.release(tx, run.input.server.project, run.input.charged, run.input.server.user)
+    records.release(tx, run)
 
 
 RESIZE = Saga(

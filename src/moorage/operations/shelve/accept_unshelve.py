@@ -62,7 +62,7 @@ async def begin(
         check(now)
         if now.vm_state is VmState.SHELVED:
             raise Unavailable("The instance is being changed; try again.")
-        asked = Unshelve(
+        input = Unshelve(
             server=now,
             seq=seq,
             image=None if now.shelved is None else now.shelved.image,
@@ -80,7 +80,7 @@ async def begin(
             across=saga is not UNSHELVE and context.settings.allow_move_across_segments,
             cross_cell=saga is UNSHELVE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.UNSHELVING)
     await dispatch(context, new)

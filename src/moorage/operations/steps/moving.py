@@ -25,9 +25,9 @@ from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps import server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.ports import subnets_beside
-from moorage.operations.steps.servers import AboutServer, Found
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.ports import other_subnets
+from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
@@ -43,7 +43,7 @@ DELETED = "deleted"
 """The cancel word of a delete that is for good."""
 
 
-class Place(Protocol):
+class HostOfCell(Protocol):
     """A host of a cell."""
 
     @property
@@ -64,7 +64,7 @@ class End(msgspec.Struct, frozen=True):
         return HostAddress(self.cell, self.name)
 
 
-class Moving(server_action.Asked, Protocol):
+class Moving(server_action.UserInput, Protocol):
     """What is asked of a move that begins."""
 
     @property
@@ -138,19 +138,19 @@ def put(tx: Tx, migration: Migration) -> None:
 
 async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
-) -> Found:
+) -> LocatedServer:
     """The action `word` and the move's record show from here on; `new`: the flavor that it is to have. Raises NotFound, Stale."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    server, asked, now = found.server, run.asked, server_action.now_us()
+        raise NotFound(f"server {run.input.server.id} is on no host")
+    server, input, now = found.server, run.input, server_action.now_us()
     migration = Migration(
-        uuid=asked.migration,
+        uuid=input.migration,
         server=server.id,
         type=kind,
         status=status,
-        user=asked.user,
-        project=asked.by_project,
+        user=input.user,
+        project=input.by_project,
         created_at=now,
         updated_at=now,
         source_host=found.server.host,
@@ -158,7 +158,7 @@ async def begun(
         source_provider=server.provider,
         old_flavor=server.flavor,
         new_flavor=new or server.flavor,
-        request_id=asked.request_id,
+        request_id=input.request_id,
     )
 
     def also(tx: Tx) -> None:
@@ -166,7 +166,7 @@ async def begun(
         actions.write(tx, server_action.action_of(run, word))
 
     written = await records.change(run.context, found.cell, server.id, records.fence(run), as_it_is, also)
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
 async def show(
@@ -175,14 +175,16 @@ async def show(
     """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
-    await records.change(run.context, cell, run.asked.server.id, records.fence(run), changed, also)
+    await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)
 
 
-async def begun_after(run: Run[server_action.Asked, SagaContext], word: str, status: MigrationStatus) -> Found:
+async def begun_after(
+    run: Run[server_action.UserInput, SagaContext], word: str, status: MigrationStatus
+) -> LocatedServer:
     """The action `word` of what comes after a move, and how far that move is, show from here on. Raises NotFound, Stale."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     move = moved_of(found.server).migration
 
     def also(tx: Tx) -> None:
@@ -190,10 +192,10 @@ async def begun_after(run: Run[server_action.Asked, SagaContext], word: str, sta
         actions.write(tx, server_action.action_of(run, word))
 
     written = await records.change(run.context, found.cell, found.server.id, records.fence(run), as_it_is, also)
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
-async def show_moved(run: MoveRun, found: Found, status: MigrationStatus) -> None:
+async def show_moved(run: MoveRun, found: LocatedServer, status: MigrationStatus) -> None:
     """The record of the move that the server waits in says that. Raises Stale."""
     assert found.server is not None
     assert found.cell is not None
@@ -207,16 +209,16 @@ def as_it_is(server: Server) -> Server:
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
-    await records.change(run.context, cell, run.asked.server.id, records.fence(run), as_it_is)
+    await records.change(run.context, cell, run.input.server.id, records.fence(run), as_it_is)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts
 
 
-async def target_at(run: MoveRun, to: Place) -> MoveTarget:
+async def target_at(run: MoveRun, to: HostOfCell) -> MoveTarget:
     """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
     address = HostAddress(to.cell, to.name)
-    return await run.context.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
+    return await run.context.hosts.ask(address, run.input.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
 async def has_guest(context: SagaContext, at: End, server: ServerId) -> bool:
@@ -248,17 +250,17 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
         return observed or (server.moved is not None and server.moved.live)
 
 
-async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> bool:
+async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *, same_host: bool) -> bool:
     """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off.
 
     False: the host is silent, and does so when it returns.
     """
-    server = run.asked.server.id
+    server = run.input.server.id
     if not same_host:
         return await _destroyed(run, step, to)
     try:
         await run.context.hosts.tell(
-            HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
+            HostAddress(to.cell, to.name), command_context(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:
         if failed.code == HOST_SILENT and await for_delete(run):
@@ -268,10 +270,10 @@ async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same
     return True
 
 
-async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
+async def _destroyed(run: MoveRun, step: str, to: HostOfCell) -> bool:
     """False: the host is silent.  A destroy that failed half-way is asked again: the other host's guest may be all there is."""
     try:
-        return await destroy_or_leave(run, step, to.cell, to.name, run.asked.server.id)
+        return await destroy_or_leave(run, step, to.cell, to.name, run.input.server.id)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
@@ -283,7 +285,7 @@ async def for_delete(run: MoveRun) -> bool:
     """
     if run.cancelled == DELETED:
         return True
-    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
+    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.input.server.id))
     return where is not None and where.task is TaskState.DELETING
 
 
@@ -317,9 +319,9 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
     or the server is to go.  Raises Unavailable.
     """
-    old = here(run.asked.server)
+    old = here(run.input.server)
     try:
-        await run.context.hosts.power_on(old.address, mine, run.asked.server.id)
+        await run.context.hosts.power_on(old.address, mine, run.input.server.id)
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise
@@ -406,12 +408,12 @@ async def bound_at(
 
     `subnets`, `keeps`: NIC index → the subnet that a port gets another address of, and those that it keeps; only without second bindings.
     """
-    server = run.asked.server.id
+    server = run.input.server.id
     if not cards.ports:
         return ()
     if second:
         return await run.context.network.activate_binding(server, to.name, cards.ports)
-    beside = subnets_beside(cards.ports, cards.networks, subnets) if subnets else None
+    beside = other_subnets(cards.ports, cards.networks, subnets) if subnets else None
     return await run.context.network.bind_ports(
         server, to.name, to.availability_zone, cards.ports,
         subnets=subnets, beside=beside, profiles=profiles, tried=(left, to.name), unsure=True, keeps=keeps,

@@ -37,7 +37,7 @@ async def give_back_host(run: DoingRun) -> None:
     given_back: list[Row] = []
 
     def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.keep_addresses(tx, run.asked.server.id)
+        given_back[:] = run.context.placement.keep_addresses(tx, run.input.server.id)
 
     await run.commit(work)
     run.context.placement.settle(given_back)

@@ -18,7 +18,7 @@ async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, 
     """Its ports have no address any more that they only kept; what the record shows stays, so none is left without."""
     if not subnets:
         return
-    server = (await records.find(run.context, run.asked.server.id)).server
+    server = (await records.find(run.context, run.input.server.id)).server
     if server is None:
         return
     shown = {str(nic.port): {each.address for each in nic.addresses} for nic in server.nics}
