@@ -223,9 +223,9 @@ async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: 
     for way, live in ((Way.COLD, False), (Way.LIVE, True)):
         assert drain_moves.way_of(seen, live=live) is way
         with pytest.raises(Conflict, match="is not on host host3 any more"):
-            await drain_moves.leave(ground.context, seen, "host3", "admin", "admin", live=live)
+            await drain_moves.leave(ground.context, seen, drain_moves.MoveAway("host3", "admin", "admin", live))
     assert await ground.began() == []
-    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False)
+    await drain_moves.leave(ground.context, seen, drain_moves.MoveAway(HOST, "admin", "admin"))
     assert await ground.began() == ["resize/1"]
 
 
@@ -383,7 +383,9 @@ async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground)
     await ground.let_go()
     await ground.ask()
     seen = await recorded(ground.small)
-    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False, request_id=f"req-{DRAIN.id}")
+    await drain_moves.leave(
+        ground.context, seen, drain_moves.MoveAway(HOST, "admin", "admin"), request_id=f"req-{DRAIN.id}"
+    )
     (row,) = (await ground.round()).servers
     assert row.progress is Progress.MOVING
     assert await ground.began() == ["resize/1"]

@@ -126,7 +126,9 @@ async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: 
         return None
 
     with pytest.raises(Unavailable, match="conductors") as attach:
-        await attach_interface.begin(context, principal, "token", server, wish, check=check, external_allowed=False)
+        await attach_interface.begin(
+            context, principal, "token", server, attach_interface.AttachWish(wish), check=check
+        )
     with pytest.raises(Unavailable, match="conductors") as detach:
         await detach_interface.begin(context, principal, server, str(server.nics[0].port), check=check)
     assert {attach.value.code, detach.value.code} == {CREDENTIALS}

@@ -249,11 +249,7 @@ class Drains:
             await drain_moves.leave(
                 self._context,
                 server,
-                drain.host,
-                drain.asked_by,
-                drain.project,
-                live=drain.asked.live,
-                across=drain.asked.across,
+                drain_moves.MoveAway(drain.host, drain.asked_by, drain.project, drain.asked.live, drain.asked.across),
                 request_id=_request(drain),
             )
         except NotFound:

@@ -79,9 +79,8 @@ class ServerService(DrainService, DryRunService, GuestService, MoveService, Shel
             principal,
             token,
             server,
-            wish,
+            attach_interface.AttachWish(wish, external_allowed),
             check=check,
-            external_allowed=external_allowed,
             request_id=request_id,
         )
 

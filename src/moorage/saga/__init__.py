@@ -22,7 +22,7 @@ from moorage.saga.journal import (
 )
 from moorage.saga.memory_journal import Killed, MemoryJournal, MemoryJournalTx
 from moorage.saga.retry import CancelHint, RetryLimits, SagaClock
-from moorage.saga.step import Run, Step, on_some_host, step
+from moorage.saga.step import Run, Step, no_result, on_some_host, step
 
 __all__ = [
     "FIRST_EPOCH",
@@ -49,6 +49,7 @@ __all__ = [
     "encode_lines",
     "execute",
     "first_lines",
+    "no_result",
     "on_some_host",
     "step",
 ]

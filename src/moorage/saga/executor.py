@@ -34,7 +34,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
@@ -83,31 +83,42 @@ class _Unwind(Exception):
         self.reason: Reason = reason
 
 
+class ExecuteOptions(TypedDict, total=False):
+    """What may be said of one execution."""
+
+    clock: SagaClock
+    limits: RetryLimits
+    cancel_hint: CancelHint | None
+    """Set when the row's cancel column may have been written."""
+    adopted: bool
+    """An earlier execution in this epoch ended in CommitUnknown.  A later epoch, or a longer journal, shows it by itself."""
+    max_attempts: int | None
+    """Hosts that are tried; None: as the saga says."""
+    notification_writer: CommitListener | None
+    """Called in every commit."""
+
+
 async def execute(
     saga: Saga[InputT, ContextT],
     operation: OperationId,
     input: InputT,
     context: ContextT,
     log: Log,
-    *,
-    clock: SagaClock = WALL,
-    limits: RetryLimits = LIMITS,
-    cancel_hint: CancelHint | None = None,
-    adopted: bool = False,
-    max_attempts: int | None = None,
-    notification_writer: CommitListener | None = None,
+    **options: Unpack[ExecuteOptions],
 ) -> Any:
-    """Tell the story from where its journal stands, and answer the last step's result.
+    """Execute a saga from where its journal stands; the last step's result.
 
-    Raises Unwound (it turned, and all is taken back), Stuck, Fenced, or Torn.  `adopted` must be set when an earlier
-    telling in this epoch ended in Torn; an epoch above the first, or lines beyond the first, say it by themselves.
+    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
+    time, Fenced when another process executes it now, CommitUnknown when nobody knows whether a commit was made.
     """
-    executor = _Executor(saga, operation, input, context, log, clock, limits, max_attempts)
+    executor = _Executor(saga, operation, input, context, log, options)
+    notification_writer = options.get("notification_writer")
     if notification_writer is not None:
         executor.journal_writer.on_commit = lambda tx, lines: notification_writer(
             tx, saga, executor.latest_run(), lines
         )
-    return await executor.run(cancel_hint, adopted or log.epoch > FIRST_EPOCH or len(log.journal) > 1)
+    adopted = options.get("adopted", False) or log.epoch > FIRST_EPOCH or len(log.journal) > 1
+    return await executor.run(options.get("cancel_hint"), adopted)
 
 
 class _Executor:
@@ -118,23 +129,22 @@ class _Executor:
         input: Any,
         context: Any,
         log: Log,
-        clock: SagaClock,
-        limits: RetryLimits,
-        max_attempts: int | None,
+        options: ExecuteOptions,
     ) -> None:
         self.saga, self.operation, self.input, self.context = saga, operation, input, context
-        self.log, self.clock, self.limits = log, clock, limits
-        self.max_attempts = max_attempts or (saga.group.max_attempts if saga.group else 0)
+        self.log = log
+        self.clock, self.limits = options.get("clock", WALL), options.get("limits", LIMITS)
+        self.max_attempts = options.get("max_attempts") or (saga.group.max_attempts if saga.group else 0)
         self.state = ReplayedState(saga, log.journal)
         self.journal_writer = JournalWriter(log, self.state)
         self.random = random.Random(operation)
         self.unsure: set[str] = set()
         self.cancellation = CancelListener(log, self.journal_writer)
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self.past = self.cancellation.ignored = (
-            saga.forward_only
-        )  # past the point of no return for certain: only forward
-        self.cancelled_by: str | None = None  # the cancel word that turned the story
+        self.past = self.cancellation.ignored = saga.forward_only
+        """`past`: the point of no return lies behind for certain; only forward."""
+        self.cancelled_by: str | None = None
+        """The cancel reason that made the saga unwind."""
 
     # ------------------------------------------------------------------------------------------------- the story
 

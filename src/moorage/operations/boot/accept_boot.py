@@ -19,7 +19,6 @@ from moorage.model.boot_request import BootRequest, NicWish
 from moorage.model.errors import Conflict, Forbidden, Invalid, OverQuota
 from moorage.model.flavor import Flavor
 from moorage.model.ids import HostId, ImageId, NetworkId, ServerId, new_uuid
-from moorage.model.image import Image
 from moorage.model.keypair import KeyPair
 from moorage.model.network import NICS_MAX, CheckedNics, NicAsk, mint_mac
 from moorage.model.operation import Accepted
@@ -125,13 +124,12 @@ async def begin(
     rules = await rules_of(context, checked) if request.max_count > 1 or not gates.early_ports else {}
     if guaranteed(checked, rules):
         gates = gates.made_early()
-    boots = _boots(
-        context, principal, project, request, known, found, place, checked, gates, (same, different), request_id
-    )
+    judged = _Judged(principal, project, request, request_id, known, found, place, checked, gates, same, different)
+    boots = _boots(context, judged)
     fit = await _that_have_room(context, boots, rules)
     if not context.preview:
         boots = await boot_devices.with_volumes(context, principal, token, boots)
-    return await _accept(context, principal, project, request, boots, known.group, request_id, checked.ports_free, fit)
+    return await _accept(context, judged, boots, fit)
 
 
 async def _refuse_so_many(
@@ -309,35 +307,42 @@ def _check_counts(request: BootRequest) -> None:
 # ------------------------------------------------------------------------------------------------- making up
 
 
-def _boots(
-    context: SagaContext,
-    principal: Principal,
-    project: str,
-    request: BootRequest,
-    known: _Known,
-    found: BootDevices,
-    place: _Place,
-    checked: CheckedNics,
-    gates: Gates,
-    hinted: tuple[tuple[HostId, ...] | None, tuple[HostId, ...]],
-    request_id: str,
-) -> list[Boot]:
-    image, properties = found.image, found.properties
+class _Judged(msgspec.Struct, frozen=True):
+    """A request with everything that was found out about it: what its servers are made from."""
+
+    principal: Principal
+    project: str
+    request: BootRequest
+    request_id: str
+    known: _Known
+    devices: BootDevices
+    place: _Place
+    nics: CheckedNics
+    gates: Gates
+    same_host: tuple[HostId, ...] | None
+    different_host: tuple[HostId, ...]
+
+
+def _boots(context: SagaContext, judged: _Judged) -> list[Boot]:
+    principal, request, known, gates = judged.principal, judged.request, judged.known, judged.gates
+    found, place, checked = judged.devices, judged.place, judged.nics
+    properties = found.properties
     needs = needs_of_flavor(known.flavor, properties, local_root=found.local_root)
     reservation = request.reservation_id or f"r-{secrets.token_hex(4)}"
     drive = config_drives.wanted(context, request.config_drive, properties)
     sealed = context.seals.seal(request.admin_password) if drive and context.seals and request.admin_password else ""
-    request = msgspec.structs.replace(request, config_drive=drive)
-    principal = (
-        principal if context.vendor_data else msgspec.structs.replace(principal, roles=())
-    )  # nobody is told of them
+    if not context.vendor_data:  # the only reader of roles
+        principal = msgspec.structs.replace(principal, roles=())
+    judged = msgspec.structs.replace(
+        judged, principal=principal, request=msgspec.structs.replace(request, config_drive=drive)
+    )
     group = None if known.group is None else GroupAsk(known.group.id, known.group.policy, known.group.max_per_host or 1)
     made: list[Boot] = []
     for launch_index in range(request.max_count):
-        server = _server(principal, project, request, known, image, place, checked, reservation, launch_index)
+        server = _server(judged, reservation, launch_index)
         boot = Boot(
             server=server,
-            request_id=request_id,
+            request_id=judged.request_id,
             global_request_id=carried.get(),
             nics=tuple(_minted(nic, server.id) for nic in checked.nics),
             networks=dict(checked.networks),
@@ -347,8 +352,8 @@ def _boots(
             group=group,
             forced_host=place.host,
             forced_node=place.node,
-            same_host=hinted[0],
-            different_host=hinted[1],
+            same_host=judged.same_host,
+            different_host=judged.different_host,
             min_level=gates.min_level,
             gates=gates,
             sealed_password=sealed,
@@ -382,24 +387,16 @@ def needs_of_flavor(flavor: Flavor | FlavorCopy, properties: Mapping[str, str], 
     )
 
 
-def _server(
-    principal: Principal,
-    project: str,
-    request: BootRequest,
-    known: _Known,
-    image: Image | None,
-    place: _Place,
-    checked: CheckedNics,
-    reservation: str,
-    launch_index: int,
-) -> Server:
+def _server(judged: _Judged, reservation: str, launch_index: int) -> Server:
+    principal, request, known = judged.principal, judged.request, judged.known
+    image, place, checked = judged.devices.image, judged.place, judged.nics
     server = ServerId(new_uuid())
     several = request.max_count > 1
     name = f"{request.name}-{launch_index + 1}" if several else request.name
     hostname = request.hostname or sanitized_hostname(request.name, server)
     return Server(
         id=server,
-        project=project,
+        project=judged.project,
         user=principal.user,
         name=name[:NAME_CHARACTERS_MAX],
         hostname=(f"{hostname[: HOSTNAME_CHARACTERS_MAX - 5]}-{launch_index + 1}" if several else hostname),
@@ -463,17 +460,11 @@ def sanitized_hostname(name: str, server: str) -> str:
 
 
 async def _accept(
-    context: SagaContext,
-    principal: Principal,
-    project: str,
-    request: BootRequest,
-    boots: Sequence[Boot],
-    group: ServerGroup | None,
-    request_id: str,
-    ports_free: int | None,
-    fit: "_Fit | None",
+    context: SagaContext, judged: _Judged, boots: Sequence[Boot], fit: "_Fit | None"
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
+    principal, project, request = judged.principal, judged.project, judged.request
+    group, ports_free = judged.known.group, judged.nics.ports_free
     saga = BOOT_WITH_VOLUMES if _has_volumes(context, boots[0].server) else BOOT
     owner = await context.dispatcher.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
@@ -499,7 +490,7 @@ async def _accept(
                 owner=owner,
                 user=principal.user,
                 seq=1,
-                request_id=request_id,
+                request_id=judged.request_id,
             )
             rows.append((held, new))
         if group is not None:

@@ -5,8 +5,7 @@ host with the same ports and MACs (S0.4, S0.15); only what is local to the refus
 """
 
 import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -25,6 +24,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
+from moorage.operations.steps.claims import first, granted
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import fault_of
 from moorage.operations.steps.guests import guest_of
@@ -43,6 +43,7 @@ from moorage.operations.steps.record_cells import (
     or_elsewhere,
 )
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -149,9 +150,8 @@ def _claim_of(run: BootRun, choice: Choice, ask: Ask, ledger: DecisionRecord, lo
 async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
     """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
     boot, engine = run.input, run.context.placement
-    taken: list[Claimed] = []
 
-    def work(tx: Tx) -> Claim:
+    def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.claim(
             tx,
             boot.server.id,
@@ -168,18 +168,13 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
         if run.attempt > 1:
             inbox.drop(tx, boot.server.id, VIF_PLUGGED)
         order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
-        taken[:] = [answer]
         profiles = groups.with_functions(claim.profiles, run[make_ports].ports, answer.functions)
         changed = order if _was_changed(boot, order) else None
-        return msgspec.structs.replace(claim, profiles=profiles, order=changed)
+        return msgspec.structs.replace(claim, profiles=profiles, order=changed), answer
 
     with label("claim_host"):
-        answer: Claim | Shortage = await run.commit(work)
-    if isinstance(answer, Shortage):
-        engine.lost(answer)
-    else:
-        engine.claimed(taken[0])
-    return answer
+        answer = await run.commit(work, result=first)
+    return granted(engine, answer)
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
@@ -193,14 +188,12 @@ def _was_changed(boot: Boot, order: Server | None) -> bool:
 @claim_host.undo
 async def release_host(run: BootRun) -> None:
     """Claims are keyed by server, so this is safe twice and safe when nothing was claimed."""
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         region_servers.unplace(tx, run.input.server.id, run.operation)
-        given_back[:] = run.context.placement.release(tx, run.input.server.id)
+        return run.context.placement.release(tx, run.input.server.id)
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work))
 
 
 @step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
@@ -245,7 +238,7 @@ async def record_server(run: BootRun) -> int:
     for earlier in cells_with_record(run, None):
         if earlier != claim.cell:
             await in_this_cell(earlier, partial(_remove_record, run, earlier, by))
-    now = _now()
+    now = now_us()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
     action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
 
@@ -328,7 +321,7 @@ async def announce(run: BootRun) -> None:
 
 async def _show_active(run: BootRun) -> None:
     claim, boot = run[claim_host], run.input
-    now = _now()
+    now = now_us()
     by = records.fence(run)
     generation, ports, started = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     networks = _networks(run)
@@ -411,7 +404,7 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
     """The server shows ERROR with its fault in the commit that turns the story; a cancelled one goes on to its delete."""
     if reason == "cancel":
         return
-    now = _now()
+    now = now_us()
     fault = fault_of(problem, now)
     where = region_servers.find(tx, run.input.server.id)
     order = run.input.server if where is None or where.order is None else where.order
@@ -526,10 +519,6 @@ def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
 
 def _request(boot: Boot) -> str:
     return boot.request_id or f"req-{boot.server.id}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 __all__ = ["BOOT", "BOOT_WITH_VOLUMES", "Boot", "Claim", "Made", "NoRoom", "ask_of"]

@@ -16,7 +16,7 @@ import msgspec
 from moorage.bus.agent_rpc import CommandContext, HostAddress
 from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest
 from moorage.model.errors import HostFailed, Unavailable
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
@@ -29,9 +29,6 @@ from moorage.operations.steps.ports import nics_of, other_subnets
 from moorage.operations.steps.segments import note_exhausted, note_exhausted_at_host
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
-
-LAST_ATTEMPT = 1 << 20
-"""Above every attempt: what is told with it comes after all that the operation told before."""
 
 
 class AsksPorts(AboutServer, Protocol):

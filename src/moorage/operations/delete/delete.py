@@ -5,7 +5,7 @@ held the server has ended.
 """
 
 import logging
-import time
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -23,9 +23,10 @@ from moorage.operations.resize import confirm_resize
 from moorage.operations.steps import moving, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import release_all
-from moorage.saga import Run, Saga, step
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import hidden_records, quotas, server_groups
@@ -121,7 +122,7 @@ async def mark_deleted(run: DeleteRun) -> None:
     found = run[find_server]
     if found.server is None or found.cell is None:
         return  # the region's own record is marked by the commit that ends the story
-    now = _now()
+    now = now_us()
     event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
@@ -167,23 +168,22 @@ async def release_claims(run: DeleteRun) -> None:
 
 async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
     found = run[find_server]
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         server = found.server or run.input.server
-        given_back[:] = run.context.placement.release(tx, server.id)
+        rows = [*run.context.placement.release(tx, server.id)]
         if of_move and found.server is not None and found.server.moved is not None:
-            given_back.extend(run.context.placement.release(tx, found.server.moved.migration))
+            rows += run.context.placement.release(tx, found.server.moved.migration)
         server_groups.leave(tx, [server.id])
-        region_servers.mark_deleted(tx, server.id, _now())
+        region_servers.mark_deleted(tx, server.id, now_us())
         if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
-            return  # an earlier delete gave back its quota
+            return rows  # an earlier delete gave back its quota
         quotas.release(tx, server.project, server.charged, server.user)
         if found.cell is None:
-            region_servers.write_order(tx, deleted(server, _now()))
+            region_servers.write_order(tx, deleted(server, now_us()))
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes), patience_s=PATIENCE_S)
@@ -227,14 +227,13 @@ async def end_move(run: DeleteRun) -> None:
 async def release_move(run: DeleteRun) -> None:
     """What the move held on the old host."""
     server = run[find_server].server
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
-        if server is not None and server.moved is not None:
-            given_back[:] = run.context.placement.release(tx, server.moved.migration)
+    def work(tx: Tx) -> Sequence[Row]:
+        if server is None or server.moved is None:
+            return ()
+        return run.context.placement.release(tx, server.moved.migration)
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
@@ -260,14 +259,10 @@ async def forget_hidden(run: DeleteRun) -> None:
 
     def work(tx: Tx) -> None:
         for cell in gone:
-            hidden_records.end_row(tx, run.input.server.id, cell, _now())
+            hidden_records.end_row(tx, run.input.server.id, cell, now_us())
 
     if gone:
         await run.commit(work)
-
-
-def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
-    records.release(tx, run)
 
 
 DELETE = Saga(
@@ -278,7 +273,7 @@ DELETE = Saga(
     release_ports,
     mark_deleted,
     release_claims,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile.
@@ -297,7 +292,7 @@ DELETE_WITH_VOLUMES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 
@@ -316,7 +311,7 @@ DELETE_WITH_MOVES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
@@ -334,7 +329,7 @@ DELETE_BEFORE_SHOWN = Saga(
     mark_deleted,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that have more: quota and claims are back before the server is seen to be gone.
@@ -349,7 +344,7 @@ DELETE_IN_ALL_CELLS = Saga(
     *DELETE_BEFORE_SHOWN.steps,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that have records in other cells, or may have."""
@@ -364,7 +359,3 @@ VERSIONS: tuple[DeleteSaga, ...] = (
     DELETE_IN_ALL_CELLS,
 )
 """From the one that takes away least to the one that takes away all."""
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

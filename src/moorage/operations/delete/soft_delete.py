@@ -157,10 +157,6 @@ async def release_quota(run: SoftDeleteRun) -> None:
     await run.commit(work)
 
 
-def _ended(tx: Tx, run: Run[SoftDelete, SagaContext] | Run[Restore, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 SOFT_DELETE = Saga(
     "soft_delete/1",
     SoftDelete,
@@ -168,7 +164,7 @@ SOFT_DELETE = Saga(
     switch_off,
     mark_soft_deleted,
     release_quota,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 
@@ -246,7 +242,9 @@ def restored(server: Server, power: int, now: int) -> Server:
     )
 
 
-RESTORE = Saga("restore/1", Restore, begin_restore, charge_quota, switch_on, record_restored, ended=_ended)
+RESTORE = Saga(
+    "restore/1", Restore, begin_restore, charge_quota, switch_on, record_restored, ended=records.release_server
+)
 
 
 # ---------------------------------------------------------------------------------------------------- beginning

@@ -37,12 +37,12 @@ from moorage.operations.evacuate.evacuate import (
     read_ports,
     record_destination,
     release_addresses,
-    release_server,
     show_evacuated,
     start_guest,
 )
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.steps import moving, record_copies, second_records, server_action
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.record_transfer import RecordCopy
@@ -173,5 +173,5 @@ EVACUATE_CROSS_CELL = Saga(
     record_left,
     leave_addresses,
     release_addresses,
-    ended=release_server,
+    ended=records.release_server,
 )

@@ -359,10 +359,6 @@ async def release_addresses(run: EvacuateRun) -> None:
     await old_addresses.release(run, run.input.migration, run[read_ports], run[claim_host].subnets)
 
 
-def release_server(tx: Tx, run: EvacuateRun, status: str) -> None:
-    records.release(tx, run)
-
-
 _BEFORE = (begin_action, fence_source, read_ports)
 _ON_A_HOST = on_some_host(
     claim_host,
@@ -375,7 +371,7 @@ _ON_A_HOST = on_some_host(
     host=lambda claim: claim.host,
 )
 
-EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=release_server)
+EVACUATE = Saga("evacuate/1", Evacuate, *_BEFORE, _ON_A_HOST, record_evacuated, ended=records.release_server)
 
 EVACUATE_ACROSS = Saga(
     "evacuate/2",
@@ -385,7 +381,7 @@ EVACUATE_ACROSS = Saga(
     record_evacuated,
     leave_addresses,
     release_addresses,
-    ended=release_server,
+    ended=records.release_server,
 )
 """For servers that may be given addresses of other segments."""
 

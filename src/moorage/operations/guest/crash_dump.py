@@ -16,7 +16,6 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 ACTION = "trigger_crash_dump"
 EVENT = "compute_trigger_crash_dump"
@@ -61,11 +60,7 @@ async def end_action(run: CrashDumpRun) -> None:
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
 
 
-def _ended(tx: Tx, run: CrashDumpRun, status: str) -> None:
-    records.release(tx, run)
-
-
-CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_action, ended=_ended)
+CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_action, ended=records.release_server)
 
 
 async def begin(

@@ -151,11 +151,7 @@ async def record_power(run: PowerRun) -> None:
     )
 
 
-def _ended(tx: Tx, run: PowerRun, status: str) -> None:
-    records.release(tx, run)
-
-
-POWER = Saga("power/1", Power, begin_action, switch_power, record_power, ended=_ended)
+POWER = Saga("power/1", Power, begin_action, switch_power, record_power, ended=records.release_server)
 
 
 async def begin(

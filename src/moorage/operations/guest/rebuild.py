@@ -311,10 +311,6 @@ def rebuilt(input: Rebuild, server: Server, power: int, now: int) -> Server:
     )
 
 
-def _ended(tx: Tx, run: RebuildRun, status: str) -> None:
-    records.release(tx, run)
-
-
 _REIMAGING = frozenset({hold_root.name, write_root.name, connect_volumes.name})
 REBUILD = Saga(
     "rebuild/1",
@@ -326,7 +322,7 @@ REBUILD = Saga(
     connect_volumes,
     rebuild_guest,
     record_rebuilt,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 

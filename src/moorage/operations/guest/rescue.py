@@ -176,11 +176,8 @@ def rescued(input: Rescue, server: Server, power: int, now: int) -> Server:
     )
 
 
-def _ended(tx: Tx, run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], status: str) -> None:
-    records.release(tx, run)
 
-
-RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, ended=_ended)
+RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, ended=records.release_server)
 
 
 # ----------------------------------------------------------------------------------------------------- unrescue
@@ -226,7 +223,7 @@ def unrescued(server: Server, power: int, now: int) -> Server:
     )
 
 
-UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=_ended)
+UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=records.release_server)
 
 
 # ---------------------------------------------------------------------------------------------------- beginning

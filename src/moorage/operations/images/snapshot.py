@@ -25,7 +25,6 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import servers as region_servers
 
@@ -160,10 +159,6 @@ async def rotate_backups(run: SnapshotRun) -> tuple[str, ...]:
     return tuple(went)
 
 
-def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
-    records.release(tx, run)
-
-
 SNAPSHOT = Saga(
     "snapshot/1",
     SnapshotInput,
@@ -175,7 +170,7 @@ SNAPSHOT = Saga(
     upload_image,
     record_snapshot,
     rotate_backups,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 

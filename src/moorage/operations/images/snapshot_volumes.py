@@ -32,7 +32,6 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, volumes_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.region import servers as region_servers
 
 ACTION, EVENT = "createImage", "api_snapshot_instance"
@@ -153,10 +152,6 @@ async def record_image(run: VolumesRun) -> None:
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
 
 
-def _ended(tx: Tx, run: VolumesRun, status: str) -> None:
-    records.release(tx, run)
-
-
 SNAPSHOT_VOLUMES = Saga(
     "snapshot_volumes/1",
     SnapshotVolumes,
@@ -166,7 +161,7 @@ SNAPSHOT_VOLUMES = Saga(
     await_snapshots,
     write_image,
     record_image,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -180,7 +175,7 @@ SNAPSHOT_STILL = Saga(
     thaw_guest,
     write_image,
     record_image,
-    ended=_ended,
+    ended=records.release_server,
 )
 """Of a guest that may be still meanwhile."""
 

@@ -8,7 +8,7 @@ out to have no address left, when the port is bound, is gone without, as boots d
 segment is left the refusal is the cause.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -30,6 +30,7 @@ from moorage.operations.boot.accept_boot import with_pools
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups, server_action, server_lock
 from moorage.operations.steps import servers as records
+from moorage.operations.steps.claims import first
 from moorage.operations.steps.failures import failed_event
 from moorage.operations.steps.hosts import HOST_SILENT, command_context, unplug_or_leave
 from moorage.operations.steps.ports import (
@@ -159,26 +160,24 @@ async def claim_more(run: AttachRun) -> CardClaim:
 async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortage:
     engine, server = run.context.placement, run.input.server.id
     given = _given(run, choice, ask)
-    taken: list[Claimed] = []
-    back: list[Row] = []
 
-    def work(tx: Tx) -> CardClaim:
-        back[:] = _retracted(tx, run, run.earlier(claim_more))
+    def work(tx: Tx) -> tuple[CardClaim, Claimed, Sequence[Row]]:
+        back = _retracted(tx, run, run.earlier(claim_more))
         answer = engine.extend(tx, server, choice, ask, run.operation)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
-        taken[:] = [answer]
         profiles = groups.with_functions(given.profiles, (run[make_port],), answer.functions)
-        return msgspec.structs.replace(given, profiles=profiles)
+        return msgspec.structs.replace(given, profiles=profiles), answer, back
 
     with engine.holding(choice, ask):
-        answer: CardClaim | Shortage = await run.commit(work)
+        answer: tuple[CardClaim, Claimed, Sequence[Row]] | Shortage = await run.commit(work, result=first)
     if isinstance(answer, Shortage):
         engine.lost(answer)
-    else:
-        engine.settle(back)
-        engine.claimed(taken[0])
-    return answer
+        return answer
+    granted_now, taken, back = answer
+    engine.settle(back)
+    engine.claimed(taken)
+    return granted_now
 
 
 def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Row, ...]:
@@ -196,13 +195,7 @@ async def give_back(run: AttachRun) -> None:
     given = run.get(claim_more)
     if given is None or not given.amounts:
         return
-    rows: list[Row] = []
-
-    def work(tx: Tx) -> None:
-        rows[:] = _retracted(tx, run, given)
-
-    await run.commit(work)
-    run.context.placement.settle(rows)
+    run.context.placement.settle(await run.commit(lambda tx: _retracted(tx, run, given)))
 
 
 @step(moves=True, needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
@@ -299,10 +292,6 @@ async def was_recorded(run: AttachRun) -> bool:
     return shown
 
 
-def _ended(tx: Tx, run: AttachRun, status: str) -> None:
-    records.release(tx, run)
-
-
 def _same_host(_: CardClaim) -> str:
     """An attach goes to its server's host; which that is, the server's record says."""
     return ""
@@ -316,7 +305,7 @@ ATTACH_INTERFACE = Saga(
     on_some_host(claim_more, bind_port, max_attempts=1, host=_same_host),
     plug,
     record_nic,
-    ended=_ended,
+    ended=records.release_server,
 )
 """One attempt, and one more for each segment that had no address left."""
 
@@ -329,7 +318,7 @@ ATTACH_INTERFACE_1 = Saga(
     bind_port,
     plug,
     record_nic,
-    ended=_ended,
+    ended=records.release_server,
 )
 """As conductors of 0.1 know it: begun only while one of them is living, and told to its end."""
 
@@ -388,23 +377,30 @@ def _server(run: AttachRun) -> Server:
 # --------------------------------------------------------------------------------------------------- beginning
 
 
+class AttachWish(msgspec.Struct, frozen=True):
+    """What the request asks for."""
+
+    nic: NicWish
+    external_allowed: bool = False
+    """The caller may use external networks (a policy)."""
+
+
 async def begin(
     context: SagaContext,
     principal: Principal,
     token: str,
     server: Server,
-    wish: NicWish,
+    wish: AttachWish,
     *,
     check: Callable[[Server], None],
-    external_allowed: bool,
     request_id: str = "",
 ) -> str:
-    """Attach, and answer with the id of the port. Raises what Nova refuses it with.
+    """Attach a port, and return its id.  Raises what Nova refuses it with, and what `check` raises.
 
-    `check` refuses a server in a state that forbids it; asked when its turn has come.
+    `check` refuses a server in a state that forbids it; it is called when no other operation has the server.
     """
     refuse_without_credentials(context)
-    checked = await _checked(context, token, server, wish, external_allowed)
+    checked = await _checked(context, token, server, wish.nic, wish.external_allowed)
     checked = await with_pools(context, checked)
     saga, owner = await newest_known(context, ATTACH_INTERFACE, ATTACH_INTERFACE_1)
 

@@ -6,7 +6,7 @@ cannot unplug is no reason to stop, and what the record says the port held is gi
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -29,7 +29,7 @@ from moorage.operations.steps.hosts import NO_GUEST, command_context
 from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
 from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of
-from moorage.saga import Cause, Run, Saga, step
+from moorage.saga import Cause, Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region.placement import claims
@@ -180,26 +180,28 @@ def without_card(server: Server, nic: Nic, now: int) -> Server:
 @step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
 async def give_back(run: DetachRun) -> None:
     """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
-    rows: list[Row] = []
     nic = run.input.nic
     held = amounts_of(run[begin_action].held)
     known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
     function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         if held or function_of:
-            rows[:] = run.context.placement.shrink(tx, run.input.server.id, held, function_of)
+            return run.context.placement.shrink(tx, run.input.server.id, held, function_of)
+        return ()
 
-    await run.commit(work)
-    run.context.placement.settle(rows)
-
-
-def _ended(tx: Tx, run: DetachRun, status: str) -> None:
-    records.release(tx, run)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 DETACH_INTERFACE = Saga(
-    "detach_interface/1", DetachInterfaceInput, begin_action, unplug, let_port_go, forget_nic, give_back, ended=_ended
+    "detach_interface/1",
+    DetachInterfaceInput,
+    begin_action,
+    unplug,
+    let_port_go,
+    forget_nic,
+    give_back,
+    ended=records.release_server,
 )
 
 

@@ -1,6 +1,5 @@
 """What is decided before a live migration begins, and what is asked of one that is under way."""
 
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -24,6 +23,7 @@ from moorage.operations.records.servers import ChangeListener
 from moorage.operations.steps import live_migration, other_cells, server_lock
 from moorage.operations.steps.live_migration_limit import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
@@ -149,7 +149,7 @@ async def force_complete(
     telling: Sequence[ChangeListener] = (),
 ) -> None:
     """Who tells it forces the source to switch as soon as it reads this."""
-    wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=_now())
+    wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=now_us())
     await context.region.write(lambda tx: inbox.put_placed(tx, [wish]))
     await note_action(context, principal, server, "live_migration_force_complete", request_id, telling)
 
@@ -187,7 +187,7 @@ async def note_action(
 ) -> None:
     """Something was said of a move: it shows among the server's actions; the one that it is about tells how it ended."""
     assert server.cell is not None
-    now = _now()
+    now = now_us()
     action = Action(
         server=server.id,
         action=word,
@@ -205,7 +205,3 @@ async def note_action(
             tell(tx, CELL_OUTBOX, server, server)
 
     await context.cells[server.cell].write(work)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -46,12 +46,12 @@ from moorage.operations.live_migrate.live_migrate import (
     record_completed,
     record_destination,
     record_moved,
-    release_server,
     release_source,
     switch_guest,
 )
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.steps import moving, second_records
+from moorage.operations.steps import servers as records
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.record_transfer import RecordCopy
 
@@ -166,5 +166,5 @@ LIVE_MIGRATE_CROSS_CELL = Saga(
     remove_record,
     forget_hidden,
     record_completed,
-    ended=release_server,
+    ended=records.release_server,
 )

@@ -14,6 +14,8 @@ The switch is between the two hosts; no word of ours lies in it.  So until the s
 taken back and the guest was never touched; from then on the story only goes forward.  Who adopts it asks the hosts.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED
@@ -46,7 +48,7 @@ from moorage.operations.steps.segment_change import Tries
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
-from moorage.saga import Run, Saga, on_some_host, step
+from moorage.saga import Run, Saga, no_result, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import inbox
@@ -354,7 +356,9 @@ async def activate_bindings(run: LiveRun) -> tuple[Port, ...]:
     await moving.show(run, _cell(run), run.input.migration, MigrationStatus.POST_MIGRATING)  # and it is not overtaken
     end = End(claim.cell, claim.name, claim.availability_zone)
     second = await bound_twice(run, claim, cards)
-    return await live_migration.bound_after(run, cards, end, claim.profiles, second=second, left=_here(run).name)
+    return await live_migration.bound_after(
+        run, cards, moving.BindTarget(end, claim.profiles, _here(run).name), second=second
+    )
 
 
 async def bound_twice(run: LiveRun, claim: Claim, cards: Cards) -> bool:
@@ -494,16 +498,13 @@ async def drop_source_bindings(run: LiveRun) -> None:
 @step(region=True, needs=(begin_action, land_guest, clear_source, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: LiveRun) -> None:
     """What the move held on the old host."""
-    given_back: list[Row] = []
     keeps = await keeps_source(run)
 
-    def work(tx: Tx) -> None:
-        if not keeps:
-            given_back[:] = run.context.placement.release(tx, run.input.migration)
+    def work(tx: Tx) -> Sequence[Row]:
         inbox.drop(tx, run.input.server.id, live_migration.FORCE)
+        return () if keeps else run.context.placement.release(tx, run.input.migration)
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(needs=(begin_action, land_guest, release_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
@@ -520,10 +521,6 @@ async def record_completed(run: LiveRun) -> None:
 
     done = lambda server: msgspec.structs.replace(server, task_state=None, updated_at=now)  # noqa: E731
     await records.change(run.context, run[claim_host].cell, run.input.server.id, records.fence(run), done, also)
-
-
-def release_server(tx: Tx, run: LiveRun, status: str) -> None:
-    records.release(tx, run)
 
 
 LIVE_MIGRATE = Saga(
@@ -553,7 +550,7 @@ LIVE_MIGRATE = Saga(
     drop_source_bindings,
     release_source,
     record_completed,
-    ended=release_server,
+    ended=records.release_server,
 )
 
 

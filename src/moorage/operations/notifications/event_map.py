@@ -9,7 +9,6 @@ A line is written once, in a transaction that is fenced, and what is said of it 
 neither lost nor said by two.  An operation with a start and an end, and perhaps an error, is one `start_and_end(…)`.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +27,7 @@ from moorage.operations.notifications.event import EventSource, ServerEvent, cha
 from moorage.operations.notifications.move_events import STORIES_OF_MOVES
 from moorage.operations.notifications.shelving_events import STORIES_OF_SHELVING
 from moorage.operations.notifications.volume_events import VOLUME_STORIES
+from moorage.operations.steps.server_action import now_us
 from moorage.saga import Line, Run
 from moorage.saga.journal import Ended, Failed, StepResult, Unwinding
 
@@ -110,10 +110,10 @@ def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[S
     if seen is not None:
         built = seen
     else:
-        spawning = boot.recorded(run, claim, ports or (), 0, _now())
+        spawning = boot.recorded(run, claim, ports or (), 0, now_us())
         made = run.get(boot.make_ports)
         networks = {**run.input.networks, **({} if made is None else made.networks)}
-        built = boot.shown_active(spawning, run.get(boot.start_guest), _now(), networks)
+        built = boot.shown_active(spawning, run.get(boot.start_guest), now_us(), networks)
     building = msgspec.structs.replace(built, vm_state=VmState.BUILDING, task_state=TaskState.SPAWNING)
     yield changed(building, built, attempt=run.attempt, host=claim.name)
     yield ServerEvent("create.end", built, run.attempt, claim.name)
@@ -172,7 +172,7 @@ def _delete_events(run: Run[delete.Delete, SagaContext], line: Line, seen: Serve
             yield ServerEvent("shutdown.start", server, host=server.host)
             yield ServerEvent("shutdown.end", msgspec.structs.replace(server, nics=()), host=server.host)
         case Ended(status="done"):
-            gone = msgspec.structs.replace(delete.deleted(server, _now()), nics=())
+            gone = msgspec.structs.replace(delete.deleted(server, now_us()), nics=())
             yield changed(server, gone, host=gone.host, service="api")
             yield ServerEvent("delete.end", gone, host=gone.host, service="api")
         case _:
@@ -201,7 +201,7 @@ def _powered(run: Run[power.Power, SagaContext], seen: Server | None) -> Server:
         vm_state=power.EFFECTS[run.input.verb].becomes,
         task_state=None,
         power_state=server.power_state if state is None else int(state),
-        updated_at=_now(),
+        updated_at=now_us(),
     )
 
 
@@ -213,13 +213,13 @@ def _attached(run: Run[attach_interface.AttachInterfaceInput, SagaContext], seen
     server = run.input.server if found is None or found.server is None else found.server
     if seen is not None:
         return seen
-    return server if port is None else attach_interface.with_card(server, run, port, _now())
+    return server if port is None else attach_interface.with_card(server, run, port, now_us())
 
 
 def _detached(run: Run[detach_interface.DetachInterfaceInput, SagaContext], seen: Server | None) -> Server:
     begun = run.get(detach_interface.begin_action)
     server = run.input.server if begun is None or begun.found.server is None else begun.found.server
-    return detach_interface.without_card(server, run.input.nic, _now())
+    return detach_interface.without_card(server, run.input.nic, now_us())
 
 
 # ------------------------------------------------------------------------------------------------------- snapshots
@@ -249,10 +249,6 @@ def _snapshot_events(
             pass
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
 # ---------------------------------------------------------------------------------------------------------- rebuild
 
 
@@ -271,7 +267,7 @@ def _rebuild_accepted(input: rebuild.Rebuild) -> Iterator[ServerEvent]:
 def _rebuild_events(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     if isinstance(line, Ended) and line.status == "done":
         busy, state = _rebuild_server(run.input), run.get(rebuild.rebuild_guest)
-        done = rebuild.rebuilt(run.input, busy, busy.power_state if state is None else int(state), _now())
+        done = rebuild.rebuilt(run.input, busy, busy.power_state if state is None else int(state), now_us())
         yield changed(busy, done, host=done.host)
         yield ServerEvent("rebuild.end", done, host=done.host)
     elif isinstance(line, Unwinding) and line.reason == "failed":
@@ -286,13 +282,13 @@ def _rebuild_events(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Se
 def _rescued(run: Run[rescue.Rescue, SagaContext], seen: Server | None) -> Server:
     state = run.get(rescue.rescue_guest)
     server = seen or run.input.server
-    return rescue.rescued(run.input, server, server.power_state if state is None else int(state), _now())
+    return rescue.rescued(run.input, server, server.power_state if state is None else int(state), now_us())
 
 
 def _unrescued(run: Run[rescue.Unrescue, SagaContext], seen: Server | None) -> Server:
     state = run.get(rescue.unrescue_guest)
     server = seen or run.input.server
-    return rescue.unrescued(server, server.power_state if state is None else int(state), _now())
+    return rescue.unrescued(server, server.power_state if state is None else int(state), now_us())
 
 
 # ------------------------------------------------------------------------------------------------------ soft delete
@@ -302,7 +298,7 @@ def _soft_delete_accepted(input: soft_delete.SoftDelete) -> Iterator[ServerEvent
     """As Nova's, it says when it was deleted, though it can be had back."""
     busy = msgspec.structs.replace(input.server, task_state=TaskState.SOFT_DELETING)
     yield changed(input.server, busy, host=busy.host, service="api")
-    yield ServerEvent("soft_delete.start", msgspec.structs.replace(busy, deleted_at=_now()), host=busy.host)
+    yield ServerEvent("soft_delete.start", msgspec.structs.replace(busy, deleted_at=now_us()), host=busy.host)
 
 
 def _soft_delete_events(
@@ -312,7 +308,7 @@ def _soft_delete_events(
     if not isinstance(line, Ended) or line.status != "done" or found is None or found.server is None:
         return
     busy = msgspec.structs.replace(found.server, task_state=TaskState.SOFT_DELETING)
-    done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, _now())
+    done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, now_us())
     yield changed(busy, done, host=done.host)
     yield ServerEvent("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)
 
@@ -320,7 +316,7 @@ def _soft_delete_events(
 def _restored(run: Run[soft_delete.Restore, SagaContext], seen: Server | None) -> Server:
     state = run.get(soft_delete.switch_on)
     server = seen or run.input.server
-    return soft_delete.restored(server, server.power_state if state is None else int(state), _now())
+    return soft_delete.restored(server, server.power_state if state is None else int(state), now_us())
 
 
 EVENT_SOURCES: dict[str, EventSource] = {
@@ -336,7 +332,7 @@ EVENT_SOURCES: dict[str, EventSource] = {
     "crash_dump": start_and_end(
         crash_dump.CrashDump,
         lambda input: "trigger_crash_dump",
-        lambda run, seen: msgspec.structs.replace(seen or run.input.server, updated_at=_now()),
+        lambda run, seen: msgspec.structs.replace(seen or run.input.server, updated_at=now_us()),
         says_error=lambda input: False,
     ),
     "rebuild": EventSource(rebuild.Rebuild, _rebuild_accepted, _rebuild_events),

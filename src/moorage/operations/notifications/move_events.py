@@ -4,7 +4,6 @@ start and end.
 Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
 """
 
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -16,16 +15,13 @@ from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
 from moorage.operations.resize import confirm_resize, cross_cell_resize, resize, resize_input, revert_resize
 from moorage.operations.steps import live_migration
+from moorage.operations.steps.server_action import now_us
 from moorage.saga import Line, Run
 from moorage.saga.journal import Ended, StepResult, Unwinding
 
 STOP_GUEST = cross_cell_resize.stop_guest.name
 """Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
 AT_HOSTS = frozenset({STOP_GUEST, resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _busy(server: Server, task: TaskState | None) -> Server:
@@ -53,7 +49,7 @@ def _events(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server
             yield ServerEvent("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
         case Ended(status="done"):
             claim = run[resize.claim_host]
-            now = _now()
+            now = now_us()
             done = resize.resized(run, seen or server, now)
             finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
             yield ServerEvent("resize_finish.start", finishing, host=claim.name)
@@ -81,7 +77,7 @@ def _confirm_events(
 ) -> Iterator[ServerEvent]:
     server = run.input.server
     if isinstance(line, Ended) and line.status == "done":
-        done = confirm_resize.confirmed(_now())(server)
+        done = confirm_resize.confirmed(now_us())(server)
         host = None if server.moved is None else server.moved.host
         yield changed(server, done, host=host)
         yield ServerEvent("resize_confirm.end", done, host=host)
@@ -101,7 +97,7 @@ def _revert_events(
     busy = _busy(server, TaskState.RESIZE_REVERTING)
     match line:
         case Ended(status="done") if server.moved is not None:
-            done = revert_resize.reverted(run, server, server.moved, _now())
+            done = revert_resize.reverted(run, server, server.moved, now_us())
             yield changed(busy, done, host=done.host)
             yield ServerEvent("resize_revert.end", done, host=done.host)
         case Unwinding(reason="failed"):

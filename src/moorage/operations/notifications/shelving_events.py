@@ -3,7 +3,6 @@
 Nova tells of no failure of these; a server that is SHELVED and starts on its host is `power_on`.
 """
 
-import time
 from collections.abc import Iterator
 
 import msgspec
@@ -13,13 +12,10 @@ from moorage.operations.context import SagaContext
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed
 from moorage.operations.shelve import shelve, unshelve, unshelve_in_place
 from moorage.operations.steps import offload
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Line, Run
 from moorage.saga.journal import Ended, StepResult
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _busy(server: Server, task: TaskState) -> Server:
@@ -81,7 +77,7 @@ def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, seen: Server |
             yield ServerEvent("unshelve.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
             claim, record = run[unshelve.claim_host], run.get(unshelve.record_host)
-            now = _now()
+            now = now_us()
             done = seen or unshelve.unshelved(run, record or busy, now)
             done = msgspec.structs.replace(done, cell=claim.cell, host=claim.name, node=claim.node)
             yield changed(_busy(run.input.server, TaskState.SPAWNING), done, attempt=run.attempt, host=claim.name)

@@ -3,7 +3,6 @@
 Nova says nothing else of them: no update of the server's state, for that does not change.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.notifications.event import EventSource, ServerEvent, trouble_of
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.volumes import without_device
 from moorage.operations.volumes import attach_volume, detach_volume, swap_volume
 from moorage.saga import Line, Run
@@ -48,23 +48,19 @@ def _attached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     server = run.input.server if found is None or found.server is None else found.server
     if seen is not None:
         return seen
-    return server if attachment is None else attach_volume.attached(server, run, attachment, _now())
+    return server if attachment is None else attach_volume.attached(server, run, attachment, now_us())
 
 
 def _detached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     found = run.get(detach_volume.begin_action)
     server = run.input.server if found is None or found.server is None else found.server
-    return without_device(server, run.input.device.bdm, _now())
+    return without_device(server, run.input.device.bdm, now_us())
 
 
 def _swapped(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     found, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
     server = run.input.server if found is None or found.server is None else found.server
     return server if attachment is None else swap_volume.swapped(server, run, attachment)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 VOLUME_STORIES: dict[str, EventSource] = {

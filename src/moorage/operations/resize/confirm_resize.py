@@ -6,7 +6,7 @@ Of a server that came from another cell the record there goes last (`confirm_res
 `hidden_records` removes it when it is back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from moorage.operations.steps import moving, second_records, server_action, serv
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
 from moorage.operations.steps.servers import AboutServer, LocatedServer, StateCheck
-from moorage.saga import Run, Saga, step
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.region import quotas
 
@@ -144,16 +144,15 @@ async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server:
 @step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: ConfirmRun) -> None:
     """The claim that the move held, and what the larger of the two flavors weighed more."""
-    given_back: list[Row] = []
     server = _server(run)
     after = msgspec.structs.replace(server, moved=None)
 
-    def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.release(tx, moving.moved_of(server).migration)
+    def work(tx: Tx) -> Sequence[Row]:
+        rows = run.context.placement.release(tx, moving.moved_of(server).migration)
         quotas.release(tx, server.project, difference(server, after), server.user)
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 def difference(before: Server, after: Server) -> dict[str, int]:
@@ -205,10 +204,6 @@ def _server(run: ConfirmRun) -> Server:
     return server
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 CONFIRM_RESIZE = Saga(
     "confirm_resize/1",
     ConfirmResize,
@@ -217,7 +212,7 @@ CONFIRM_RESIZE = Saga(
     drop_source_bindings,
     release_source,
     record_confirmed,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 CONFIRM_IN_OTHER_CELL = Saga(
@@ -230,7 +225,7 @@ CONFIRM_IN_OTHER_CELL = Saga(
     record_confirmed,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 """For servers that came from another cell."""
 

@@ -257,7 +257,9 @@ async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
     if claim.subnets:
         return await _bound_across(run, end, claim, cards)
     with moving.elsewhere_only():
-        return await moving.bound_at(run, cards, end, claim.profiles, second=run[bind_destination], left=left)
+        return await moving.bound_at(
+            run, cards, moving.BindTarget(end, claim.profiles, left), second=run[bind_destination]
+        )
 
 
 def _stays_bound(run: ResizeRun, claim: Claim) -> bool:
@@ -270,7 +272,7 @@ async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) ->
     kept, left = segment_change.addresses_until_confirmed(cards, claim.subnets), str(run.input.server.host)
     try:
         ports = await moving.bound_at(
-            run, cards, end, claim.profiles, second=False, left=left, subnets=claim.subnets, keeps=kept
+            run, cards, moving.BindTarget(end, claim.profiles, left, claim.subnets, kept), second=False
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, cards.networks, claim.subnets)
@@ -290,7 +292,9 @@ async def activate_source(run: ResizeRun) -> None:
     second, end = await _second(run, claim, cards), moving.here(run.input.server)
     kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
     try:
-        await moving.bound_at(run, cards, end, moving.profiles_of(cards), second=second, left=claim.name, keeps=kept)
+        await moving.bound_at(
+            run, cards, moving.BindTarget(end, moving.profiles_of(cards), claim.name, keeps=kept), second=second
+        )
     except BindRefused as refused:
         if refused.code not in REFUSED_THERE:
             raise

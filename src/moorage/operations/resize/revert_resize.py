@@ -11,6 +11,8 @@ One that came from another cell goes back with the record that it has by now, so
 `seal_record`, `copy_record` and `show_there`.  The row of the region that hides the old cell's record is open since the move.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moorage.bus.messages import OfMove, Verb
@@ -44,7 +46,7 @@ from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import NO_GUEST, command_context
 from moorage.operations.steps.ports import nics_after
 from moorage.operations.steps.servers import LocatedServer, StateCheck
-from moorage.saga import Run, Saga, step
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import quotas
@@ -151,17 +153,16 @@ async def clear_destination(run: RevertRun) -> None:
 @step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
 async def take_claim_back(run: RevertRun) -> None:
     """The server's claim is the one that the move held, and its quota what the old flavor weighs."""
-    given_back: list[Row] = []
     server = _server(run)
     after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         before = segment_change.held_before(server)
-        given_back[:] = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
+        rows = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
         quotas.release(tx, server.project, difference(server, after), server.user)
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(needs=(begin_revert, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -184,7 +185,9 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.here(server).name
     kept = segment_change.addresses_to_restore(server, cards)
-    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left, keeps=kept)
+    return await moving.bound_at(
+        run, cards, moving.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
+    )
 
 
 @step(
@@ -329,10 +332,6 @@ def _cell(run: RevertRun) -> CellId:
     return cell
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 REVERT_RESIZE = Saga(
     "revert_resize/1",
     RevertResize,
@@ -347,7 +346,7 @@ REVERT_RESIZE = Saga(
     start_source,
     record_reverted,
     drop_destination_bindings,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 REVERT_TO_OTHER_CELL = Saga(
@@ -369,7 +368,7 @@ REVERT_TO_OTHER_CELL = Saga(
     drop_bindings_there,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 """For servers that came from another cell."""
 

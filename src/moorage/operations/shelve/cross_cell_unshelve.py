@@ -29,12 +29,12 @@ from moorage.operations.shelve.unshelve import (
     read_ports,
     record_host,
     release_addresses,
-    release_server,
     show_active,
     start_guest,
     unshelved,
 )
 from moorage.operations.steps import record_copies, second_records, server_action
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Saga, on_some_host, step
@@ -158,5 +158,5 @@ UNSHELVE_CROSS_CELL = Saga(
     delete_image,
     remove_record,
     forget_hidden,
-    ended=release_server,
+    ended=records.release_server,
 )

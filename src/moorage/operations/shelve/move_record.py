@@ -23,7 +23,6 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import other_cells, second_records, server_lock
 from moorage.operations.steps import servers as records
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
@@ -97,10 +96,6 @@ async def forget_hidden(run: MoveRecordRun) -> None:
         await second_records.forget(run, run.input.left)
 
 
-def _ended(tx: Tx, run: MoveRecordRun, status: str) -> None:
-    records.release(tx, run)
-
-
 MOVE_RECORD = Saga(
     "move_record/1",
     MoveRecord,
@@ -111,7 +106,7 @@ MOVE_RECORD = Saga(
     show_there,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 

@@ -29,7 +29,6 @@ from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import all_held_only
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
@@ -204,10 +203,6 @@ async def record_offloaded(run: ShelveRun) -> None:
         )
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 SHELVE_SAGA = Saga(
     "shelve/1",
     Shelve,
@@ -224,7 +219,7 @@ SHELVE_SAGA = Saga(
     take_ports_off,
     give_back_host,
     record_offloaded,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -318,7 +313,7 @@ SHELVE_OFFLOAD = Saga(
     unbind_ports,
     release_host,
     end_offload,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 

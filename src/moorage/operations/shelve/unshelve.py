@@ -27,7 +27,7 @@ from moorage.model.host_ports import PortOrder
 from moorage.model.ids import CellId, PortId
 from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.server import Nic, Server, TaskState, VmState
-from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
+from moorage.model.verdict import Claimed, DecisionRecord, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations.boot import legacy_ports
 from moorage.operations.boot.boot import Claim
@@ -45,6 +45,7 @@ from moorage.operations.steps import (
 )
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
+from moorage.operations.steps.claims import first, granted
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.operations.steps.guest_respawn import Cards, cards_of
@@ -168,9 +169,8 @@ async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: 
 
 async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
     engine, server = run.context.placement, run.input.server
-    taken: list[Claimed] = []
 
-    def work(tx: Tx) -> Claim:
+    def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.claim(
             tx,
             server.id,
@@ -186,31 +186,19 @@ async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Cla
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         inbox.drop(tx, server.id, VIF_PLUGGED)
-        taken[:] = [answer]
         profiles = groups.with_functions(claim.profiles, run[read_ports].ports, answer.functions)
-        return msgspec.structs.replace(claim, profiles=profiles)
+        return msgspec.structs.replace(claim, profiles=profiles), answer
 
-    answer: Claim | Shortage = await run.commit(work)
-    if isinstance(answer, Shortage):
-        engine.lost(answer)
-    else:
-        engine.claimed(taken[0])
-    return answer
+    answer = await run.commit(work, result=first)
+    return granted(engine, answer)
 
 
 @claim_host.undo
 async def release_host(run: UnshelveRun) -> None:
     """Its addresses stay claimed, as before."""
-    given_back: list[Row] = []
-
-    cards = run.get(read_ports)
+    engine, cards = run.context.placement, run.get(read_ports)
     stays = None if cards is None else addresses_of(cards)
-
-    def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.keep_addresses(tx, run.input.server.id, stays)
-
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    engine.settle(await run.commit(lambda tx: engine.keep_addresses(tx, run.input.server.id, stays)))
 
 
 @step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
@@ -478,10 +466,6 @@ async def delete_image(run: UnshelveRun) -> None:
         await run.context.images.delete(run.input.image)
 
 
-def release_server(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 _BEFORE = (begin_action, check_image, read_ports)
 _ON_A_HOST = on_some_host(
     claim_host,
@@ -493,7 +477,7 @@ _ON_A_HOST = on_some_host(
     host=lambda claim: claim.host,
 )
 
-UNSHELVE = Saga("unshelve/1", Unshelve, *_BEFORE, _ON_A_HOST, announce, delete_image, ended=release_server)
+UNSHELVE = Saga("unshelve/1", Unshelve, *_BEFORE, _ON_A_HOST, announce, delete_image, ended=records.release_server)
 
 UNSHELVE_ACROSS = Saga(
     "unshelve/2",
@@ -504,7 +488,7 @@ UNSHELVE_ACROSS = Saga(
     leave_addresses,
     release_addresses,
     delete_image,
-    ended=release_server,
+    ended=records.release_server,
 )
 """For servers that may be given addresses of other segments."""
 

@@ -16,7 +16,6 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
@@ -92,12 +91,14 @@ async def drop_image(run: InPlaceRun) -> None:
         await run.context.images.delete(shelved.image)
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.release(tx, run)
-
-
 UNSHELVE_IN_PLACE = Saga(
-    "unshelve_in_place/1", UnshelveInPlace, begin_in_place, power_on, record_active, drop_image, ended=_ended
+    "unshelve_in_place/1",
+    UnshelveInPlace,
+    begin_in_place,
+    power_on,
+    record_active,
+    drop_image,
+    ended=records.release_server,
 )
 
 

@@ -20,7 +20,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import moving
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
-from moorage.operations.steps.moving import End, HostOfCell, MoveRun
+from moorage.operations.steps.moving import HostOfCell, MoveRun
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.volumes import connector_of, volumes_of
@@ -244,22 +244,20 @@ async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **chang
 # ------------------------------------------------------------------------------------------------------------ ports
 
 
-async def bound_after(
-    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
-) -> tuple[Port, ...]:
+async def bound_after(run: MoveRun, cards: Cards, to: moving.BindTarget, *, second: bool) -> tuple[Port, ...]:
     """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
 
     One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
     """
     try:
-        return await moving.bound_at(run, cards, to, profiles, second=second, left=left)
+        return await moving.bound_at(run, cards, to, second=second)
     except (NotFound, Stale, BindRefused) as problem:
         logger.warning("%s: ports are bound one by one: %s", run.operation, problem.public)
     bound: list[Port] = []
     for port in cards.ports:
         now = await _as_it_is(run, port)
         if now is not None:
-            bound.append(await _bound_if_allowed(run, now, to, profiles, second=second, left=left))
+            bound.append(await _bound_if_allowed(run, now, to, second=second))
     return tuple(bound)
 
 
@@ -279,14 +277,12 @@ async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
     return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
 
 
-async def _bound_if_allowed(
-    run: MoveRun, port: Port, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
-) -> Port:
+async def _bound_if_allowed(run: MoveRun, port: Port, to: moving.BindTarget, *, second: bool) -> Port:
     for twice in (True, False) if second else (False,):  # its second binding may have been deleted
         try:
-            one = await moving.bound_at(run, Cards((port,)), to, profiles, second=twice, left=left)
+            one = await moving.bound_at(run, Cards((port,)), to, second=twice)
         except (NotFound, Stale, BindRefused) as problem:
-            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.name, problem.public)
+            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.end.name, problem.public)
         else:
             return one[0]
     return port

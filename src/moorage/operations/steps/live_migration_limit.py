@@ -135,16 +135,19 @@ async def _enqueue(
     run: MoveRun, way: LiveMovePath, over: frozenset[str], changes: dict[str, Any]
 ) -> Sequence[Migration]:
     """Take a place, or stand in line: who is in the way; nobody: it has a place."""
-    most, found = run.context.settings.max_concurrent_live_migrations, list[Migration]()
+    most = run.context.settings.max_concurrent_live_migrations
 
-    def also(tx: Tx) -> None:
+    def also(tx: Tx) -> Sequence[Migration]:
         alone(tx, f"live migrations from {way.source.host}")
-        found[:] = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
+        found = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
         status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
         moving.with_status(tx, way.move, status, stays=False, **changes)
+        return found
 
-    await records.change(run.context, way.source.cell, run.input.server.id, records.fence(run), moving.as_it_is, also)
-    return tuple(found)
+    _, in_the_way = await records.change_with(
+        run.context, way.source.cell, run.input.server.id, records.fence(run), moving.as_it_is, also
+    )
+    return in_the_way
 
 
 def _before(line: Sequence[Migration], move: str, over: Collection[str], most: int) -> list[Migration]:

@@ -393,28 +393,43 @@ def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
     }
 
 
+class BindTarget(msgspec.Struct, frozen=True):
+    """Where and how the ports of a move are bound."""
+
+    end: End
+    profiles: Mapping[int, Mapping[str, Any]]
+    """NIC index → what its binding says of providers."""
+    left: str
+    """The host where the ports may have been until now."""
+    subnets: Mapping[int, str] | None = None
+    """NIC index → the subnet that a port gets another address of; only without second bindings."""
+    keeps: Mapping[int, Sequence[FixedIp]] | None = None
+    """NIC index → the addresses that a port keeps; only without second bindings."""
+
+
 async def bound_at(
     run: MoveRun,
     cards: Cards,
-    to: End,
-    profiles: Mapping[int, Mapping[str, Any]],
+    to: BindTarget,
     *,
     second: bool,
-    left: str,
-    subnets: Mapping[int, str] | None = None,
-    keeps: Mapping[int, Sequence[FixedIp]] | None = None,
 ) -> tuple[Port, ...]:
-    """The ports are active on that host; `left`: where they may have been until now. Safe twice.
-
-    `subnets`, `keeps`: NIC index → the subnet that a port gets another address of, and those that it keeps; only without second bindings.
-    """
+    """Make the ports active on a host; `second`: by a second binding that is there.  Safe to repeat."""
     server = run.input.server.id
     if not cards.ports:
         return ()
     if second:
-        return await run.context.network.activate_binding(server, to.name, cards.ports)
-    beside = other_subnets(cards.ports, cards.networks, subnets) if subnets else None
+        return await run.context.network.activate_binding(server, to.end.name, cards.ports)
+    end, subnets = to.end, to.subnets
     return await run.context.network.bind_ports(
-        server, to.name, to.availability_zone, cards.ports,
-        subnets=subnets, beside=beside, profiles=profiles, tried=(left, to.name), unsure=True, keeps=keeps,
-    )  # fmt: skip
+        server,
+        end.name,
+        end.availability_zone,
+        cards.ports,
+        subnets=subnets,
+        beside=other_subnets(cards.ports, cards.networks, subnets) if subnets else None,
+        profiles=to.profiles,
+        tried=(to.left, end.name),
+        unsure=True,
+        keeps=to.keeps,
+    )

@@ -1,7 +1,7 @@
 """The record of a server, wherever it is: in its cell, or still in the region."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
+
+T = TypeVar("T")
 
 TRIES_AFTER_STALE = 20
 LOOKS_MAX = 5
@@ -87,15 +89,26 @@ async def change(
     `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it, Internal when
     its state cannot follow the one it has.
     """
+    written, _ = await change_with(context, cell, server, by, how, also or _nothing)
+    return written
 
-    def together(tx: Tx) -> Server:
+
+async def change_with(
+    context: SagaContext,
+    cell: CellId,
+    server: ServerId,
+    by: Fence,
+    how: Callable[[Server], Server],
+    also: Callable[[Tx], T],
+) -> tuple[Server, T]:
+    """The same, with what `also` returns.  Raises as `change` does."""
+
+    def together(tx: Tx) -> tuple[Server, T]:
         row = cell_servers.get(tx, server)
         if row is None:
             raise NotFound(f"server {server} has no record where it should be", private=f"cell {cell}")
         written = cell_servers.write(tx, checked_change(row, how(row)), by)
-        if also is not None:
-            also(tx)
-        return written
+        return written, also(tx)
 
     for _ in range(TRIES_AFTER_STALE):
         try:
@@ -103,6 +116,15 @@ async def change(
         except Stale:
             continue
     return await context.cells[cell].write(together)
+
+
+def release_server(tx: Tx, run: Run[AboutServer, SagaContext], _status: str) -> None:
+    """For `Saga(ended=…)`, where nothing else is written: free the server."""
+    release(tx, run)
+
+
+def _nothing(_tx: Tx) -> None:
+    """Nothing is written with the row."""
 
 
 def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:

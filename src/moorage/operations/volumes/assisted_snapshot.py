@@ -24,7 +24,6 @@ from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 HOST_PATIENCE_S = 600.0
 """A merge copies data while the guest runs."""
@@ -105,12 +104,8 @@ async def report_success(run: SnapshotRun) -> None:
     await volumes_of(run.context).snapshot_is(wish.snapshot, DROPPED if wish.drop else TAKEN)
 
 
-def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
-    records.release(tx, run)
-
-
 ASSISTED_SNAPSHOT = Saga(
-    "assisted_snapshot/1", AssistedSnapshot, find_server, command_host, report_success, ended=_ended
+    "assisted_snapshot/1", AssistedSnapshot, find_server, command_host, report_success, ended=records.release_server
 )
 
 

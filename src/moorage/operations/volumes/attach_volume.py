@@ -218,12 +218,15 @@ async def was_recorded(run: AttachRun) -> bool:
     return row is not None
 
 
-def _ended(tx: Tx, run: AttachRun, status: str) -> None:
-    records.release(tx, run)
-
-
 ATTACH_VOLUME = Saga(
-    "attach_volume/1", AttachVolumeInput, reserve, begin_action, connect, plug, record_volume, ended=_ended
+    "attach_volume/1",
+    AttachVolumeInput,
+    reserve,
+    begin_action,
+    connect,
+    plug,
+    record_volume,
+    ended=records.release_server,
 )
 
 
@@ -255,7 +258,6 @@ async def begin(
     volume = await volumes_of(context).show(wish.volume, principal.project or "", token)
     _check_volume(context, volume, server, wish)
     owner = await context.dispatcher.choose(ATTACH_VOLUME.name)
-    made: list[BlockDevice] = []
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -273,7 +275,6 @@ async def begin(
             bdm=new_uuid(),
             multiattach=volume.multiattach,
         )
-        made[:] = [device]
         input = AttachVolumeInput(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
             ATTACH_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
@@ -281,13 +282,14 @@ async def begin(
 
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
+    made = msgspec.json.decode(new.asked, type=AttachVolumeInput).device
     try:
-        await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made[0].bdm), SHOWN_WITHIN_S)
+        await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made.bdm), SHOWN_WITHIN_S)
     except Refusal:
         raise
     except Problem as failed:  # at the host, later: the action says so, as it does when nobody waits
         logger.info("%s: %s", new.id, failed)
-    return made[0]
+    return made
 
 
 async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:

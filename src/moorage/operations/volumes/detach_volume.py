@@ -33,7 +33,6 @@ from moorage.operations.steps.volumes import (
     without_device,
 )
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 logger = logging.getLogger(__name__)
@@ -151,10 +150,6 @@ async def forget_volume(run: DetachRun) -> None:
     )
 
 
-def _ended(tx: Tx, run: DetachRun, status: str) -> None:
-    records.release(tx, run)
-
-
 DETACH_VOLUME = Saga(
     "detach_volume/1",
     DetachVolumeInput,
@@ -163,7 +158,7 @@ DETACH_VOLUME = Saga(
     unplug,
     let_volume_go,
     forget_volume,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 

@@ -22,7 +22,6 @@ from moorage.operations.steps.hosts import NO_GUEST, command_context
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of, with_device
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 EXTENDED = "volume-extended"
@@ -130,12 +129,14 @@ async def record_size(run: ExtendRun) -> None:
     )
 
 
-def _ended(tx: Tx, run: ExtendRun, status: str) -> None:
-    records.release(tx, run)
-
-
 EXTEND_VOLUME = Saga(
-    "extend_volume/1", ExtendVolumeInput, begin_action, extend_on_host, complete_extend, record_size, ended=_ended
+    "extend_volume/1",
+    ExtendVolumeInput,
+    begin_action,
+    extend_on_host,
+    complete_extend,
+    record_size,
+    ended=records.release_server,
 )
 
 

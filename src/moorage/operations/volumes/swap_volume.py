@@ -48,7 +48,6 @@ from moorage.operations.steps.volumes import (
 from moorage.operations.volumes.attach_volume import check_zone
 from moorage.operations.volumes.detach_volume import DETACHING, device_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 FORWARD_ONLY = "the guest writes to the new volume: a swap only goes forward"
@@ -240,10 +239,6 @@ def swapped(server: Server, run: SwapRun, attachment: str) -> Server:
     return with_device(server, _becomes(run, attachment), server_action.now_us())
 
 
-def _ended(tx: Tx, run: SwapRun, status: str) -> None:
-    records.release(tx, run)
-
-
 SWAP_VOLUME = Saga(
     "swap_volume/1",
     SwapVolumeInput,
@@ -255,11 +250,18 @@ SWAP_VOLUME = Saga(
     let_old_volume_go,
     complete_migration,
     record_swapped,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
 # --------------------------------------------------------------------------------------------------- beginning
+
+
+class SwapWish(msgspec.Struct, frozen=True):
+    """Which volume is exchanged for which."""
+
+    old: str
+    new: str
 
 
 async def begin(
@@ -267,8 +269,7 @@ async def begin(
     principal: Principal,
     token: str,
     server: Server,
-    old: str,
-    new: str,
+    wish: SwapWish,
     *,
     check: Callable[[Server], None],
     request_id: str = "",
@@ -278,7 +279,7 @@ async def begin(
     Raises NotFound for an old volume that is not there or not the server's, Conflict for one that the volume service does not
     migrate, Invalid for a new volume that will not do, and what `check` raises.
     """
-    client, project = volumes_of(context), principal.project or ""
+    client, project, old, new = volumes_of(context), principal.project or "", wish.old, wish.new
     was = await client.show(old, project, token)
     if not was.migration_status:
         raise Conflict(f"volume {old} is not migrating; this API should only be called by Cinder")
