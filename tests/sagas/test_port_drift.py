@@ -359,7 +359,7 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
             raise KeyError("of a newer release")
         return port_sync.SyncOutcome.TRUE
 
-    monkeypatch.setattr(port_sync, "look", look)
+    monkeypatch.setattr(port_sync, "reconcile", look)
     monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
     assert await events.look() == 1
     assert sorted(looked) == sorted([bad, SERVER])
@@ -400,7 +400,7 @@ async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
             raise Unavailable("its cell is out")
         return port_sync.SyncOutcome.TRUE
 
-    monkeypatch.setattr(port_sync, "look", look)
+    monkeypatch.setattr(port_sync, "reconcile", look)
     assert await events.look() == 1
     assert set(looked) == {*bad, SERVER}
     looked.clear()

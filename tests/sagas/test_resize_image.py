@@ -11,7 +11,7 @@ from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import HostId, ImageId
 from moorage.operations.boot.boot import Claim
 from moorage.operations.resize import transfer_image
-from moorage.operations.resize.resize import ResizeRun, begin_action
+from moorage.operations.resize.prepare_resize import ResizeRun, begin_action
 from moorage.operations.resize.resize_input import Resize
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.disk_copy import CopyRun

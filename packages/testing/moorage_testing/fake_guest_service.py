@@ -20,7 +20,7 @@ from moorage.model.migration import Migration
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.operations.evacuate.accept_evacuate import EvacuateWish
-from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rebuild_checks import RebuildRequest
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.live_migrate.accept_live_migrate import LiveWish
 from moorage.operations.moves.move_ends import MoveSeen

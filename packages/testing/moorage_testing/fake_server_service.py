@@ -14,7 +14,7 @@ from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, Serv
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.principal import Principal
 from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, VmState
-from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.guest.power import PowerVerb
 from moorage.operations.images.snapshot import SnapshotRequest
 from moorage.operations.shelve.accept_unshelve import UnshelveWish

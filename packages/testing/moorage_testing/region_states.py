@@ -16,7 +16,7 @@ from moorage.operations.delete.soft_delete import SoftDelete
 from moorage.operations.guest.rescue import Rescue
 from moorage.operations.images.snapshot import SnapshotInput
 from moorage.operations.images.snapshot_volumes import SnapshotVolumes, Taken
-from moorage.operations.interfaces.attach_interface import AttachInterfaceInput
+from moorage.operations.interfaces.attach_claim import AttachInterfaceInput
 from moorage.operations.interfaces.detach_interface import DetachInterfaceInput
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records

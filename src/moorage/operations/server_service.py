@@ -14,7 +14,7 @@ from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
 from moorage.model.server import Server
 from moorage.operations.boot import accept_boot
-from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.context import SagaContext
 from moorage.operations.delete import accept_delete, soft_delete
 from moorage.operations.drain_service import DrainService
@@ -79,7 +79,7 @@ class ServerService(DrainService, DryRunService, GuestService, MoveService, Shel
             principal,
             token,
             server,
-            attach_interface.AttachWish(wish, external_allowed),
+            attach_checks.AttachWish(wish, external_allowed),
             check=check,
             request_id=request_id,
         )

@@ -21,12 +21,12 @@ from moorage.operations.boot.expected_ports import expected_with_addresses
 from moorage.operations.context import SagaContext
 from moorage.operations.dry_run.planned_calls import CALLS, PlannedCall
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.live_migrate import live_migrate, live_migrate_input
+from moorage.operations.live_migrate import live_migrate_input, prepare_destination
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.registry import SAGAS
-from moorage.operations.resize import resize, resize_input
+from moorage.operations.resize import prepare_resize, resize_input
 from moorage.operations.resize.resize_input import Resize
-from moorage.operations.steps import moving, other_cells
+from moorage.operations.steps import move_ports, other_cells
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.other_cells import Takes
 from moorage.operations.steps.segment_change import Tries
@@ -146,12 +146,12 @@ async def _refusal(context: SagaContext, input: Any, cards: Cards) -> str:
     """What a step before the claim refuses."""
     try:
         if isinstance(input, Resize):
-            resize.refuse_shrinking(input.server, input.flavor)
-            moving.refuse_old_hosts(context, str(input.server.host), cards.ports, "moved")
+            prepare_resize.refuse_shrinking(input.server, input.flavor)
+            move_ports.refuse_old_hosts(context, str(input.server.host), cards.ports, "moved")
         elif isinstance(input, LiveMigrate):
-            await live_migrate.refuse_guarantees(context, cards, str(input.server.host))
+            await prepare_destination.refuse_guarantees(context, cards, str(input.server.host))
         elif isinstance(input, Evacuate):
-            moving.refuse_old_hosts(context, str(input.server.host), cards.ports, "evacuated")
+            move_ports.refuse_old_hosts(context, str(input.server.host), cards.ports, "evacuated")
     except Problem as refused:
         return refused.public
     return ""

@@ -12,7 +12,8 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.evacuate.cross_cell_evacuate import EVACUATE_CROSS_CELL
-from moorage.operations.evacuate.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate.evacuate import EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate.evacuate_claim import ACTION
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.steps import fencing, other_cells, server_lock
 from moorage.operations.steps.ports import refuse_without_credentials

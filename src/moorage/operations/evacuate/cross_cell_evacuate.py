@@ -22,23 +22,25 @@ from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.operations.evacuate.evacuate import (
     OVER,
-    EvacuateRun,
     await_vifs,
+    ended_well,
+    evacuated,
+    leave_addresses,
+    prove_fenced,
+    record_destination,
+    release_addresses,
+    show_evacuated,
+    start_guest,
+)
+from moorage.operations.evacuate.evacuate_claim import (
+    EvacuateRun,
     begin_action,
     bind_ports,
     check_cells,
     claim_host,
     connect_volumes,
-    ended_well,
-    evacuated,
     fence_source,
-    leave_addresses,
-    prove_fenced,
     read_ports,
-    record_destination,
-    release_addresses,
-    show_evacuated,
-    start_guest,
 )
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.steps import moving, record_copies, second_records, server_action

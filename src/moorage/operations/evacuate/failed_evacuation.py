@@ -14,7 +14,7 @@ from moorage.model.server import Server, VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.steps import fencing, moving, server_action
+from moorage.operations.steps import fencing, move_ports, moving, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import as_it_was
 from moorage.operations.steps.guest_respawn import Cards
@@ -36,7 +36,7 @@ def failed(input: Evacuate, server: Server, turned: Cause) -> Server:
     """
     now = server_action.now_us()
     unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
-    untouched = unproved or turned.code == moving.HOST_TOO_OLD
+    untouched = unproved or turned.code == move_ports.HOST_TOO_OLD
     state = input.server.vm_state if untouched else VmState.ERROR
     return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 
@@ -56,7 +56,7 @@ async def bind_back(
             end.name,
             end.availability_zone,
             cards.ports,
-            profiles=moving.profiles_of(cards),
+            profiles=move_ports.profiles_of(cards),
             tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
             unsure=True,
             keeps=keeps,

@@ -7,27 +7,20 @@ Whatever can refuse it is asked in `begin`, before anything is destroyed.  From 
 counts as gone: what fails then leaves the server in ERROR, and it may be rebuilt again.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from moorage.bus.messages import RebuildGuest, Verb
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
-from moorage.model.errors import HostFailed, Invalid, NotFound
+from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import InjectedFile, PowerState
-from moorage.model.ids import ImageId, OperationId
-from moorage.model.image import Image
+from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
-from moorage.model.resources import needs_of
 from moorage.model.server import Server, TaskState, VmState
-from moorage.model.volume import Volume
-from moorage.model.world import Ask
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.disk_config import disk_config_of
-from moorage.operations.image_checks import check_image, check_properties, rebased
+from moorage.operations.guest.rebuild_checks import RebuildRequest, image_of, image_of_volume, rebuilt_record
 from moorage.operations.request_secrets import encrypted
 from moorage.operations.steps import reimage, server_action, server_lock
 from moorage.operations.steps import servers as records
@@ -49,7 +42,6 @@ from moorage.operations.steps.volumes import (
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.region import keypairs
 
 ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
@@ -57,28 +49,6 @@ NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 600.0
 UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled"})
 """With these a host says that it has not begun."""
-
-
-class RebuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The action's body, whatever version it was asked in; UNSET: it stays as it is."""
-
-    image: str
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    description: str | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    key_name: str | msgspec.UnsetType | None = msgspec.UNSET
-    user_data: str | msgspec.UnsetType | None = msgspec.UNSET
-    trusted_certs: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    hostname: str | msgspec.UnsetType = msgspec.UNSET
-    access_ip_v4: str | msgspec.UnsetType | None = msgspec.UNSET
-    access_ip_v6: str | msgspec.UnsetType | None = msgspec.UNSET
-    disk_config: str | None = None
-    preserve_ephemeral: bool = False
-    files: tuple[InjectedFile, ...] = ()
-    admin_password: str = ""
-    may_zero_disk: bool = False
-    reimage: bool = False
-    """The root volume of a server that boots from one is written anew."""
 
 
 class Rebuild(msgspec.Struct, frozen=True):
@@ -347,12 +317,12 @@ async def begin(
     check(server)
     volumes = await in_use(context, principal, token, server)
     if server.volume_backed:
-        image = await _image_of_volume(context, token, server, request, volumes)
+        image = await image_of_volume(context, token, server, request, volumes)
     else:
-        image = await _image(context, token, server, request)
+        image = await image_of(context, token, server, request)
     user_data, files = await encrypted(context, request.user_data, request.files)
     request = msgspec.structs.replace(request, user_data=user_data, files=files)
-    becomes, fields = await _becomes(context, principal, server, request, image)
+    becomes, fields = await rebuilt_record(context, principal, server, request, image)
     owner = await context.dispatcher.choose(REBUILD.name)
     sealed = ""
     if server.config_drive and context.seals is not None and request.admin_password:
@@ -381,110 +351,3 @@ async def begin(
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING)
     await dispatch(context, new)
     return msgspec.structs.replace(becomes, task_state=TaskState.REBUILDING, progress=0)
-
-
-async def _image_of_volume(
-    context: SagaContext, token: str, server: Server, request: RebuildRequest, volumes: Mapping[str, Volume]
-) -> Image:
-    """The image, if it may be written over the root volume, or is what the volume was made from."""
-    if not isinstance(request.trusted_certs, msgspec.UnsetType) and request.trusted_certs:
-        raise Invalid("Image certificate validation is not supported for volume-backed servers.")
-    volume = volumes[reimage.root_of(server).volume or ""]
-    other = volume.image_metadata.get("image_id") != request.image
-    if other and not request.reimage:
-        raise Invalid(
-            f"Image {request.image} is unacceptable: Unable to rebuild with a different image for a volume-backed server."
-        )
-    image = await _shown(context, token, request)
-    if request.reimage:
-        reimage.check_written(image, volume, server.flavor.ram_mib)
-    if other:
-        await _check_host(context, server, image)
-    return image
-
-
-async def _shown(context: SagaContext, token: str, request: RebuildRequest) -> Image:
-    try:
-        image = await context.images.show(request.image, token)
-    except NotFound as missing:
-        raise Invalid("Cannot find image for rebuild") from missing
-    check_properties(image)
-    return image
-
-
-async def _image(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
-    """The image, if server and host may have it."""
-    image = await _shown(context, token, request)
-    check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)
-    if image.id != server.image:
-        await _check_host(context, server, image)
-    return image
-
-
-async def _check_host(context: SagaContext, server: Server, image: Image) -> None:
-    """The server's own host is asked whether it can run another image: its traits and what the hypervisor must be.
-
-    What the server holds is not asked anew: amounts are the flavor's, and the flavor stays.
-    """
-    needs = needs_of(
-        vcpus=0, memory_mb=0, disk_gb=0, extra_specs=server.flavor.extra_specs, image_properties=image.properties
-    )
-    ask = Ask(
-        resources={},
-        required=needs.required,
-        forbidden=needs.forbidden,
-        host=server.host,
-        project=server.project,
-        extra_specs=dict(server.flavor.extra_specs),
-        image_properties=dict(image.properties),
-        staying=True,
-    )
-    verdict = context.placement.rank(ask)
-    if not verdict.best:
-        verdict = await context.placement.rank_fresh(ask)
-    if not verdict.best:
-        here = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
-        raise Invalid(
-            f"Image {image.id} is not acceptable for instance {server.id}: its host cannot run it. Rebuild from an image that "
-            "asks for less, or create a new server.",
-            private=here or verdict.fault(),
-        )
-
-
-async def _becomes(
-    context: SagaContext, principal: Principal, server: Server, request: RebuildRequest, image: Image
-) -> tuple[Server, tuple[str, ...]]:
-    """The record as it is to be, and the fields that are new."""
-    new: dict[str, object] = {
-        "image": ImageId(image.id),
-        "image_name": image.name,
-        "image_properties": image.properties,
-        "base_image": rebased(server.base_image, image),
-        "disk_config": disk_config_of(request.disk_config, image),
-        "kernel_id": image.properties.get("kernel_id", ""),
-        "ramdisk_id": image.properties.get("ramdisk_id", ""),
-    }
-    if server.volume_backed:  # that it has no image is how clients know it
-        del new["image"], new["image_name"]
-    plain = (
-        "name",
-        "description",
-        "metadata",
-        "user_data",
-        "trusted_certs",
-        "hostname",
-        "access_ip_v4",
-        "access_ip_v6",
-    )
-    for name in plain:
-        if (value := getattr(request, name)) is not msgspec.UNSET:
-            new[name] = value
-    if request.key_name is not msgspec.UNSET:
-        new["key_name"], new["public_key"] = request.key_name, None
-        if request.key_name is not None:
-            wanted = str(request.key_name)
-            key = await context.region.read(lambda tx: keypairs.get(tx, principal.user, wanted))
-            if key is None:
-                raise Invalid("Invalid key_name provided.")
-            new["public_key"] = key.public_key
-    return msgspec.structs.replace(server, **new), tuple(new)

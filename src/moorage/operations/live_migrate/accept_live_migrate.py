@@ -13,7 +13,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.operations.accept import accepted, dispatch
-from moorage.operations.boot.accept_boot import needs_of_flavor
+from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.live_migrate.cross_cell_live_migrate import LIVE_MIGRATE_CROSS_CELL

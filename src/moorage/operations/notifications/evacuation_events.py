@@ -9,7 +9,7 @@ import msgspec
 
 from moorage.model.server import Server, TaskState
 from moorage.operations.context import SagaContext
-from moorage.operations.evacuate import evacuate, failed_evacuation
+from moorage.operations.evacuate import evacuate, evacuate_claim, failed_evacuation
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
 from moorage.saga import Line, Run
@@ -30,17 +30,17 @@ def _events(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) ->
     """Nova's host begins with it, so the start is told of each host that is tried."""
     busy = _busy(run.input)
     match line:
-        case StepResult(step=evacuate.claim_host.name):
-            claim = evacuate.claim_host.decode(line.value)
+        case StepResult(step=evacuate_claim.claim_host.name):
+            claim = evacuate_claim.claim_host.decode(line.value)
             yield ServerEvent("rebuild_scheduled", busy, line.attempt, claim.name, for_host="conductor")
             yield ServerEvent("rebuild.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
             done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)
-            done = msgspec.structs.replace(done, cell=run[evacuate.claim_host].cell)
+            done = msgspec.structs.replace(done, cell=run[evacuate_claim.claim_host].cell)
             yield changed(busy, done, attempt=run.attempt, host=done.host)
             yield ServerEvent("rebuild.end", done, run.attempt, done.host)
         case Unwinding(reason="failed"):
-            tried = run.get(evacuate.claim_host)
+            tried = run.get(evacuate_claim.claim_host)
             host = None if tried is None else tried.name
             yield ServerEvent("rebuild.error", busy, line.attempt, host, trouble=trouble_of(line.cause))
             failed = failed_evacuation.failed(run.input, busy, line.cause)

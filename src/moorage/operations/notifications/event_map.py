@@ -21,7 +21,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.delete import delete, soft_delete
 from moorage.operations.guest import crash_dump, power, rebuild, rescue
 from moorage.operations.images import snapshot
-from moorage.operations.interfaces import attach_interface, detach_interface
+from moorage.operations.interfaces import attach_claim, attach_interface, detach_interface
 from moorage.operations.notifications.evacuation_events import STORIES_OF_EVACUATION
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
 from moorage.operations.notifications.move_events import STORIES_OF_MOVES
@@ -208,8 +208,8 @@ def _powered(run: Run[power.Power, SagaContext], seen: Server | None) -> Server:
 # ------------------------------------------------------------------------------------------------------ interfaces
 
 
-def _attached(run: Run[attach_interface.AttachInterfaceInput, SagaContext], seen: Server | None) -> Server:
-    found, port = run.get(attach_interface.begin_action), run.get(attach_interface.bind_port)
+def _attached(run: Run[attach_claim.AttachInterfaceInput, SagaContext], seen: Server | None) -> Server:
+    found, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
     server = run.input.server if found is None or found.server is None else found.server
     if seen is not None:
         return seen
@@ -358,9 +358,7 @@ EVENT_SOURCES: dict[str, EventSource] = {
         task=lambda input: TaskState.UNRESCUING,
         says_error=lambda input: False,
     ),
-    "attach_interface": start_and_end(
-        attach_interface.AttachInterfaceInput, lambda input: "interface_attach", _attached
-    ),
+    "attach_interface": start_and_end(attach_claim.AttachInterfaceInput, lambda input: "interface_attach", _attached),
     "detach_interface": start_and_end(
         detach_interface.DetachInterfaceInput,
         lambda input: None if input.gone else "interface_detach",

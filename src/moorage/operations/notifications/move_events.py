@@ -10,10 +10,17 @@ import msgspec
 
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.context import SagaContext
-from moorage.operations.live_migrate import live_migrate
+from moorage.operations.live_migrate import live_migrate, prepare_destination
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
-from moorage.operations.resize import confirm_resize, cross_cell_resize, resize, resize_input, revert_resize
+from moorage.operations.resize import (
+    confirm_resize,
+    cross_cell_resize,
+    prepare_resize,
+    resize,
+    resize_input,
+    revert_resize,
+)
 from moorage.operations.steps import live_migration
 from moorage.operations.steps.server_action import now_us
 from moorage.saga import Line, Run
@@ -21,7 +28,7 @@ from moorage.saga.journal import Ended, StepResult, Unwinding
 
 STOP_GUEST = cross_cell_resize.stop_guest.name
 """Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
-AT_HOSTS = frozenset({STOP_GUEST, resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
+AT_HOSTS = frozenset({STOP_GUEST, prepare_resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
 
 
 def _busy(server: Server, task: TaskState | None) -> Server:
@@ -40,15 +47,15 @@ def _events(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server
     input, server = run.input, run.input.server
     prep = _busy(server, TaskState.RESIZE_PREP)
     match line:
-        case StepResult(step=resize.claim_host.name):
-            claim = resize.claim_host.decode(line.value)
+        case StepResult(step=prepare_resize.claim_host.name):
+            claim = prepare_resize.claim_host.decode(line.value)
             yield ServerEvent("resize_prep.start", prep, line.attempt, claim.name, new_flavor=input.flavor)
             yield ServerEvent("resize_prep.end", prep, line.attempt, claim.name, new_flavor=input.flavor)
-        case StepResult() if line.step == (STOP_GUEST if input.cross_cell else resize.send_guest.name):
+        case StepResult() if line.step == (STOP_GUEST if input.cross_cell else prepare_resize.send_guest.name):
             yield ServerEvent("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
             yield ServerEvent("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
         case Ended(status="done"):
-            claim = run[resize.claim_host]
+            claim = run[prepare_resize.claim_host]
             now = now_us()
             done = resize.resized(run, seen or server, now)
             finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
@@ -119,13 +126,13 @@ def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | 
     server = run.input.server
     busy = _busy(server, TaskState.MIGRATING)
     match line:
-        case StepResult(step=live_migrate.prepare_guest.name):
-            claim = run[live_migrate.claim_host]
+        case StepResult(step=prepare_destination.prepare_guest.name):
+            claim = run[prepare_destination.claim_host]
             yield ServerEvent("live_migration_pre.start", busy, line.attempt, claim.name)
             yield ServerEvent("live_migration_pre.end", busy, line.attempt, claim.name)
         case Ended(status="done"):
             there = live_migrate.moved(run, seen or busy)
-            there = msgspec.structs.replace(there, cell=run[live_migrate.claim_host].cell)
+            there = msgspec.structs.replace(there, cell=run[prepare_destination.claim_host].cell)
             done = _busy(there, None)
             yield ServerEvent("live_migration_post.start", busy, host=server.host)
             yield ServerEvent("live_migration_post_dest.start", busy, host=done.host)
@@ -139,7 +146,7 @@ def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | 
 
 
 def _live_turned(run: Run[LiveMigrate, SagaContext], line: Unwinding, busy: Server) -> Iterator[ServerEvent]:
-    server, claim = run.input.server, run.get(live_migrate.claim_host)
+    server, claim = run.input.server, run.get(prepare_destination.claim_host)
     stopped = line.reason == "cancel" or line.cause.problem().code == live_migration.ABORTED
     if stopped:
         yield ServerEvent("live_migration_abort.start", busy, host=server.host)

@@ -10,7 +10,7 @@ import msgspec
 from moorage.model.server import Server, TaskState
 from moorage.operations.context import SagaContext
 from moorage.operations.notifications.event import EventSource, ServerEvent, changed
-from moorage.operations.shelve import shelve, unshelve, unshelve_in_place
+from moorage.operations.shelve import shelve, unshelve, unshelve_claim, unshelve_in_place
 from moorage.operations.steps import offload
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.unshelve_input import Unshelve
@@ -72,11 +72,11 @@ def _unshelve_events(run: Run[Unshelve, SagaContext], line: Line, seen: Server |
     """The host begins with it, so the start is told when there is one."""
     busy = _busy(run.input.server, TaskState.UNSHELVING)
     match line:
-        case StepResult(step=unshelve.claim_host.name):
-            claim = unshelve.claim_host.decode(line.value)
+        case StepResult(step=unshelve_claim.claim_host.name):
+            claim = unshelve_claim.claim_host.decode(line.value)
             yield ServerEvent("unshelve.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
-            claim, record = run[unshelve.claim_host], run.get(unshelve.record_host)
+            claim, record = run[unshelve_claim.claim_host], run.get(unshelve.record_host)
             now = now_us()
             done = seen or unshelve.unshelved(run, record or busy, now)
             done = msgspec.structs.replace(done, cell=claim.cell, host=claim.name, node=claim.node)

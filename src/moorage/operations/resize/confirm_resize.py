@@ -21,7 +21,7 @@ from moorage.model.server import PowerState, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import moving, second_records, server_action, server_lock
+from moorage.operations.steps import move_ports, moving, second_records, server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
 from moorage.operations.steps.servers import AboutServer, LocatedServer, StateCheck
@@ -241,9 +241,9 @@ async def begin(
         check(now)
         if _version(now) is not saga:
             raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
-        moving.refuse_silent(context, moving.source_of(now).name)
+        move_ports.refuse_silent(context, moving.source_of(now).name)
         if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
-            moving.refuse_silent(context, moving.here(now).name)
+            move_ports.refuse_silent(context, moving.here(now).name)
         input = ConfirmResize(now, seq, request_id, user, carried.get(), project)
         return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 

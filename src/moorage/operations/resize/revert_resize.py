@@ -30,6 +30,7 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.resize.confirm_resize import difference
 from moorage.operations.steps import (
+    move_ports,
     moving,
     offload,
     record_copies,
@@ -185,8 +186,8 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
     await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.here(server).name
     kept = segment_change.addresses_to_restore(server, cards)
-    return await moving.bound_at(
-        run, cards, moving.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
+    return await move_ports.bound_at(
+        run, cards, move_ports.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
     )
 
 

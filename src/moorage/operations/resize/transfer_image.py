@@ -13,7 +13,7 @@ A move that ends within its cell, or whose root is a volume, makes none.
 
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
-from moorage.operations.resize.resize import HOST_PATIENCE_S, ResizeRun, claim_host
+from moorage.operations.resize.prepare_resize import HOST_PATIENCE_S, ResizeRun, claim_host
 from moorage.operations.steps import disk_copy, moving, snapshot_image
 from moorage.saga import step
 

@@ -9,12 +9,13 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import accepted, dispatch
-from moorage.operations.boot.accept_boot import check_zone
+from moorage.operations.boot.boot_checks import check_zone
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.shelve import unshelve_in_place
 from moorage.operations.shelve.cross_cell_unshelve import UNSHELVE_CROSS_CELL
-from moorage.operations.shelve.unshelve import ACTION, UNSHELVE, UNSHELVE_ACROSS
+from moorage.operations.shelve.unshelve import UNSHELVE, UNSHELVE_ACROSS
+from moorage.operations.shelve.unshelve_claim import ACTION
 from moorage.operations.steps import other_cells, server_lock
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of

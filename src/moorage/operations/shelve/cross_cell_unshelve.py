@@ -14,8 +14,18 @@ cell, which a failure leaves as it was.
 
 from moorage.model.ids import CellId
 from moorage.operations.shelve.unshelve import (
-    UnshelveRun,
     await_vifs,
+    delete_image,
+    ended_well,
+    leave_addresses,
+    record_host,
+    release_addresses,
+    show_active,
+    start_guest,
+    unshelved,
+)
+from moorage.operations.shelve.unshelve_claim import (
+    UnshelveRun,
     begin_action,
     bind_ports,
     cell_at_begin,
@@ -23,15 +33,7 @@ from moorage.operations.shelve.unshelve import (
     check_image,
     claim_host,
     connect_volumes,
-    delete_image,
-    ended_well,
-    leave_addresses,
     read_ports,
-    record_host,
-    release_addresses,
-    show_active,
-    start_guest,
-    unshelved,
 )
 from moorage.operations.steps import record_copies, second_records, server_action
 from moorage.operations.steps import servers as records

@@ -17,7 +17,7 @@ from moorage.model.migration import MigrationStatus, Progress
 from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import moving
+from moorage.operations.steps import move_ports, moving
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
 from moorage.operations.steps.moving import HostOfCell, MoveRun
@@ -244,13 +244,13 @@ async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **chang
 # ------------------------------------------------------------------------------------------------------------ ports
 
 
-async def bound_after(run: MoveRun, cards: Cards, to: moving.BindTarget, *, second: bool) -> tuple[Port, ...]:
+async def bound_after(run: MoveRun, cards: Cards, to: move_ports.BindTarget, *, second: bool) -> tuple[Port, ...]:
     """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
 
     One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
     """
     try:
-        return await moving.bound_at(run, cards, to, second=second)
+        return await move_ports.bound_at(run, cards, to, second=second)
     except (NotFound, Stale, BindRefused) as problem:
         logger.warning("%s: ports are bound one by one: %s", run.operation, problem.public)
     bound: list[Port] = []
@@ -277,10 +277,10 @@ async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
     return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
 
 
-async def _bound_if_allowed(run: MoveRun, port: Port, to: moving.BindTarget, *, second: bool) -> Port:
+async def _bound_if_allowed(run: MoveRun, port: Port, to: move_ports.BindTarget, *, second: bool) -> Port:
     for twice in (True, False) if second else (False,):  # its second binding may have been deleted
         try:
-            one = await moving.bound_at(run, Cards((port,)), to, second=twice)
+            one = await move_ports.bound_at(run, Cards((port,)), to, second=twice)
         except (NotFound, Stale, BindRefused) as problem:
             logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.end.name, problem.public)
         else:
