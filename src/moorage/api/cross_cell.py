@@ -132,7 +132,7 @@ async def gather(
         ask,
         lambda row: row.id,
         limit=query.limit,
-        beside=in_cells_out if partial else None,
+        also=in_cells_out if partial else None,
     )
 
     def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, TaskState], Hidden]:
