@@ -32,16 +32,14 @@ cell's fence: it moves with retries and adoptions, so `run.line` is counted off 
 
 import asyncio
 import logging
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import NoCapacity, Problem, Unavailable
 from moorage.model.ids import OperationId
-from moorage.model.tracing import Kind, Span, span
-from moorage.saga.cancellation import CancelListener, Interrupted
+from moorage.saga.cancellation import CancelListener, Interrupted, Unwind
 from moorage.saga.definition import CommitListener, Saga
 from moorage.saga.journal import (
     BUG,
@@ -53,19 +51,17 @@ from moorage.saga.journal import (
     Fenced,
     Intent,
     Log,
-    Reason,
     Stalled,
-    Status,
     StepResult,
     Stuck,
     Undone,
     Unwinding,
     Unwound,
-    Waiting,
     as_problem,
 )
 from moorage.saga.journal_writer import JournalWriter
 from moorage.saga.retry import LIMITS, WALL, CancelHint, RetryLimits, SagaClock
+from moorage.saga.retry_loop import RetryLoop
 from moorage.saga.state import ReplayedState
 from moorage.saga.step import Phase, Run, Step
 
@@ -73,14 +69,6 @@ T = TypeVar("T")
 InputT = TypeVar("InputT", bound=Struct)
 ContextT = TypeVar("ContextT")
 logger = logging.getLogger("moorage.saga")
-
-
-class _Unwind(Exception):
-    def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
-        super().__init__(step)
-        self.step = step
-        self.problem = problem
-        self.reason: Reason = reason
 
 
 class ExecuteOptions(TypedDict, total=False):
@@ -137,9 +125,9 @@ class _Executor:
         self.max_attempts = options.get("max_attempts") or (saga.group.max_attempts if saga.group else 0)
         self.state = ReplayedState(saga, log.journal)
         self.journal_writer = JournalWriter(log, self.state)
-        self.random = random.Random(operation)
         self.unsure: set[str] = set()
         self.cancellation = CancelListener(log, self.journal_writer)
+        self.retry = RetryLoop(self.state, self.journal_writer, self.cancellation, self.clock, self.limits, operation)
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
         self.past = self.cancellation.ignored = saga.forward_only
         """`past`: the point of no return lies behind for certain; only forward."""
@@ -156,7 +144,7 @@ class _Executor:
             )
             try:
                 await self._forward(adopted)
-            except _Unwind as unwind:
+            except Unwind as unwind:
                 await self._turn(unwind)
             finally:
                 if watcher is not None:
@@ -201,11 +189,12 @@ class _Executor:
             True,
         )  # while it is not known whether a cancel comes too late
         try:
-            return await self._again(
+            return await self.retry.execute(
                 step,
                 "do",
                 step.patience_s,
                 lambda unsure: passed(self._run(step, "do", self.state.attempt_of(step.name), True)),
+                past=self.past,
             )
         except Problem as problem:
             await self._stuck(step.name, "do", problem)
@@ -215,24 +204,25 @@ class _Executor:
     async def _take(self, at: int) -> int:
         """Do step `at`; answers which is next."""
         step, state = self.saga.steps[at], self.state
-        self._check_cancel(step)
+        self.cancellation.check(step.name)
         if not step.region and not state.is_covered(step.name):
             await self.journal_writer.append([Intent(self.saga.covered_from(at), state.attempt)])
-            self._check_cancel(step)
+            self.cancellation.check(step.name)
         attempt = state.attempt_of(step.name)
         if not step.region:
             state.open[step.name] = attempt
         self.cancellation.ignored = self.cancellation.ignored or step.point_of_no_return
         unsure_at_first = step.name in self.unsure
         try:
-            result = await self._again(
+            result = await self.retry.execute(
                 step,
                 "do",
                 step.patience_s,
-                lambda unsure: self._listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+                lambda unsure: self.retry.listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+                past=self.past,
             )
         except Interrupted:
-            raise _Unwind(step.name, self._cancelled(), "cancel") from None
+            raise Unwind(step.name, self.cancellation.problem(), "cancel") from None
         except Problem as problem:
             forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
             if not (state.is_done(step.name) and forward_only):
@@ -252,17 +242,17 @@ class _Executor:
         if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
         if at not in self.saga.group_at:
-            raise _Unwind(step.name, problem)
+            raise Unwind(step.name, problem)
         if at == self.saga.group_at.start:
             if isinstance(problem, NoCapacity) and state.causes:
                 last = state.causes[-1]
                 blamed = last.problem()
                 blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
-                raise _Unwind(last.step, blamed)
-            raise _Unwind(step.name, problem)
+                raise Unwind(last.step, blamed)
+            raise Unwind(step.name, problem)
         elsewhere = step.host_local or not isinstance(problem, Unavailable)
         if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
-            raise _Unwind(step.name, problem)
+            raise Unwind(step.name, problem)
         await self.journal_writer.append([Failed(Cause.of(problem, step.name, state.attempt), state.left_open())])
         return self.saga.group_at.start
 
@@ -279,12 +269,12 @@ class _Executor:
                     await self._undo(step, begun.attempt)
                 except Problem:
                     last = self.state.causes[-1]
-                    raise _Unwind(last.step, last.problem()) from None
+                    raise Unwind(last.step, last.problem()) from None
                 await self.journal_writer.flush("running")
 
     # ---------------------------------------------------------------------------------------------- the way back
 
-    async def _turn(self, unwind: _Unwind) -> None:
+    async def _turn(self, unwind: Unwind) -> None:
         cause = Cause.of(unwind.problem, unwind.step, self.state.attempt)
         self.cancelled_by = self.journal_writer.cancel if unwind.reason == "cancel" else None
         line = Unwinding(unwind.reason, cause, self.cancelled_by, self.state.attempt, self.state.left_open())
@@ -313,7 +303,9 @@ class _Executor:
         undo = step.undo_with
         assert undo is not None
         patience_s = self.limits.undo_patience_s
-        await self._again(step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)))
+        await self.retry.execute(
+            step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)), past=self.past
+        )
         if step.name in self.state.open:
             self.journal_writer.note(Undone(step.name, attempt))
 
@@ -323,104 +315,6 @@ class _Executor:
             [Stalled(step, phase, Cause.of(problem, step, self.state.attempt))], status="stuck"
         )
         raise Stuck(step, problem)
-
-    # --------------------------------------------------------------------------------------------- again and again
-
-    async def _again(
-        self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
-    ) -> T:
-        """Try what is worth trying again, within its patience; the last problem is raised."""
-        with span(Kind.STEP, step.name, phase=phase, saga=self.saga.name, attempt=self.state.attempt) as doing:
-            return await self._tries(step, phase, patience_s, once, doing)
-
-    async def _tries(
-        self,
-        step: Step[Any, Any, Any],
-        phase: Phase,
-        patience_s: float,
-        once: Callable[[bool], Awaitable[T]],
-        doing: Span,
-    ) -> T:
-        """An outage of what serves every order does not count: nobody else could do it either."""
-        since, tries, unsure, excused_s = self.clock.monotonic(), 0, False, 0.0
-        shown: list[str] = []
-        while True:
-            tried_at = self.clock.monotonic()
-            left_s = patience_s + excused_s - (tried_at - since)
-            limit_s = left_s if phase == "do" else min(left_s, self.limits.undo_try_s)
-            try:
-                return await self._once(step, phase, limit_s, once, unsure)
-            except Problem as failure:
-                problem = failure
-            tries += 1
-            doing.say(tries=tries, problem=problem.public)
-            pause_s = self._pause_s(tries, problem)
-            waited_s = self.clock.monotonic() - since
-            if isinstance(problem, Unavailable) and problem.excused:
-                lost_s = self.clock.monotonic() - tried_at + pause_s
-                excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
-            worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
-            committed = phase == "do" and self.state.is_done(step.name)
-            if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
-                raise problem
-            unsure = unsure or isinstance(problem, UnknownOutcome)
-            logger.info(
-                "%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem.named or problem
-            )
-            news = problem.public not in shown and len(shown) < self.limits.waiting_shown_most
-            if news and waited_s + pause_s > self.limits.waiting_shown_after_s:
-                shown.append(problem.public)
-                status: Status = "running" if self.state.turn is None else "cleaning"
-                await self.journal_writer.append(
-                    [Waiting(step.name, self.state.attempt_of(step.name), problem.public, problem.named)],
-                    status=status,
-                )
-            if phase == "do":
-                self._check_cancel(step)  # a hint that came during a commit interrupted nothing
-            await self._listen(self.clock.sleep(pause_s))
-
-    async def _once(
-        self,
-        step: Step[Any, Any, Any],
-        phase: Phase,
-        limit_s: float,
-        once: Callable[[bool], Awaitable[T]],
-        unsure: bool,
-    ) -> T:
-        try:
-            async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
-                answer = await once(unsure)
-        except (Fenced, CommitUnknown, Interrupted):
-            raise
-        except Exception as failure:
-            if self.journal_writer.broken is not None:
-                raise self.journal_writer.broken from failure
-            if isinstance(failure, TimeoutError):
-                raise UnknownOutcome(f"{step.name} ({phase}) did not end within its time") from failure
-            raise as_problem(step.name, failure) from failure
-        if self.journal_writer.broken is not None:
-            raise self.journal_writer.broken
-        return answer
-
-    def _pause_s(self, tries: int, problem: Problem) -> float:
-        """Longer each time; not shorter than a neighbour asked for, and a little more, lest all come back at once."""
-        longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
-        pause_s = longest * (0.5 + 0.5 * self.random.random())
-        if isinstance(problem, Unavailable) and problem.retry_after_s:
-            asked_s = min(problem.retry_after_s, self.limits.asked_pause_most_s)
-            pause_s = max(pause_s, asked_s * (1.0 + 0.2 * self.random.random()))
-        return pause_s
-
-    def _listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
-        """Await what a cancel hint may interrupt: nothing on a way back."""
-        return self.cancellation.listen(waiting) if self.state.turn is None and not self.state.over else waiting
-
-    def _check_cancel(self, step: Step[Any, Any, Any]) -> None:
-        if self.journal_writer.cancel is not None and not self.cancellation.ignored:
-            raise _Unwind(step.name, self._cancelled(), "cancel")
-
-    def _cancelled(self) -> Problem:
-        return Problem(f"cancelled: {self.journal_writer.cancel}", code="cancelled")
 
     # --------------------------------------------------------------------------------------------- what a step sees
 
