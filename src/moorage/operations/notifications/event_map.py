@@ -373,7 +373,7 @@ EVENT_SOURCES: dict[str, EventSource] = {
 }
 """By the name of the saga, without its version."""
 
-UNTOLD: dict[str, str] = {
+WITHOUT_NOTIFICATIONS: dict[str, str] = {
     "extend_volume": "Nova says nothing of it; the volume service tells of its volumes itself",
     "snapshot_volumes": "Nova's compute, which tells of snapshots, has no part in those of volumes",
     "move_record": "it is on no host, and nothing of it changes but which database has its record",
