@@ -24,7 +24,7 @@ from moorage.operations.guest.power import PowerVerb
 from moorage.operations.guest_service import GuestService
 from moorage.operations.images import snapshot, snapshot_volumes
 from moorage.operations.images.snapshot import SnapshotRequest
-from moorage.operations.interfaces import attach_interface, detach_interface, fixed_ips
+from moorage.operations.interfaces import attach_checks, attach_interface, detach_interface, fixed_ips
 from moorage.operations.move_service import MoveService
 from moorage.operations.preview import previewing
 from moorage.operations.shelve_service import ShelveService

@@ -31,7 +31,6 @@ from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_contex
 from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import in_use
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 RESCUE_EVENT = "compute_rescue_instance"
 UNRESCUE_EVENT = "compute_unrescue_instance"
@@ -174,7 +173,6 @@ def rescued(input: Rescue, server: Server, power: int, now: int) -> Server:
         launched_at=now,
         updated_at=now,
     )
-
 
 
 RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, ended=records.release_server)
