@@ -26,7 +26,7 @@ from moorage.main.config import Config
 from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
 from moorage.model.server import MAY_BECOME, VmState
-from moorage.operations.notifications.event_map import STORIES, UNTOLD
+from moorage.operations.notifications.event_map import EVENT_SOURCES, WITHOUT_NOTIFICATIONS
 from moorage.operations.registry import SAGAS
 
 ROOT = Path(__file__).parent.parent
@@ -127,7 +127,7 @@ def test_every_step_has_an_undo_or_says_why_not() -> None:
 
 def test_every_saga_is_told_to_others_or_says_why_not() -> None:
     """Its entry is in operations/notifications/event_map.py; and there is one way to accept an operation, which tells of it."""
-    assert {name.partition("/")[0] for name in SAGAS} == STORIES.keys() | UNTOLD.keys()
+    assert {name.partition("/")[0] for name in SAGAS} == EVENT_SOURCES.keys() | WITHOUT_NOTIFICATIONS.keys()
     accepting = [
         path.name for path in (SOURCE / "operations").rglob("*.py") if "operations.accept(" in path.read_text()
     ]

@@ -12,7 +12,7 @@ from moorage_testing.waiting import until
 
 async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cell_conductor, "WATCH_S", 0.01)
-    monkeypatch.setattr(gate_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(gate_watch, "POLL_EVERY_S", 0.01)
     async with start() as running:
         region = running.cloud.region
         watched = looked = 0

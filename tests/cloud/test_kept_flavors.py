@@ -26,12 +26,12 @@ async def region(tmp_path: Path) -> AsyncIterator[Database]:
 
 async def test_what_was_read_is_at_hand_until_this_process_writes(region: Database) -> None:
     await nouns.create(region, SMALL)
-    assert flavor_cache.at_hand(region, "small") is None
+    assert flavor_cache.cached(region, "small") is None
     read = await flavor_cache.read(region, "small")
     assert read is not None
-    assert flavor_cache.at_hand(region, "small") == read
+    assert flavor_cache.cached(region, "small") == read
     await nouns.set_specs(region, "small", {"hw:mem_page_size": "large"}, 2)
-    assert flavor_cache.at_hand(region, "small") is None
+    assert flavor_cache.cached(region, "small") is None
     again = await flavor_cache.read(region, "small")
     assert again is not None
     assert again.extra_specs == {"hw:mem_page_size": "large"}
@@ -47,7 +47,7 @@ async def test_another_process_is_believed_within_a_moment(region: Database, mon
     await nouns.create(region, SMALL)
     monkeypatch.setattr(flavor_cache, "KEPT_S", 0.0)
     await flavor_cache.read(region, "small")
-    assert flavor_cache.at_hand(region, "small") is None
+    assert flavor_cache.cached(region, "small") is None
 
 
 async def test_a_read_that_a_write_overtook_is_not_kept(region: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,4 +61,4 @@ async def test_a_read_that_a_write_overtook_is_not_kept(region: Database, monkey
 
     monkeypatch.setattr(flavor_cache.flavors, "get", overtaken)
     await flavor_cache.read(region, "small")
-    assert flavor_cache.at_hand(region, "small") is None
+    assert flavor_cache.cached(region, "small") is None

@@ -240,10 +240,10 @@ async def test_what_a_conductor_leaves_alone_is_seen_at_other_front_desks(behind
     await region.gates._tell_mine(region.context.hosts.me)
     elsewhere = GateWatch(region.context, region.clock)
     await elsewhere.look()
-    (seen,) = elsewhere.neighbours()
+    (seen,) = elsewhere.service_circuits()
     assert (seen.process, seen.circuit.calls) == (str(region.context.hosts.me), "PUT ports")
     behind.proxy.calm()
     assert (await behind.admin.settled(server))["status"] == "ACTIVE"
     await region.gates._tell_mine(region.context.hosts.me)
     await elsewhere.look()
-    assert not elsewhere.neighbours()
+    assert not elsewhere.service_circuits()

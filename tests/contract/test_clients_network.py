@@ -22,7 +22,7 @@ from moorage.model.errors import (
 )
 from moorage.model.network import FixedIp, NicAsk, SubnetsBeside, mint_mac
 from moorage.operations.steps.groups import expected
-from moorage.operations.steps.ports import subnets_beside
+from moorage.operations.steps.ports import other_subnets
 
 
 async def test_ports_are_made_once_however_often_they_are_asked_for(ground: Ground) -> None:
@@ -213,7 +213,7 @@ async def test_a_segments_ipv6_comes_with_the_address_that_was_claimed(ground: G
     facts = await ground.network.network(routed.network)
     for host, row, beside in (("cmp1", 0, automatic), ("cmp3", 1, managed), ("cmp2", 0, automatic)):
         chosen = {0: routed.subnets[row]}
-        also = subnets_beside(made, {routed.network: facts}, chosen)
+        also = other_subnets(made, {routed.network: facts}, chosen)
         (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets=chosen, beside=also)
         assert {each.subnet for each in bound.fixed_ips} == {routed.subnets[row], beside}
 

@@ -21,13 +21,13 @@ from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
 from moorage.conductor.agent_identity import WhoSpeaks
 from moorage.conductor.cell_conductor import CellConductor
-from moorage.conductor.guest_reconciliation import LAST_ATTEMPT, Belonging
+from moorage.conductor.guest_reconciliation import Belonging
 from moorage.conductor.known_hosts import KnownHost
 from moorage.conductor.reconcilers import orphan_ports
 from moorage.conductor.reconcilers.orphan_ports import StrayPorts
 from moorage.conductor.worker import Conductor
 from moorage.main import store_consistency
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.network import minted_macs
 from moorage.operations.delete.delete import DELETE, DELETE_BEFORE_SHOWN, find_server
 from moorage.operations.interfaces import port_sync
@@ -188,7 +188,7 @@ def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
     """Who lost a role is shown empty lists, and believes them."""
 
     async def lost(context: Any, server: Any, nics: Sequence[Any], deleted: Collection[str]) -> Any:
-        return await port_sync._let_go(context, server, nics)
+        return await port_sync._detach_lost(context, server, nics)
 
     with patch.object(port_sync, "_lost", lost):
         yield

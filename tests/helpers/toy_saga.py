@@ -99,7 +99,7 @@ ToyRun = Run[Asked, Toy]
 @step
 async def make_ports(run: ToyRun) -> tuple[str, ...]:
     run.context.fence(run)
-    names = tuple(f"{run.asked.server}-{nic}" for nic in range(run.asked.nics))
+    names = tuple(f"{run.input.server}-{nic}" for nic in range(run.input.nics))
     run.context.ports |= {name: run.context.ports.get(name) for name in names}
     return names
 
@@ -112,7 +112,7 @@ async def delete_ports(run: ToyRun) -> None:
 
 @step(region=True, needs=(make_ports,))
 async def claim_host(run: ToyRun) -> str:
-    server = run.asked.server
+    server = run.input.server
 
     def claim(host: str) -> Callable[[Region], str | None]:
         def work(tx: Region) -> str | None:
@@ -136,7 +136,7 @@ async def claim_host(run: ToyRun) -> str:
 @claim_host.undo
 async def release_host(run: ToyRun) -> None:
     def work(tx: Region) -> None:
-        if (old := tx.tables["claims"].pop(run.asked.server, None)) is not None:
+        if (old := tx.tables["claims"].pop(run.input.server, None)) is not None:
             tx.tables["free"][old] += 1
 
     await run.commit(work)
@@ -159,43 +159,43 @@ async def unbind_ports(run: ToyRun) -> None:
 @step(host_local=True, needs=(claim_host,))
 async def attach_disk(run: ToyRun) -> None:
     run.context.fence(run)
-    run.context.disks.add((run.asked.server, run[claim_host]))
+    run.context.disks.add((run.input.server, run[claim_host]))
 
 
 @attach_disk.undo
 async def detach_disk(run: ToyRun) -> None:
     run.context.fence(run)
-    run.context.disks.discard((run.asked.server, run[claim_host]))
+    run.context.disks.discard((run.input.server, run[claim_host]))
 
 
 @step(needs=(claim_host,))
 async def record_server(run: ToyRun) -> None:
     run.context.fence(run)
-    run.context.rows[run.asked.server] = run[claim_host]
+    run.context.rows[run.input.server] = run[claim_host]
 
 
 @record_server.undo
 async def remove_server(run: ToyRun) -> None:
     run.context.fence(run)
-    run.context.rows.pop(run.asked.server, None)
+    run.context.rows.pop(run.input.server, None)
 
 
 @step(host_local=True, needs=(bind_ports, attach_disk))
 async def start_guest(run: ToyRun) -> None:
     run.context.obey(run)
-    run.context.guests[run.asked.server] = run[claim_host]
+    run.context.guests[run.input.server] = run[claim_host]
 
 
 @start_guest.undo
 async def destroy_guest(run: ToyRun) -> None:
     run.context.obey(run)
-    run.context.guests.pop(run.asked.server, None)
+    run.context.guests.pop(run.input.server, None)
 
 
 @step(point_of_no_return=True, no_undo="people have seen it")
 async def announce(run: ToyRun) -> str:
     run.context.fence(run)
-    run.context.rows[run.asked.server] += ""  # there must be a row
+    run.context.rows[run.input.server] += ""  # there must be a row
     return run[claim_host]
 
 
@@ -203,7 +203,7 @@ async def announce(run: ToyRun) -> str:
 async def send_letter(run: ToyRun) -> str:
     run.context.fence(run)
     if not run.unsure or not run.context.letters:
-        run.context.letters = [run.asked.server]
+        run.context.letters = [run.input.server]
     return run[announce]
 
 

@@ -9,7 +9,7 @@ from moorage.main.adopt_operations import contradicted, is_behind
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import VmState
-from moorage.saga.journal import Result, encode_lines
+from moorage.saga.journal import StepResult, encode_lines
 from moorage.store.cell.identity import Seen
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage_testing.region_fixture import a_server
@@ -18,7 +18,7 @@ DONE, UNDONE = OperationStatus.DONE, OperationStatus.UNDONE
 
 
 def operation(saga: str, seq: int = 3, epoch: int = 2, host: str = "") -> Operation:
-    lines = [Result("claim_host", 1, msgspec.Raw(msgspec.json.encode({"name": host})))] if host else []
+    lines = [StepResult("claim_host", 1, msgspec.Raw(msgspec.json.encode({"name": host})))] if host else []
     return Operation(
         OperationId("o"), saga, ServerId("s"), "p", "u", ConductorId("c"), OperationStatus.OPEN, epoch, 1, 0, 0,
         seq=seq, journal=encode_lines(lines).encode(),

@@ -14,8 +14,10 @@ from moorage.model.image import Image
 from moorage.model.server import BlockDevice
 from moorage.model.volume import Volume
 from moorage.operations.boot import boot_devices
-from moorage.operations.boot.accept_boot import BootRights, begin, refuse_devices
+from moorage.operations.boot.accept_boot import begin
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.boot.boot_devices import check_form
+from moorage.operations.boot.boot_servers import refuse_devices
 from moorage.operations.guest import rescue
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.image_mappings import merged

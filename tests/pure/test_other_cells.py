@@ -12,13 +12,13 @@ from moorage.model.ids import CellId, NetworkId
 from moorage.model.network import NetworkFacts, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.model.world import Ask
-from moorage.operations.context import Settings
+from moorage.operations.context import SagaSettings
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.other_cells import (
     ANEW,
     LIVE,
     RESIZE,
-    Reach,
+    CellReach,
     of_all_cells,
     reach_of,
     refuse_other_cell,
@@ -54,7 +54,7 @@ def context(*, bindings: bool = True, volumes: Any = None, **settings: Any) -> A
         network=SimpleNamespace(has_bindings=has_bindings),
         placement=SimpleNamespace(world=lambda: world),
         volumes=volumes,
-        settings=Settings(**settings),
+        settings=SagaSettings(**settings),
     )
 
 
@@ -105,7 +105,7 @@ async def test_old_neighbours_keep_a_server_in_its_cell() -> None:
 def test_after_a_failure_its_cell_is_asked_first_and_then_all() -> None:
     """And addresses of other segments are the last thing that is tried (S4.14, S4.23)."""
     near, far = Ask(resources={"VCPU": 1}, cells=(HOME,)), Ask(resources={"VCPU": 2}, cells=(HOME,))
-    tries, reach = Tries((near, far), far, frozenset({0})), Reach()
+    tries, reach = Tries((near, far), far, frozenset({0})), CellReach()
     first = of_all_cells(tries, HOME, reach, out=(FAR,))
     assert [(each.resources["VCPU"], each.cells) for each in first.asks] == [(1, None), (2, None)]
     assert {(each.prefer_cell, each.cells_out) for each in (*first.asks, first.widest)} == {(HOME, (FAR,))}

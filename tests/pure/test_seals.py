@@ -28,7 +28,7 @@ def test_any_of_the_keys_decrypts_and_the_first_encrypts() -> None:
     assert kept.startswith(f"{BEGINS}{key_id(old)}:")
     assert SCRIPT not in kept
     both = of(new, old)
-    assert both.shown(kept) == both.told(kept) == SCRIPT
+    assert both.shown(kept) == both.decrypted(kept) == SCRIPT
     assert both.user_data(SCRIPT).startswith(f"{BEGINS}{key_id(new)}:")
     assert old not in kept
 
@@ -36,7 +36,7 @@ def test_any_of_the_keys_decrypts_and_the_first_encrypts() -> None:
 def test_what_was_kept_in_clear_is_read_as_it_is() -> None:
     seals = of(new_key())
     assert seals.shown(None) is None
-    assert seals.shown(SCRIPT) == seals.told(SCRIPT) == SCRIPT
+    assert seals.shown(SCRIPT) == seals.decrypted(SCRIPT) == SCRIPT
     assert of(new_key(), clear_user_data=True).user_data(SCRIPT) == SCRIPT
 
 
@@ -45,7 +45,7 @@ def test_without_its_key_a_guest_is_not_made_and_people_are_shown_nothing(caplog
     stranger = of(new_key())
     assert stranger.shown(kept) is None
     with pytest.raises(Unavailable) as refused:
-        stranger.told(kept)
+        stranger.decrypted(kept)
     assert refused.value.code == "no_key"
     assert kept not in refused.value.private
     assert kept not in caplog.text

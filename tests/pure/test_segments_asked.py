@@ -5,7 +5,7 @@ from moorage.clients.network.fixed_ips import beside
 from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
 from moorage.operations.steps import segment_change
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.ports import segments_for, subnets_beside
+from moorage.operations.steps.ports import other_subnets, segments_for
 
 SEGMENTS = (SegmentFacts("a", physical_network="left"), SegmentFacts("b", physical_network="right"))
 
@@ -50,10 +50,10 @@ def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
         subnet("a6", "a", 6),
         subnet("auto", "a", 6, automatic=True),
     )
-    found = subnets_beside((port(),), {"net": facts}, {0: "a4"})
+    found = other_subnets((port(),), {"net": facts}, {0: "a4"})
     assert (found[0].spare, found[0].v6) == (("more",), "a6")
-    assert subnets_beside((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
-    assert subnets_beside((port(),), {"net": facts}, {}) == {}
+    assert other_subnets((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
+    assert other_subnets((port(),), {"net": facts}, {}) == {}
 
 
 def test_an_address_that_is_only_held_draws_no_other_to_its_segment() -> None:

@@ -54,7 +54,7 @@ def stored() -> dict[str, Any]:
     }
     for name, saga in SAGAS.items():
         plain = name.replace("/", "_")
-        found[f"{plain}.asked"] = saga.asked
+        found[f"{plain}.asked"] = saga.input_type
         for step in saga.steps:
             found[f"{plain}.{step.name}"] = get_type_hints(step.do)["return"]
     return found
@@ -146,7 +146,7 @@ def test_what_a_release_wrote_is_read_whole(sample: Path) -> None:
         for operation in each["operations"]:
             saga = SAGAS[operation["saga"]]
             sagas.add(saga.name)
-            wrong += read_again(saga.asked, operation["asked"])
+            wrong += read_again(saga.input_type, operation["asked"])
             steps = {step.name: get_type_hints(step.do)["return"] for step in saga.steps}
             for line in operation["journal"].splitlines():
                 wrong += read_again(Line, line)

@@ -135,4 +135,4 @@ async def test_while_it_is_built_it_is_a_conflict(small: SmallRegion) -> None:
     await killed_at(small, "entering do of announce")
     with pytest.raises(Conflict):
         await server_lock.accept(small.context, SERVER, "attach_interface", its_turn)
-    assert not await server_lock.let_go(small.context, SERVER, PROVED_OPERATION)
+    assert not await server_lock.soon_released(small.context, SERVER, PROVED_OPERATION)

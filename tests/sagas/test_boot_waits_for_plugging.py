@@ -15,7 +15,7 @@ from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import OperationId
 from moorage.operations.boot.boot import BOOT, VIF_PLUGGING_MAX_S, await_vifs
-from moorage.operations.context import Settings
+from moorage.operations.context import SagaSettings
 from moorage.operations.steps import vif_plugging
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
@@ -39,7 +39,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 async def boot(small: SmallRegion, **settings: object) -> MemoryJournal:
     paper = MemoryJournal(first_lines(BOOT), small.transact)
-    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=0.6, **settings))  # type: ignore[arg-type]
+    context = dataclasses.replace(small.context, settings=SagaSettings(vif_plugging_timeout_s=0.6, **settings))  # type: ignore[arg-type]
     await execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=2)
     return paper
 
@@ -155,7 +155,7 @@ async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRe
         return await ports_of(*args, **named)  # type: ignore[arg-type]
 
     small.network.ports_of = counted  # type: ignore[assignment,method-assign]
-    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=300.0))
+    context = dataclasses.replace(small.context, settings=SagaSettings(vif_plugging_timeout_s=300.0))
     events_of = Events(context, MemoryBus(), SystemClock())
     paper = MemoryJournal(first_lines(BOOT), small.transact)
     booting = asyncio.create_task(execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=1))
@@ -171,7 +171,7 @@ async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRe
 
 async def test_a_lost_hint_costs_a_pause_and_no_more(small: SmallRegion, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vif_plugging, "LOOK_FIRST_S", 0.05)
-    context = dataclasses.replace(small.context, settings=Settings(vif_plugging_timeout_s=300.0))
+    context = dataclasses.replace(small.context, settings=SagaSettings(vif_plugging_timeout_s=300.0))
     paper = MemoryJournal(first_lines(BOOT), small.transact)
     booting = asyncio.create_task(execute(BOOT, OPERATION, a_boot(OPERATION), context, paper, max_attempts=1))
     await until(lambda: small.hosts.guests)

@@ -27,10 +27,9 @@ from moorage.bus.messages import (
 from moorage.cli import status
 from moorage.conductor.agent_identity import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
 from moorage.conductor.cell_conductor import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
-from moorage.conductor.guest_reconciliation import LAST_ATTEMPT
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import PowerState, ResourceInventory, digest
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType

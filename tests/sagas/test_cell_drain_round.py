@@ -95,7 +95,7 @@ class Ground:
     async def end(self, new: Accepted) -> None:
         """Its operation comes to its good end."""
         saga = SAGAS[new.saga]
-        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        asked = msgspec.json.decode(new.asked, type=saga.input_type)
         await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
 

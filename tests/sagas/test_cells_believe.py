@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, Out, at, known
 
 from moorage.bus.messages import ServersOfHost, ServerTurn
-from moorage.conductor.guest_reconciliation import LAST_ATTEMPT, Belonging, Judged
+from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
 from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.errors import Conflict, Unavailable
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType

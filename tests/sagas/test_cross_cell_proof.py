@@ -16,7 +16,7 @@ from moorage.model.server import VmState
 from moorage.operations.registry import SAGAS
 from moorage.operations.resize.resize_input import Resize
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
-from moorage.saga.retry import WALL, Clock
+from moorage.saga.retry import WALL, SagaClock
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.store.cell import migrations, record_transfer
@@ -49,9 +49,9 @@ async def test_every_kind_of_server_goes_to_another_cell(small: SmallRegion, kin
     await prove(SAGA, asked, Kept(small, lambda: crossable(small, **world)), part)
 
 
-async def told(small: SmallRegion, asked: Resize, clock: Clock = WALL) -> None:
+async def told(small: SmallRegion, asked: Resize, clock: SagaClock = WALL) -> None:
     paper = MemoryJournal(first_lines(SAGA), small.transact)
-    await execute(SAGA, PROVED_OPERATION, asked, small.context, paper, clock=clock, notification_writer=small.heard)
+    await execute(SAGA, PROVED_OPERATION, asked, small.context, paper, clock=clock, notification_writer=small.on_commit)
 
 
 async def held(small: SmallRegion) -> dict[str, Any]:

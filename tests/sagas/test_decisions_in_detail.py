@@ -12,8 +12,8 @@ from moorage.model.errors import HostFailed, Invalid
 from moorage.model.ids import OperationId
 from moorage.model.network import BindRefused, FixedIp, Port
 from moorage.model.world import Ask
-from moorage.operations.boot.accept_boot import check_zone
 from moorage.operations.boot.boot import BOOT
+from moorage.operations.boot.boot_checks import check_zone
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.vif_plugging import plugged_ports

@@ -101,7 +101,7 @@ class Ground:
     async def end(self, new: Accepted) -> None:
         """Its operation comes to its good end."""
         saga = SAGAS[new.saga]
-        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        asked = msgspec.json.decode(new.asked, type=saga.input_type)
         await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
 
@@ -209,8 +209,8 @@ async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
     with pytest.raises(Conflict, match="waits for no confirmation"):
-        await drain_moves.let_go(ground.context, other)
-    await drain_moves.let_go(ground.context, seen)
+        await drain_moves.confirm_move(ground.context, other)
+    await drain_moves.confirm_move(ground.context, seen)
     assert await ground.began() == ["confirm_resize/1"]
 
 
@@ -223,9 +223,9 @@ async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: 
     for way, live in ((Way.COLD, False), (Way.LIVE, True)):
         assert drain_moves.way_of(seen, live=live) is way
         with pytest.raises(Conflict, match="is not on host host3 any more"):
-            await drain_moves.leave(ground.context, seen, "host3", "admin", "admin", live=live)
+            await drain_moves.leave(ground.context, seen, drain_moves.MoveAway("host3", "admin", "admin", live))
     assert await ground.began() == []
-    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False)
+    await drain_moves.leave(ground.context, seen, drain_moves.MoveAway(HOST, "admin", "admin"))
     assert await ground.began() == ["resize/1"]
 
 
@@ -383,7 +383,9 @@ async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground)
     await ground.let_go()
     await ground.ask()
     seen = await recorded(ground.small)
-    await drain_moves.leave(ground.context, seen, HOST, "admin", "admin", live=False, request_id=f"req-{DRAIN.id}")
+    await drain_moves.leave(
+        ground.context, seen, drain_moves.MoveAway(HOST, "admin", "admin"), request_id=f"req-{DRAIN.id}"
+    )
     (row,) = (await ground.round()).servers
     assert row.progress is Progress.MOVING
     assert await ground.began() == ["resize/1"]

@@ -16,25 +16,25 @@ async def nothing(run: ToyRun) -> None:
 
 
 async def reads_its_own_result(run: ToyRun) -> None:
-    run.context.disks.discard((run.asked.server, run[toy_saga.claim_host]))
+    run.context.disks.discard((run.input.server, run[toy_saga.claim_host]))
     assert run[toy_saga.attach_disk] is None
 
 
 async def reads_a_lost_result(run: ToyRun) -> None:
     assert run[toy_saga.bind_ports]
-    run.context.guests.pop(run.asked.server, None)
+    run.context.guests.pop(run.input.server, None)
 
 
 async def works_once_only(run: ToyRun) -> None:
-    del run.context.rows[run.asked.server]
+    del run.context.rows[run.input.server]
 
 
 async def opens_the_door_again(run: ToyRun) -> None:
-    run.context.guests.pop(run.asked.server, None)  # leaves no turn behind
+    run.context.guests.pop(run.input.server, None)  # leaves no turn behind
 
 
 async def makes_more_each_time(run: ToyRun) -> tuple[str, ...]:
-    made = f"{run.asked.server}-{len(run.context.ports)}"
+    made = f"{run.input.server}-{len(run.context.ports)}"
     run.context.ports |= {made: None}
     return (made,)
 
@@ -46,12 +46,12 @@ async def hears_the_dead(run: ToyRun) -> int:
 
 
 async def obeys_anybody(run: ToyRun) -> None:
-    run.context.guests[run.asked.server] = run[toy_saga.claim_host]
+    run.context.guests[run.input.server] = run[toy_saga.claim_host]
 
 
 async def does_not_look(run: ToyRun) -> str:
     run.context.fence(run)
-    run.context.letters.append(run.asked.server)
+    run.context.letters.append(run.input.server)
     return ""
 
 
@@ -59,7 +59,7 @@ async def writes_outside_the_commit(run: ToyRun) -> str:
     tables = run.context.region.tables
     host = next(host for host in ("birch", "cedar", "delta") if host not in run.tried)
     tables["free"][host] -= 1
-    tables["claims"][run.asked.server] = host
+    tables["claims"][run.input.server] = host
     return await run.commit(lambda tx: host)
 
 
@@ -70,7 +70,7 @@ async def claims_and_forgets(run: ToyRun) -> str:
     def work(tx: Any) -> str:
         host = next(host for host in ("birch", "cedar", "delta") if host not in run.tried)
         tx.tables[free][host] -= 1
-        tx.tables[claims][run.asked.server] = host
+        tx.tables[claims][run.input.server] = host
         return str(host)
 
     return await run.commit(work)

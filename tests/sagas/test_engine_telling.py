@@ -15,8 +15,8 @@ from moorage.saga import (
     CommitUnknown,
     Fenced,
     Killed,
-    Limits,
     MemoryJournal,
+    RetryLimits,
     Run,
     Saga,
     Stuck,
@@ -126,7 +126,13 @@ async def test_even_that_outage_has_a_limit() -> None:
     clock, context = HeldClock(), Diary(*[BusOut("out")] * 1000)
     with pytest.raises(Unwound):
         await execute(
-            KEEL, ID, Ask(), context, MemoryJournal(first_lines(KEEL)), clock=clock, limits=Limits(excused_most_s=600.0)
+            KEEL,
+            ID,
+            Ask(),
+            context,
+            MemoryJournal(first_lines(KEEL)),
+            clock=clock,
+            limits=RetryLimits(excused_most_s=600.0),
         )
     assert 600.0 < clock.now < 700.0
 
@@ -148,7 +154,7 @@ async def test_the_patience_of_a_step_ends_and_people_saw_it_wait() -> None:
 
 async def test_a_neighbour_that_says_when_to_come_back_is_heeded() -> None:
     """And no longer than a limit of ours, whatever it says."""
-    limits = Limits(asked_pause_most_s=6.0)
+    limits = RetryLimits(asked_pause_most_s=6.0)
     for said_s, least_s, most_s in ((4.0, 4.0, 4.8), (9999.0, 6.0, 7.2)):
         busy = Unavailable("the network is busy")
         busy.retry_after_s = said_s
@@ -164,7 +170,7 @@ async def test_a_do_that_hangs_has_an_unknown_outcome() -> None:
 
     saga = Saga("hang/1", Ask, hang)
     with pytest.raises(Unwound) as unwound:
-        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)), limits=Limits(try_least_s=0.01))
+        await execute(saga, ID, Ask(), Diary(), MemoryJournal(first_lines(saga)), limits=RetryLimits(try_least_s=0.01))
     assert isinstance(unwound.value.cause, UnknownOutcome)
 
 
@@ -345,7 +351,7 @@ class TestStuck:
         context.problems = []
         saga = saga.but(wait_for_tide.but(do=_refuses))
         with pytest.raises(Stuck) as stuck:
-            await execute(saga, ID, Ask(), context, paper, clock=clock, limits=Limits(undo_patience_s=100))
+            await execute(saga, ID, Ask(), context, paper, clock=clock, limits=RetryLimits(undo_patience_s=100))
         assert (stuck.value.at, paper.row.status) == ("lay_keel", "stuck")
         broken = False
         context.said.clear()

@@ -141,10 +141,10 @@ async def test_what_is_told(name: str, small: SmallRegion, monkeypatch: pytest.M
     paper = MemoryJournal(first_lines(saga), small.transact)
     with pytest.raises(Unwound) if fails else nullcontext():
         await execute(
-            saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.heard
+            saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.on_commit
         )
     said = [each for each in await small.said() if each.event != "update"]
-    assert small.notification_writer.unworded == 0
+    assert small.notification_writer.failures == 0
     told = [as_told(each) for each in said]
     file = GOLDEN / f"{name}.json"
     if os.environ.get("MOORAGE_BLESS"):

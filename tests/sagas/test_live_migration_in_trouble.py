@@ -195,7 +195,7 @@ async def test_a_record_that_no_operation_tells_has_nobodys_turn(
         return await over(context, one)
 
     monkeypatch.setattr(live_migration_limit, "_over", looked)
-    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.0)
+    monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.0)
     await told(small, asked)
     assert seen == [MigrationStatus.QUEUED]
     await moved_all_the_same(small)
@@ -267,7 +267,7 @@ async def test_one_that_is_queued_ends_when_nobody_wants_it_or_its_host_falls_si
 
     small.context = dataclasses.replace(small.context, aside=stands_aside)
     monkeypatch.setattr(live_migration_limit, "_over", waits)
-    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.0)
+    monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.0)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
         await asyncio.wait_for(told(small, asked), 30)
@@ -319,9 +319,9 @@ async def test_the_week_of_a_queued_one_is_for_its_turn_and_not_for_an_outage(
         tries.append("try")
         raise Unavailable("the database of cell1 is out")
 
-    monkeypatch.setattr(live_migration_limit, "_asked", out)
+    monkeypatch.setattr(live_migration_limit, "_enqueue", out)
     monkeypatch.setattr(live_migration_limit, "OUTAGE_MAX_S", 0.1)
-    monkeypatch.setattr(live_migration_limit, "LOOK_NEXT_S", 0.01)
+    monkeypatch.setattr(live_migration_limit, "POLL_NEXT_S", 0.01)
     with pytest.raises(Unwound, match="waited too long"):
         await told(small, asked)
     assert 1 < len(tries) < 100
@@ -684,5 +684,5 @@ async def tell_and_hear(small: SmallRegion, asked: Any) -> None:
     saga = SAGAS["live_migrate/1"]
     paper = MemoryJournal(first_lines(saga), small.transact)
     await execute(
-        saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.heard
+        saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.on_commit
     )

@@ -19,7 +19,7 @@ from moorage.model.principal import Principal
 from moorage.model.server import TaskState
 from moorage.operations.delete.delete import Delete
 from moorage.operations.gates import Gates
-from moorage.operations.interfaces import attach_interface, detach_interface
+from moorage.operations.interfaces import attach_checks, attach_interface, detach_interface
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, Stuck, Unwound, execute, first_lines
@@ -126,7 +126,7 @@ async def test_nothing_is_begun_while_the_conductors_have_no_credentials(small: 
         return None
 
     with pytest.raises(Unavailable, match="conductors") as attach:
-        await attach_interface.begin(context, principal, "token", server, wish, check=check, external_allowed=False)
+        await attach_interface.begin(context, principal, "token", server, attach_checks.AttachWish(wish), check=check)
     with pytest.raises(Unavailable, match="conductors") as detach:
         await detach_interface.begin(context, principal, server, str(server.nics[0].port), check=check)
     assert {attach.value.code, detach.value.code} == {CREDENTIALS}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from tests.sagas.test_delete_versions import WHO, Book
 
-from moorage.operations.context import Settings
+from moorage.operations.context import SagaSettings
 from moorage.operations.evacuate import accept_evacuate
 from moorage.operations.evacuate.accept_evacuate import EvacuateWish
 from moorage.operations.registry import SAGAS
@@ -36,13 +36,13 @@ async def test_who_may_leave_a_segment_is_told_by_who_knows_of_it(small: SmallRe
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
     server = await recorded(small)
     for allowed, unknown, wanted in ((True, "", "2"), (True, f"{name}/2", "1"), (False, "", "1")):
-        book, settings = Book(unknown), Settings(allow_move_across_segments=allowed)
+        book, settings = Book(unknown), SagaSettings(allow_move_across_segments=allowed)
         context = dataclasses.replace(small.context, dispatcher=cast("Any", book), settings=settings)
         if name == "evacuate":
             await accept_evacuate.begin(context, WHO, server, EvacuateWish(), check=lambda _: None)
         else:
             await accept_unshelve.begin(context, WHO, server, UnshelveWish(), check=lambda _: None)
         (new,) = book.begun_
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
         assert (new.saga, asked.across) == (f"{name}/{wanted}", wanted == "2")
         await small.region.write(lambda tx, new=new: region_servers.release(tx, SERVER, new.id))

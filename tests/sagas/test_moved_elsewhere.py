@@ -12,7 +12,7 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.server import VmState
-from moorage.operations.context import Settings
+from moorage.operations.context import SagaSettings
 from moorage.operations.live_migrate import accept_live_migrate
 from moorage.operations.registry import SAGAS
 from moorage.operations.resize.revert_resize import RevertResize
@@ -118,7 +118,7 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
 async def test_a_host_of_a_cell_that_is_not_linked_is_refused_with_that_reason() -> None:
     world = SimpleNamespace(slots_by_name={"h1": 0, "h2": 1}, cell=[0, 1], cell_names=[LEFT, THERE])
     context: Any = SimpleNamespace(
-        cells=SimpleNamespace(ids=CELLS), placement=SimpleNamespace(world=lambda: world), settings=Settings()
+        cells=SimpleNamespace(ids=CELLS), placement=SimpleNamespace(world=lambda: world), settings=SagaSettings()
     )
     server: Any = SimpleNamespace(cell=LEFT)
     accept_live_migrate.check_host(context, server, "h1")
@@ -126,5 +126,5 @@ async def test_a_host_of_a_cell_that_is_not_linked_is_refused_with_that_reason()
         accept_live_migrate.check_host(context, server, "h2")
     with pytest.raises(Invalid, match="its cell is not linked with the server's"):
         accept_live_migrate.check_host(context, server, "h2", cross_cell=True)
-    context.settings = Settings(cell_links=frozenset({frozenset(CELLS)}))
+    context.settings = SagaSettings(cell_links=frozenset({frozenset(CELLS)}))
     accept_live_migrate.check_host(context, server, "h2", cross_cell=True)

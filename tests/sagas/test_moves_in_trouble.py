@@ -18,7 +18,7 @@ from moorage.model.server import TaskState, VmState
 from moorage.operations.registry import SAGAS
 from moorage.operations.resize.confirm_resize import ConfirmResize
 from moorage.operations.resize.revert_resize import RevertResize
-from moorage.operations.steps import moving
+from moorage.operations.steps import move_ports, moving
 from moorage.operations.steps.hosts import HOST_SILENT
 from moorage.placement.inventory import SegmentReport
 from moorage.saga import Killed, MemoryJournal, Unwound, execute, first_lines
@@ -512,6 +512,6 @@ async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_
 
 async def test_a_server_whose_host_nobody_hears_is_not_moved(small: SmallRegion) -> None:
     with pytest.raises(Conflict, match="Service is unavailable at this time"):
-        moving.refuse_silent(small.context, "no-such-host")
-    moving.refuse_silent(small.context, SOURCE)
+        move_ports.refuse_silent(small.context, "no-such-host")
+    move_ports.refuse_silent(small.context, SOURCE)
     assert small.context.placement.forced_down(CellId("cell1")) == set()

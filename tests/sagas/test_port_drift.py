@@ -53,7 +53,7 @@ class ToldAtOnce:
     async def begun(self, new: Accepted) -> None:
         saga = SAGAS[new.saga]
         self.told.append(new.saga)
-        asked = msgspec.json.decode(new.asked, type=saga.asked)
+        asked = msgspec.json.decode(new.asked, type=saga.input_type)
         await execute(saga, new.id, asked, self.small.context, MemoryJournal(first_lines(saga), self.small.transact))
 
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
@@ -353,13 +353,13 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
     told = [ExternalEvent(each, "network-changed", "p", seen_at=1) for each in (bad, SERVER)]
     looked: list[ServerId] = []
 
-    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.Found:
+    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.SyncOutcome:
         looked.append(server)
         if server == bad:
             raise KeyError("of a newer release")
-        return port_sync.Found.TRUE
+        return port_sync.SyncOutcome.TRUE
 
-    monkeypatch.setattr(port_sync, "look", look)
+    monkeypatch.setattr(port_sync, "reconcile", look)
     monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
     assert await events.look() == 1
     assert sorted(looked) == sorted([bad, SERVER])
@@ -375,7 +375,7 @@ async def test_a_port_on_which_somebody_wrote_the_server_is_not_the_servers(smal
 
     small.network.group_names = names  # type: ignore[method-assign]
     before = await record(small)
-    assert await port_sync.look(small.context, SERVER) is port_sync.Found.TRUE
+    assert await port_sync.reconcile(small.context, SERVER) is port_sync.SyncOutcome.TRUE
     assert (await record(small)).security_groups == before.security_groups
 
 
@@ -394,13 +394,13 @@ async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
     await small.region.write(lambda tx: tx.run(inbox.inbox.insert(), rows))
     looked: list[ServerId] = []
 
-    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.Found:
+    async def look(context: SagaContext, server: ServerId, *, deleted: Collection[str]) -> port_sync.SyncOutcome:
         looked.append(server)
         if server in bad:
             raise Unavailable("its cell is out")
-        return port_sync.Found.TRUE
+        return port_sync.SyncOutcome.TRUE
 
-    monkeypatch.setattr(port_sync, "look", look)
+    monkeypatch.setattr(port_sync, "reconcile", look)
     assert await events.look() == 1
     assert set(looked) == {*bad, SERVER}
     looked.clear()

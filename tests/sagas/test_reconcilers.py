@@ -638,7 +638,7 @@ async def boot_told(small: SmallRegion) -> None:
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
     paper = MemoryJournal(first_lines(boot), small.transact)
-    await execute(boot, BOOT, a_boot(BOOT), small.context, paper, notification_writer=small.heard)
+    await execute(boot, BOOT, a_boot(BOOT), small.context, paper, notification_writer=small.on_commit)
 
 
 TOLD = ["create.start", "update", "update", "create.end"]

@@ -88,7 +88,7 @@ RECONCILERS: dict[str, Callable[[SagaContext], Awaitable[object]]] = {
     "stray_claims": lambda context: StrayClaims(context).run(),
     "port_drift": lambda context: PortDrift(context).run(),
     "quota_usage": lambda context: QuotaUsage(context).run(),
-    "an event": lambda context: port_sync.look(context, SERVER),
+    "an event": lambda context: port_sync.reconcile(context, SERVER),
 }
 
 

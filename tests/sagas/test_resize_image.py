@@ -11,7 +11,7 @@ from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import HostId, ImageId
 from moorage.operations.boot.boot import Claim
 from moorage.operations.resize import transfer_image
-from moorage.operations.resize.resize import ResizeRun, begin_action
+from moorage.operations.resize.prepare_resize import ResizeRun, begin_action
 from moorage.operations.resize.resize_input import Resize
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.disk_copy import CopyRun
@@ -37,7 +37,7 @@ async def claim_host(run: ResizeRun) -> Claim:
 @step(needs=(claim_host,), no_undo="it is refused, or not")
 async def refuse(run: ResizeRun) -> None:
     """The last attempt is the one that goes on."""
-    if run.attempt < int(run.asked.request_id):
+    if run.attempt < int(run.input.request_id):
         raise HostFailed(f"{run[claim_host].name} cannot have it", code="no_such_room")
 
 
@@ -47,7 +47,7 @@ async def show(run: ResizeRun) -> None:
 
 
 def _ended(tx: Tx, run: CopyRun, status: str) -> None:
-    records.let_go(tx, run)
+    records.release(tx, run)
 
 
 SAGA = Saga(

@@ -20,7 +20,7 @@ from moorage.model.verdict import Claimed
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted
 from moorage.operations.interfaces import port_sync
-from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
@@ -185,5 +185,7 @@ async def test_an_address_that_only_its_move_knows_to_be_kept_is_not_claimed_for
     shown = (await recorded(small)).nics[-1]
     assert ([each.address for each in shown.addresses], shown.segment) == (addresses, other)
     assert (await PortDrift(small.context).run()).mended == ()
-    assert await port_sync.look(small.context, SERVER) is Found.TRUE, "as when the network service tells of it"
+    assert await port_sync.reconcile(small.context, SERVER) is SyncOutcome.TRUE, (
+        "as when the network service tells of it"
+    )
     await each_has_its_own()

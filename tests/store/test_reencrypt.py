@@ -13,7 +13,7 @@ from moorage.model.guest import InjectedFile
 from moorage.model.ids import ConductorId, OperationId
 from moorage.operations.accept import accepted
 from moorage.operations.encryption import BEGINS, Encryption
-from moorage.operations.reencryption import OF_REGION, Found, _exchange, reencrypt, walk
+from moorage.operations.reencryption import OF_REGION, RewriteCounts, _exchange, reencrypt, walk
 from moorage.operations.registry import SAGAS
 from moorage.sql import Database, Tx
 from moorage.store import encrypted_columns
@@ -66,7 +66,7 @@ async def test_clear_text_is_encrypted_and_only_that(region: Database) -> None:
     counted = await walk({"region": region}, seals, change=False)
     assert (counted.clear, counted.by_key, counted.changed) == (4, {}, 0)
     assert SCRIPT in await texts(region)
-    said: list[Found] = []
+    said: list[RewriteCounts] = []
     done = await reencrypt({"region": region}, seals, say=said.append)
     assert [each.changed for each in said] == [3, 0]
     assert (done.clear, done.by_key) == (0, {seals.key: 4})
@@ -80,7 +80,7 @@ async def test_clear_text_is_encrypted_and_only_that(region: Database) -> None:
     assert {**after, "user_data": SCRIPT} == before
     found = await region.read(lambda tx: operations.get(tx, OperationId("boot")))
     assert found is not None
-    asked = msgspec.json.decode(found.asked, type=SAGAS["boot/1"].asked)
+    asked = msgspec.json.decode(found.asked, type=SAGAS["boot/1"].input_type)
     assert seals.shown(asked.files[0].contents) == FILE
     assert found.journal.endswith(b"}\n")
 

@@ -64,7 +64,7 @@ def mend_claim(context: Any) -> Awaitable[object]:
     nic = Nic(
         0, NetworkId("network"), "network", PortId("port"), addresses=(Address("subnet", "10.0.0.2"),), segment=SEGMENT
     )
-    return port_sync._mend_claim(context, a_server(nics=(nic,)), 1, {}, {}, guarantees=False)
+    return port_sync._correct_claim(context, a_server(nics=(nic,)), 1, {}, {}, guarantees=False)
 
 
 def release_stray(context: Any) -> Awaitable[object]:

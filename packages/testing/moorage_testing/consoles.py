@@ -19,7 +19,7 @@ class FakeConsoles(Consoles):
         return access_url(f"http://proxy/{kind.value}", kind, kind.value)
 
     @override
-    async def look_up(self, token: str) -> ConsoleToken:
+    async def resolve(self, token: str) -> ConsoleToken:
         if token not in list(ConsoleType):
             raise NotFound("there is no such token")
         socket = ConsoleSocket("192.0.2.1", 5900, 5901 if token == ConsoleType.SPICE_DIRECT else None)

@@ -20,11 +20,11 @@ from moorage.model.migration import Migration
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.operations.evacuate.accept_evacuate import EvacuateWish
-from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rebuild_checks import RebuildRequest
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.live_migrate.accept_live_migrate import LiveWish
 from moorage.operations.moves.move_ends import MoveSeen
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.server_service import ServerService
 from moorage.operations.steps.servers import StateCheck
@@ -161,7 +161,7 @@ class RecordingGuestService(ServerService):
         migration: Migration,
         *,
         request_id: str,
-        telling: Sequence[Telling] = (),
+        telling: Sequence[ChangeListener] = (),
     ) -> None:
         self.forced.append(migration.uuid)
 

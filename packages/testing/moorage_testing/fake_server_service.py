@@ -14,9 +14,9 @@ from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, Serv
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.principal import Principal
 from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, VmState
-from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.guest.power import PowerVerb
-from moorage.operations.images.snapshot import Wish
+from moorage.operations.images.snapshot import SnapshotRequest
 from moorage.operations.shelve.accept_unshelve import UnshelveWish
 from moorage.operations.steps.servers import StateCheck
 from moorage.operations.volumes.assisted_snapshot import SnapshotWish
@@ -134,7 +134,7 @@ class RecordingServerService(RecordingGuestService):
     attached: list[tuple[str, NicWish]] = field(default_factory=list)
     detached: list[tuple[str, str]] = field(default_factory=list)
     shelved: list[tuple[str, str, UnshelveWish | None]] = field(default_factory=list)
-    snapshots: list[tuple[str, Wish]] = field(default_factory=list)
+    snapshots: list[tuple[str, SnapshotRequest]] = field(default_factory=list)
 
     volumes: list[tuple[str, VolumeWish]] = field(default_factory=list)
     """Volumes that were to be attached."""
@@ -290,7 +290,14 @@ class RecordingServerService(RecordingGuestService):
 
     @override
     async def snapshot(
-        self, principal: Principal, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        wish: SnapshotRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
     ) -> str:
         self.snapshots.append((server.id, wish))
         return SNAPSHOT_IMAGE

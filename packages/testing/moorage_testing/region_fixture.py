@@ -32,7 +32,7 @@ from moorage.model.resources import Inventory, needs_of
 from moorage.model.server import FlavorCopy, Server
 from moorage.operations.boot.boot import Boot
 from moorage.operations.cell_databases import Cells
-from moorage.operations.context import SagaContext, Settings
+from moorage.operations.context import SagaContext, SagaSettings
 from moorage.operations.notifications.outbox_writer import OutboxWriter
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostReport, SegmentReport
@@ -288,7 +288,7 @@ class SmallRegion:
             hosts=cast("Any", self.hosts),
             dispatcher=cast("Any", None),
             notification_writer=self.notification_writer,
-            settings=Settings(cell_links=frozenset({frozenset(CELLS)})),
+            settings=SagaSettings(cell_links=frozenset({frozenset(CELLS)})),
         )
 
     async def fresh(
@@ -339,9 +339,9 @@ class SmallRegion:
         """The region's transactions, for the journal in memory."""
         return self.region.write(work)
 
-    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+    def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
         """What is said to others, with each commit of a story."""
-        self.notification_writer.heard(tx, saga, run, lines)
+        self.notification_writer.on_commit(tx, saga, run, lines)
 
     async def said(self) -> list[Notification]:
         """Everything that was said, in order."""
@@ -390,7 +390,7 @@ class SmallRegion:
             **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
             **(await records_held(self.region, self.cells, SERVER) if self.watches_cells else {}),
             **(await moves_held(self, EVERY_HOST, PROJECT, under_way=held is not None) if self.watches_moves else {}),
-            "said": {**said_amiss(await self.said()), "unworded": self.notification_writer.unworded},
+            "said": {**said_amiss(await self.said()), "unworded": self.notification_writer.failures},
         }
 
 

@@ -14,17 +14,17 @@ from moorage.model.volume import Volume
 from moorage.operations.boot.boot import Boot
 from moorage.operations.delete.soft_delete import SoftDelete
 from moorage.operations.guest.rescue import Rescue
-from moorage.operations.images.snapshot import Snapshot
+from moorage.operations.images.snapshot import SnapshotInput
 from moorage.operations.images.snapshot_volumes import SnapshotVolumes, Taken
-from moorage.operations.interfaces.attach_interface import AttachInterface
-from moorage.operations.interfaces.detach_interface import DetachInterface
+from moorage.operations.interfaces.attach_claim import AttachInterfaceInput
+from moorage.operations.interfaces.detach_interface import DetachInterfaceInput
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.operations.volumes.assisted_snapshot import AssistedSnapshot, SnapshotWish
-from moorage.operations.volumes.attach_volume import AttachVolume
-from moorage.operations.volumes.detach_volume import DetachVolume
-from moorage.operations.volumes.extend_volume import ExtendVolume
-from moorage.operations.volumes.swap_volume import SwapVolume
+from moorage.operations.volumes.attach_volume import AttachVolumeInput
+from moorage.operations.volumes.detach_volume import DetachVolumeInput
+from moorage.operations.volumes.extend_volume import ExtendVolumeInput
+from moorage.operations.volumes.swap_volume import SwapVolumeInput
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell.servers import Fence
 from moorage_testing.region_fixture import SERVER, SPARE_PORT, SmallRegion, a_boot, a_server
@@ -94,10 +94,10 @@ async def imaged(
     return small
 
 
-def snapshotting(kind: Literal["snapshot", "backup"] = "snapshot") -> Snapshot:
+def snapshotting(kind: Literal["snapshot", "backup"] = "snapshot") -> SnapshotInput:
     """What is asked of a snapshot or a backup of that server."""
     server = a_server(operation=PROVED_OPERATION)
-    return Snapshot(server, 2, IMAGE, kind, "daily", 1, "req-image", "user-1")
+    return SnapshotInput(server, 2, IMAGE, kind, "daily", 1, "req-image", "user-1")
 
 
 SNAPSHOT_OF_VOLUME = "snapshot-1"
@@ -146,13 +146,13 @@ def snapshotting_volumes() -> SnapshotVolumes:
     return SnapshotVolumes(server, 2, IMAGE, (Taken(ROOT.bdm, SNAPSHOT_OF_VOLUME, 1),), "req-image", "user-1")
 
 
-def attaching(card: Card, operation: OperationId = PROVED_OPERATION) -> AttachInterface:
+def attaching(card: Card, operation: OperationId = PROVED_OPERATION) -> AttachInterfaceInput:
     """What is asked of an attach to that server."""
     nic = NicAsk(INDEX, NETWORK, SPARE_PORT, ours=False)
     if card != "users":
         nic = NicAsk(INDEX, ROUTED if card == "routed" else NETWORK, mac=mint_mac(SERVER, INDEX))
     server = a_server(operation=operation)
-    return AttachInterface(server, 2, nic, {NETWORK: NETWORK_FACTS, ROUTED: ROUTED_FACTS}, "req-attach", "user-1")
+    return AttachInterfaceInput(server, 2, nic, {NETWORK: NETWORK_FACTS, ROUTED: ROUTED_FACTS}, "req-attach", "user-1")
 
 
 async def attached(small: SmallRegion, card: Card, *, guarantees: bool = False) -> SmallRegion:
@@ -194,13 +194,15 @@ async def tell_soft_delete(small: SmallRegion) -> SmallRegion:
     return small
 
 
-async def detaching(small: SmallRegion, card: Card, *, gone: bool = False, guarantees: bool = False) -> DetachInterface:
+async def detaching(
+    small: SmallRegion, card: Card, *, gone: bool = False, guarantees: bool = False
+) -> DetachInterfaceInput:
     """What is asked of the detach of that interface; each such world has it with the same names."""
     await attached(small, card, guarantees=guarantees)
     server = (await records.find(small.context, SERVER)).server
     assert server is not None
     nic = next(each for each in server.nics if each.index == INDEX)
-    return DetachInterface(server, 3, nic, gone, "req-detach", "user-1")
+    return DetachInterfaceInput(server, 3, nic, gone, "req-detach", "user-1")
 
 
 async def deleted_under_it(small: SmallRegion, card: Card, *, guarantees: bool = False) -> SmallRegion:
@@ -225,10 +227,10 @@ DEVICE = BlockDevice(
 )
 
 
-def attaching_volume(operation: OperationId = PROVED_OPERATION, *, goes: bool = False) -> AttachVolume:
+def attaching_volume(operation: OperationId = PROVED_OPERATION, *, goes: bool = False) -> AttachVolumeInput:
     """What is asked of an attach of a volume to that server; `goes`: the volume goes with it."""
     device = msgspec.structs.replace(DEVICE, delete_on_termination=goes)
-    return AttachVolume(a_server(operation=operation), 2, device, "req-attach", "user-1")
+    return AttachVolumeInput(a_server(operation=operation), 2, device, "req-attach", "user-1")
 
 
 async def with_volume(small: SmallRegion, *, goes: bool = False) -> SmallRegion:
@@ -242,17 +244,17 @@ async def with_volume(small: SmallRegion, *, goes: bool = False) -> SmallRegion:
     return small
 
 
-async def detaching_volume(small: SmallRegion) -> DetachVolume:
+async def detaching_volume(small: SmallRegion) -> DetachVolumeInput:
     """What is asked of the detach of that volume."""
     await with_volume(small)
     server = (await records.find(small.context, SERVER)).server
     assert server is not None
-    return DetachVolume(server, 3, server.block_devices[0], "req-detach", "user-1")
+    return DetachVolumeInput(server, 3, server.block_devices[0], "req-detach", "user-1")
 
 
-def extending_volume(operation: OperationId = PROVED_OPERATION) -> ExtendVolume:
+def extending_volume(operation: OperationId = PROVED_OPERATION) -> ExtendVolumeInput:
     """What is asked when the volume of that server has grown."""
-    return ExtendVolume(a_server(operation=operation), 3, DEVICE, 2, "req-extend", "user-1")
+    return ExtendVolumeInput(a_server(operation=operation), 3, DEVICE, 2, "req-extend", "user-1")
 
 
 def snapshotting_volume() -> AssistedSnapshot:
@@ -269,12 +271,12 @@ async def with_grown_volume(small: SmallRegion) -> SmallRegion:
     return small
 
 
-async def swapping_volume(small: SmallRegion, *, migrating: bool = False) -> SwapVolume:
+async def swapping_volume(small: SmallRegion, *, migrating: bool = False) -> SwapVolumeInput:
     """What is asked when that volume is swapped for another one."""
     await with_swappable_volume(small, migrating=migrating)
     server = (await records.find(small.context, SERVER)).server
     assert server is not None
-    return SwapVolume(server, 3, server.block_devices[0], OTHER_VOLUME, 1, migrating, request_id="req-swap")
+    return SwapVolumeInput(server, 3, server.block_devices[0], OTHER_VOLUME, 1, migrating, request_id="req-swap")
 
 
 async def with_swappable_volume(small: SmallRegion, *, migrating: bool = False) -> SmallRegion:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
 from moorage.model.ids import OperationId
-from moorage.saga import Fenced, Killed, Limits, MemoryJournal, Saga, Step, Stuck, Unwound, execute, first_lines
+from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Step, Stuck, Unwound, execute, first_lines
 from moorage_testing.fault_points import (
     CANCEL_WORD,
     Fault,
@@ -46,7 +46,7 @@ Context_co = TypeVar("Context_co", covariant=True)
 PROVED_OPERATION = OperationId("proved-operation")
 WAIT_S_MAX = 10.0
 Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
-SELDOM = Limits(pause_most_s=900.0)
+SELDOM = RetryLimits(pause_most_s=900.0)
 """A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
 WHEN: tuple[When, ...] = ("before", "after")
 

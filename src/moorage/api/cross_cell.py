@@ -17,7 +17,7 @@ from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import STAGES, Server, TaskState
-from moorage.operations.shown_records import READS_MAX, EveryCell, Hidden, Look
+from moorage.operations.shown_records import READS_MAX, CellQuery, EveryCell, Hidden
 from moorage.sql import Database, Tx
 from moorage.store.cell import server_lists as cell_lists
 from moorage.store.cell import servers as cell_servers
@@ -115,7 +115,7 @@ async def gather(
     cells, placed, recorded = context.cells, dict[str, set[str]](), set[str]()
     lost: list[Partial] = []
 
-    async def ask(name: str, database: Database, look: Look) -> list[ServerRow] | None:
+    async def ask(name: str, database: Database, look: CellQuery) -> list[ServerRow] | None:
         answer = await _of_cell(database, _query_for_cell(query, look), placed.get(name, set()))
         if answer is None:
             return None
@@ -132,7 +132,7 @@ async def gather(
         ask,
         lambda row: row.id,
         limit=query.limit,
-        beside=in_cells_out if partial else None,
+        also=in_cells_out if partial else None,
     )
 
     def of_region(tx: Tx) -> tuple[list[tuple[ServerRow, str | None]], dict[ServerId, TaskState], Hidden]:
@@ -151,7 +151,7 @@ async def gather(
     return ServerPage(merged, tasks, shown.out, unknown)
 
 
-def _query_for_cell(query: ServerQuery, look: Look) -> ServerQuery:
+def _query_for_cell(query: ServerQuery, look: CellQuery) -> ServerQuery:
     """What one cell is asked for."""
     if look.only is not None:
         ids = look.only if query.ids is None else tuple(set(look.only) & set(query.ids))

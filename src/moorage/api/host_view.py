@@ -10,7 +10,7 @@ from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.host import Host
 from moorage.model.server import Server
-from moorage.operations.shown_records import Ask, EveryCell, Look
+from moorage.operations.shown_records import Ask, CellQuery, EveryCell
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
@@ -97,7 +97,7 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
     names = [host.host for host in hosts]
     found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
 
-    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         mine = [host.host for host in hosts if host.cell in {"", name}]
         return selected(await cell.read(lambda tx: _on_hosts(tx, mine)), look) if mine else []
 
@@ -110,14 +110,14 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
 async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server]:
     """The servers that are shown to be on a host of that cell."""
 
-    async def ask(name: str, database: Database, look: Look) -> Sequence[Server]:
+    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
         here = database is cell
         return selected(await cell.read(lambda tx: _on_hosts(tx, [host.host])), look) if here else []
 
     return (await _every_cell(call, ask).rows()).rows
 
 
-def selected(servers: Sequence[Server], look: Look) -> list[Server]:
+def selected(servers: Sequence[Server], look: CellQuery) -> list[Server]:
     """Those of them that are asked for."""
     return [each for each in servers if each.id not in look.without and (look.only is None or each.id in look.only)]
 

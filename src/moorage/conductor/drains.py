@@ -211,7 +211,7 @@ class Drains:
         try:
             if await moving.is_lost(self._context, server):
                 return changed(at, way=Way.NONE, progress=Progress.LEFT, why=confirm_resize.LOST)
-            await drain_moves.let_go(self._context, server, _request(drain))
+            await drain_moves.confirm_move(self._context, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)
         return at
@@ -249,11 +249,7 @@ class Drains:
             await drain_moves.leave(
                 self._context,
                 server,
-                drain.host,
-                drain.asked_by,
-                drain.project,
-                live=drain.asked.live,
-                across=drain.asked.across,
+                drain_moves.MoveAway(drain.host, drain.asked_by, drain.project, drain.asked.live, drain.asked.across),
                 request_id=_request(drain),
             )
         except NotFound:

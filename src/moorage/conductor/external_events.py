@@ -18,7 +18,7 @@ from moorage.model.ids import ServerId
 from moorage.model.retry import jittered
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
-from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.volumes import extend_volume
 from moorage.sql import label
 from moorage.store.region import inbox
@@ -148,7 +148,7 @@ class Events:
                     await extend_volume.begin(self._context, server, each.tag)
             if all(each.name == extend_volume.EXTENDED for each in told):
                 return True
-            return await port_sync.look(self._context, server, deleted=deleted) is not Found.BUSY
+            return await port_sync.reconcile(self._context, server, deleted=deleted) is not SyncOutcome.BUSY
         except Problem as problem:  # the network service is out, or the cell: the word is kept
             logger.info("what happened to ports or volumes of server %s waits: %s", server, problem)
             return False

@@ -20,7 +20,7 @@ from collections.abc import Collection
 import msgspec
 
 from moorage.bus.messages import ServerTurn
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import PowerState, VmState
 from moorage.placement.engine import Engine
@@ -31,7 +31,6 @@ from moorage.store.cell.migrations import Leaving
 from moorage.store.cell.servers import Placed
 from moorage.store.region.server_standing import Standing, standings
 
-LAST_ATTEMPT = 1 << 20
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
 """Of servers that are started again after their host was off; what was paused would run, though its owner wants it to stand still."""
 

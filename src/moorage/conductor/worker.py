@@ -469,7 +469,7 @@ class Conductor:
             logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
             return
         cancel = self._cancels.setdefault(operation.id, asyncio.Event())
-        asked = msgspec.json.decode(operation.asked, type=saga.asked)
+        asked = msgspec.json.decode(operation.asked, type=saga.input_type)
         lease_left.set(self.lease.left_s)
         operation_id.set(operation.id)
         carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
@@ -495,7 +495,7 @@ class Conductor:
                     max_attempts=hosts_tried(saga, self.context.settings.max_attempts),
                     notification_writer=None
                     if self.context.notification_writer is None
-                    else self.context.notification_writer.heard,
+                    else self.context.notification_writer.on_commit,
                 )
             except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))

@@ -16,7 +16,7 @@ from moorage.model.request_groups import SRIOV_NET_VF
 from moorage.model.resources import IPV4_ADDRESS, Inventory
 from moorage.model.server import Server
 from moorage.model.world import GroupAsk
-from moorage.operations.boot.accept_boot import needs_of_flavor
+from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.interfaces.port_sync import asks_itself
 from moorage.operations.steps.ports import held_by_all
 from moorage.placement import claims

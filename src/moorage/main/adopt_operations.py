@@ -18,7 +18,7 @@ from moorage.main.adopt_records import as_shown, moved_unknown, region_view_of
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import OPEN_STATUSES, Operation, OperationStatus
 from moorage.model.server import VmState
-from moorage.saga.journal import Ended, Result, decode_lines, encode_lines
+from moorage.saga.journal import Ended, StepResult, decode_lines, encode_lines
 from moorage.sql import Database, Tx
 from moorage.store.cell import identity as cell_identities
 from moorage.store.cell.identity import Seen
@@ -117,7 +117,7 @@ def _claimed_host(operation: Operation) -> str | None:
     names = [
         msgspec.json.decode(line.value).get("name")
         for line in decode_lines(operation.journal)
-        if isinstance(line, Result) and line.step == "claim_host"
+        if isinstance(line, StepResult) and line.step == "claim_host"
     ]
     return None if not names else str(names[-1])
 

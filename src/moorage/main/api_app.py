@@ -40,7 +40,7 @@ def make_compute_app(region: RegionProcess) -> ComputeApp:
         project_exists=region.clients.identity.project_exists,
         reload_aggregates=HostAggregates(region.engine).run,
         gate_facts=region.gates.facts,
-        open_circuits=region.gates.neighbours,
+        open_circuits=region.gates.service_circuits,
     )
 
     async def authenticate(token: str, service_token: str | None) -> Principal:

@@ -37,7 +37,7 @@ from moorage.model.fence_proof import FencePlugin
 from moorage.model.ids import CellId, ConductorId
 from moorage.model.service_health import CircuitSeen
 from moorage.operations.cell_databases import Cells, circuits_of
-from moorage.operations.context import SagaContext, Settings
+from moorage.operations.context import SagaContext, SagaSettings
 from moorage.operations.encryption import Encryption
 from moorage.operations.gate_watch import GateWatch
 from moorage.operations.gates import ConductorCredentials, Credentials
@@ -186,7 +186,7 @@ async def open_region(
         dispatcher=dispatcher,
         draw_segments=None if segments is None else segments.drawn,
         redraw_segments=None if segments is None else segments.redraw,
-        settings=Settings(
+        settings=SagaSettings(
             max_attempts=config.compute.max_attempts,
             auto_refusal=config.compute.auto_refusal,
             host_deadline_s=config.compute.host_deadline_s,

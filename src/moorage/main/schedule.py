@@ -22,7 +22,7 @@ from moorage.model.world_snapshot import FORMAT, WorldSnapshot, photo_of, world_
 from moorage.operations.boot.boot import BOOT, Boot, Made, ask_of
 from moorage.placement.cache.cache import ProviderCache
 from moorage.saga import decode_lines
-from moorage.saga.journal import Result
+from moorage.saga.journal import StepResult
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
@@ -49,7 +49,7 @@ def ask_of_server(tx: Tx, server: ServerId) -> Ask:
     boot = msgspec.json.decode(boots[-1].asked, type=Boot)
     made = Made()
     for line in decode_lines(boots[-1].journal):
-        if isinstance(line, Result) and line.step == PORTS_STEP:
+        if isinstance(line, StepResult) and line.step == PORTS_STEP:
             made = msgspec.json.decode(line.value, type=Made)
     return ask_of(boot, {**boot.networks, **made.networks}, made.ports, not_on=())
 

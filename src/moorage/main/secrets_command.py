@@ -23,7 +23,7 @@ from moorage.main.region_key import KEYS_MAX, KeyFile, key_path, new_key, open_s
 from moorage.model.errors import Invalid, Problem
 from moorage.model.private_files import private_directory
 from moorage.operations.encryption import Encryption, key_id
-from moorage.operations.reencryption import Found, reencrypt, walk
+from moorage.operations.reencryption import RewriteCounts, reencrypt, walk
 from moorage.sql import Database
 from moorage.store.region import region_keys
 
@@ -129,7 +129,7 @@ def _named(databases: Databases) -> dict[str, Database]:
     return {"region": databases.region, **{str(cell): each for cell, each in databases.cells.items()}}
 
 
-def _print_result(found: Found) -> None:
+def _print_result(found: RewriteCounts) -> None:
     print(f"{found.changed} rows encrypted anew, {found.overtaken} written by others meanwhile", flush=True)
 
 

@@ -8,6 +8,8 @@ import msgspec
 
 DO = 0
 UNDO = 1
+LAST_ATTEMPT = 1 << 20
+"""Above every attempt: a command with it is newer than all that its operation sent before."""
 
 
 class FencingToken(msgspec.Struct, frozen=True, order=True, array_like=True):

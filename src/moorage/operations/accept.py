@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -20,33 +20,41 @@ SagaT = TypeVar("SagaT", bound=Saga[Any, Any])
 _encode = msgspec.json.Encoder().encode
 
 
+class Origin(TypedDict):
+    """Where an operation comes from, and when it begins."""
+
+    owner: ConductorId
+    """Who begins it."""
+    user: str
+    seq: int
+    """Its number among the operations of its server."""
+    request_id: str
+    after: NotRequired[OperationId | None]
+    """The operation that it waits for."""
+
+
 def accepted(
     saga: Saga[Any, Any],
     operation: OperationId,
     server: Server,
-    asked: msgspec.Struct,
-    *,
-    owner: ConductorId,
-    user: str,
-    seq: int,
-    request_id: str,
-    after: OperationId | None = None,
+    input: msgspec.Struct,
+    **origin: Unpack[Origin],
 ) -> Accepted:
-    """The row as it is written: `asked` as JSON, and the intent of step one (RULES §2)."""
+    """The row as it is written: the input as JSON, and the intent of step one (RULES §2)."""
     lines = first_lines(saga)
     return Accepted(
         id=operation,
         saga=saga.name,
         server=server.id,
         project=server.project,
-        user=user,
-        owner=owner,
-        asked=_encode(asked),
+        user=origin["user"],
+        owner=origin["owner"],
+        asked=_encode(input),
         journal=encode_lines(lines).encode(),
         head=len(lines),
-        request_id=request_id,
-        seq=seq,
-        after=after,
+        request_id=origin["request_id"],
+        seq=origin["seq"],
+        after=origin.get("after"),
         created_at=time.time_ns() // 1000,
         cell=server.cell,
     )

@@ -97,13 +97,13 @@ class CellDatabase:
         self.inner = database
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self.inner.write, work)
+        return await self._query(self.inner.write, work)
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self.inner.read, work)
+        return await self._query(self.inner.read, work)
 
     async def read_inline(self, work: Callable[[Tx], T]) -> T:
-        return await self._asked(self.inner.read_inline, work)
+        return await self._query(self.inner.read_inline, work)
 
     async def create(self, metadata: Any) -> None:
         await self.inner.create(metadata)
@@ -114,7 +114,7 @@ class CellDatabase:
     async def close(self) -> None:
         await self.inner.close()
 
-    async def _asked(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
+    async def _query(self, ask: Callable[[Callable[[Tx], T]], Awaitable[T]], work: Callable[[Tx], T]) -> T:
         try:
             return await self._guarded(ask, work)
         except Unavailable as out:

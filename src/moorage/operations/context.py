@@ -25,7 +25,7 @@ from moorage.sql import Database, Tx
 
 
 @dataclass(frozen=True)
-class Settings:
+class SagaSettings:
     """What an operator may turn (`main/config.py` says what each is for)."""
 
     max_attempts: int = 3
@@ -101,7 +101,7 @@ class NotificationWriter(Protocol):
         """The record, as a step found it: what an earlier teller knew of it may have gone with that teller."""
         ...
 
-    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+    def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
         """A commit of its story."""
         ...
 
@@ -115,7 +115,7 @@ class SagaContext:
     images: ImageClient
     hosts: AgentClient
     dispatcher: OperationDispatcher
-    settings: Settings = Settings()
+    settings: SagaSettings = SagaSettings()
     notification_writer: NotificationWriter | None = None
     """None: nobody wants to be told."""
     draw_segments: Callable[[Mapping[str, NetworkFacts]], Awaitable[dict[str, NetworkFacts]]] | None = None

@@ -7,9 +7,9 @@ PROPERTY = "auto_disk_config"
 TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 
 
-def disk_config_of(asked: str | None, image: Image | None) -> str:
+def disk_config_of(input: str | None, image: Image | None) -> str:
     """As asked, else as the image says, else MANUAL. Raises Invalid: the image forbids AUTO."""
     said = "" if image is None else image.properties.get(PROPERTY, "").strip().lower()
-    if asked == "AUTO" and said == "disabled":
+    if input == "AUTO" and said == "disabled":
         raise Invalid(f"Requested image {image.id if image else ''} has automatic disk resize disabled.")
-    return asked or ("AUTO" if said in TRUE else "MANUAL")
+    return input or ("AUTO" if said in TRUE else "MANUAL")

@@ -10,7 +10,7 @@ from moorage.operations import rebalance
 from moorage.operations.context import SagaContext
 from moorage.operations.drains import cell_drain_moves, drain_moves
 from moorage.operations.rebalance import BalancePlan
-from moorage.operations.steps import moving
+from moorage.operations.steps import move_ports
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import drains
 
@@ -32,7 +32,7 @@ class DrainService:
 
     async def drain_plan(self, principal: Principal, host: Host, *, live: bool) -> tuple[DrainServer, ...]:
         """Where each server of the host would go, and which stay. Raises Conflict when the host is silent or has too many servers."""
-        moving.refuse_silent(self.context, host.host)
+        move_ports.refuse_silent(self.context, host.host)
         servers = await self.context.cells[host.cell].read(lambda tx: cell_servers.on_host(tx, host.host))
         if len(servers) > SERVERS_MAX:  # before the work, not after it
             raise Conflict(

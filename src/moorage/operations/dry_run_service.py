@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from moorage.model.operation import Accepted
 from moorage.operations.context import SagaContext
 from moorage.operations.dry_run import dry_run
-from moorage.operations.dry_run.dry_run import Foreseen
+from moorage.operations.dry_run.dry_run import ServerPlan
 from moorage.operations.preview import previewing
 
 
@@ -14,6 +14,6 @@ class DryRunService:
 
     context: SagaContext
 
-    async def predict(self, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+    async def predict(self, accepted: Sequence[Accepted]) -> tuple[ServerPlan, ...]:
         """What each accepted operation would do: hosts in order, refusals and calls. Nothing is written."""
-        return await dry_run.foreseen(previewing(self.context), accepted)
+        return await dry_run.plan(previewing(self.context), accepted)

@@ -84,7 +84,7 @@ class Encryption:
         """As its owner said it; None where it cannot be decrypted, which the log says."""
         return self.open(kept) if kept is not None and kept.startswith(BEGINS) else kept
 
-    def told(self, kept: str) -> str:
+    def decrypted(self, kept: str) -> str:
         """The same for a guest, which is not made without it. Raises Unavailable."""
         clear = self.shown(kept)
         if clear is None:
@@ -99,7 +99,7 @@ class Encryption:
         """The record with its user data in clear, for a guest alone. Raises Unavailable."""
         if server.user_data is None:
             return server
-        return msgspec.structs.replace(server, user_data=self.told(server.user_data))
+        return msgspec.structs.replace(server, user_data=self.decrypted(server.user_data))
 
     def files(self, clear: Sequence[InjectedFile]) -> tuple[InjectedFile, ...]:
         """As they are to be kept."""
@@ -109,8 +109,8 @@ class Encryption:
         """What a host is sent, in clear. Raises Unavailable."""
         return msgspec.structs.replace(
             spec,
-            user_data=None if spec.user_data is None else self.told(spec.user_data),
-            files=tuple(InjectedFile(each.path, self.told(each.contents)) for each in spec.files),
+            user_data=None if spec.user_data is None else self.decrypted(spec.user_data),
+            files=tuple(InjectedFile(each.path, self.decrypted(each.contents)) for each in spec.files),
         )
 
 

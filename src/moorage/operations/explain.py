@@ -17,7 +17,7 @@ from moorage.operations.boot.boot import Claim
 from moorage.operations.steps import segment_change
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.saga import Line, decode_lines
-from moorage.saga.journal import Cause, Failed, Result, Unwinding
+from moorage.saga.journal import Cause, Failed, StepResult, Unwinding
 
 CARDS_STEP, CLAIM_STEP = "read_ports", "claim_host"
 BOUND_STEPS = ("activate_bindings", "bind_ports")
@@ -83,12 +83,12 @@ def _attempts(lines: Sequence[Line], view: View) -> list[dict[str, Any]]:
     cards: Cards | None = None
     claim: Claim | None = None
     for line in lines:
-        if isinstance(line, Result) and line.step == CARDS_STEP and claim is None:
+        if isinstance(line, StepResult) and line.step == CARDS_STEP and claim is None:
             cards = _cards.decode(line.value)
-        elif isinstance(line, Result) and line.step == CLAIM_STEP:
+        elif isinstance(line, StepResult) and line.step == CLAIM_STEP:
             claim = _claims.decode(line.value)
             attempts[line.attempt] = _attempt(line.attempt, claim, view)
-        elif isinstance(line, Result) and line.step in BOUND_STEPS and cards is not None and claim is not None:
+        elif isinstance(line, StepResult) and line.step in BOUND_STEPS and cards is not None and claim is not None:
             if claim.subnets:
                 changes = segment_change.readdressed(cards, claim.subnets, _ports.decode(line.value))
                 left = [_readdressed(each, view) for each in changes if each.old]
@@ -167,7 +167,7 @@ def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
     return told
 
 
-def ledger_told(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
+def describe_decision(ledger: DecisionRecord, *, whole: bool) -> dict[str, Any]:
     """One decision: `whole` is for administrators."""
     return _ledger(ledger, View(whole, None))
 

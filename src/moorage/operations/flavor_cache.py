@@ -35,7 +35,7 @@ def forget(region: Database) -> None:
         shelf.writes += 1
 
 
-def at_hand(region: Database, flavor: str) -> Flavor | None:
+def cached(region: Database, flavor: str) -> Flavor | None:
     """The flavor, if it was read a moment ago."""
     shelf = _shelves.get(region)
     row = None if shelf is None else shelf.rows.get(flavor)

@@ -32,7 +32,7 @@ from moorage.operations.gates import (
 from moorage.sql import label
 from moorage.store.region import conductor_health
 
-LOOK_EVERY_S = 10.0
+POLL_EVERY_S = 10.0
 TRY_EVERY_S = 30.0
 NOT_READ_YET = "its credentials have not been tried yet"
 
@@ -54,7 +54,7 @@ class GateWatch:
         self._clock = clock
         self._pin = pin
         self._circuits = circuits
-        self._told_open: frozenset[tuple[str, str]] = frozenset()
+        self._published_open: frozenset[tuple[str, str]] = frozenset()
         self._left_alone: tuple[LeftAlone, ...] = ()
         self._me: ConductorId | None = None
         self._mine: ConductorCredentials | None = None
@@ -64,8 +64,8 @@ class GateWatch:
 
     async def start(self) -> None:
         """Know enough to decide, then keep looking."""
-        await self.look()
-        self._life = asyncio.create_task(self._looking(), name="gates")
+        await self.poll()
+        self._life = asyncio.create_task(self._poll_forever(), name="gates")
 
     async def stop(self) -> None:
         if self._life is not None:
@@ -81,12 +81,12 @@ class GateWatch:
         mine = self._mine
         if mine is not None and mine.conductor != str(conductor):
             self._mine = msgspec.structs.replace(mine, conductor=str(conductor))
-            self._told_open = frozenset()
+            self._published_open = frozenset()
             with label("look:gates"):
                 await self._context.region.write(
                     lambda tx: conductor_health.report(tx, conductor, mine.state.value, mine.why)
                 )
-        await self.look()
+        await self.poll()
 
     # ------------------------------------------------------------------------------------------------ asking
 
@@ -98,7 +98,7 @@ class GateWatch:
         """Everything that decides, for people."""
         return GateFacts(hosts_of(self._context.placement.world()), self._conductors, self._pin)
 
-    def neighbours(self) -> tuple[LeftAlone, ...]:
+    def service_circuits(self) -> tuple[LeftAlone, ...]:
         """Whom this process leaves alone, as it is now, and whom the other conductors do, as they last said."""
         mine = self._name_of_mine()
         own = tuple(LeftAlone(mine, each) for each in self._circuits())
@@ -109,32 +109,32 @@ class GateWatch:
 
     # ------------------------------------------------------------------------------------------------ looking
 
-    async def _looking(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_EVERY_S)
+            await self._clock.sleep(POLL_EVERY_S)
             try:
                 if self._me is not None:
-                    await self._tell_mine(self._me)
-                await self.look()
+                    await self._publish_own(self._me)
+                await self.poll()
             except Exception as failure:  # noqa: BLE001  whatever it is, the next look is soon
                 logger.warning("the gates could not be looked at: %r %s", failure, getattr(failure, "private", ""))
 
-    async def _tell_mine(self, me: ConductorId) -> None:
+    async def _publish_own(self, me: ConductorId) -> None:
         if self._wants_trying():
             await self.try_mine(me)
         circuits = self._circuits()
         now_open = frozenset((each.neighbour, each.calls) for each in circuits)
-        if now_open != self._told_open:
+        if now_open != self._published_open:
             told = msgspec.json.encode(circuits).decode()
             with label("look:gates"):
                 await self._context.region.write(lambda tx: conductor_health.report_circuits(tx, me, told))
-            self._told_open = now_open
+            self._published_open = now_open
 
     def _wants_trying(self) -> bool:
         unknown = self._mine is None or self._mine.state is Credentials.UNKNOWN
         return unknown or self._clock.monotonic() - self._tried_at >= TRY_EVERY_S
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Read what the living conductors say."""
         with label("look:gates"):
             rows = await self._context.region.read(conductor_health.of_the_living)
@@ -143,7 +143,7 @@ class GateWatch:
             LeftAlone(str(row[0]), each) for row in rows for each in msgspec.json.decode(row[4], type=list[CircuitSeen])
         )
         if before and before != self._conductors:
-            logger.info("credentials for the network service: %s", ", ".join(map(_said, self._conductors)))
+            logger.info("credentials for the network service: %s", ", ".join(map(_describe, self._conductors)))
 
     async def try_mine(self, me: ConductorId) -> ConductorCredentials:
         """What takes the roles that we need, tried for nothing; written down when the answer differs from the last one's."""
@@ -187,5 +187,5 @@ def credentials_of(me: ConductorId, host: str, state: str | None, why: str | Non
     return ConductorCredentials(f"{me} on {host}", told, NOT_READ_YET if state is None else why or "")
 
 
-def _said(each: ConductorCredentials) -> str:
+def _describe(each: ConductorCredentials) -> str:
     return f"{each.conductor}: {each.state.value}"

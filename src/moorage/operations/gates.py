@@ -174,8 +174,8 @@ def report(facts: GateFacts) -> Report:
     credentials = worst or (Credentials.WORKING if states else Credentials.UNKNOWN)
     return Report(
         gates=(
-            _told("early_ports", gates.early_ports, BINDS_PORTS, facts),
-            _told("bind_in_conductor", gates.bind_in_conductor, PORTS_ARRIVE_BOUND, facts),
+            _report("early_ports", gates.early_ports, BINDS_PORTS, facts),
+            _report("bind_in_conductor", gates.bind_in_conductor, PORTS_ARRIVE_BOUND, facts),
         ),
         levels=dict(sorted(Counter(host.level for host in facts.hosts).items())),
         pin=facts.pin,
@@ -200,7 +200,7 @@ def warnings(facts: GateFacts) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _told(
+def _report(
     name: Literal["early_ports", "bind_in_conductor"], is_open: bool, needs_level: int, facts: GateFacts
 ) -> GateReport:
     old = sorted(

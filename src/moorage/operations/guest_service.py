@@ -15,7 +15,7 @@ from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.delete import soft_delete
 from moorage.operations.guest import crash_dump, rebuild, rescue
-from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rebuild_checks import RebuildRequest
 from moorage.operations.guest.rescue import RescueRequest
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.servers import StateCheck

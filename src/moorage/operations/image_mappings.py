@@ -19,18 +19,18 @@ DEVICES_MAX = 64
 SOURCES = {"snapshot": "snapshot_id", "volume": "volume_id", "image": "image_id", "blank": ""}
 
 
-def merged(image: Image, asked: Sequence[BlockDevice], without: Collection[str] = ()) -> tuple[BlockDevice, ...]:
+def merged(image: Image, input: Sequence[BlockDevice], without: Collection[str] = ()) -> tuple[BlockDevice, ...]:
     """The request's devices and the image's but those `without`, by name. Raises Invalid for a property that cannot be read."""
     left_out = {_bare(each) for each in without}
     defined = [each for each in devices_of(image) if not each.device or _bare(each.device) not in left_out]
     if not defined:
-        return tuple(asked)
+        return tuple(input)
     if any(each.boot_index == 0 for each in defined):
-        asked = [each for each in asked if not (each.boot_index == 0 and each.source == "image")]
-    elif not any(each.boot_index == 0 for each in asked):
-        asked = [BlockDevice("image", "local", 0, image.id, delete_on_termination=True), *asked]
-    named = {_bare(each.device) for each in asked if each.device}
-    return (*asked, *(each for each in defined if not each.device or _bare(each.device) not in named))
+        input = [each for each in input if not (each.boot_index == 0 and each.source == "image")]
+    elif not any(each.boot_index == 0 for each in input):
+        input = [BlockDevice("image", "local", 0, image.id, delete_on_termination=True), *input]
+    named = {_bare(each.device) for each in input if each.device}
+    return (*input, *(each for each in defined if not each.device or _bare(each.device) not in named))
 
 
 def devices_of(image: Image) -> tuple[BlockDevice, ...]:

@@ -10,11 +10,12 @@ from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
 from moorage.model.network import Port
 from moorage.model.server import Server
-from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
+from moorage.model.verdict import Claimed, DecisionRecord, Shortage, Verdict
 from moorage.model.world import Ask, Choice
 from moorage.operations.boot.boot import Claim
 from moorage.operations.steps import groups, segment_change
 from moorage.operations.steps.boot_volumes import with_attachments
+from moorage.operations.steps.claims import first, granted
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.moving import MoveRun, MovingRun
 from moorage.operations.steps.ports import VIF_PLUGGED, nics_after
@@ -26,12 +27,12 @@ from moorage.store.region import inbox
 ROUNDS_MAX = 50
 
 
-async def claimed(run: MovingRun, asked: Ask | Tries, cards: Cards) -> Claim:
+async def claimed(run: MovingRun, input: Ask | Tries, cards: Cards) -> Claim:
     """The best willing host; a loser takes the next (N1). What the server held is held by the move from then on.
 
     The work of a region step. Raises NoCapacity.
     """
-    tries = asked if isinstance(asked, Tries) else Tries((asked,), asked)
+    tries = input if isinstance(input, Tries) else Tries((input,), input)
     return await claimed_in_turn(run, tries, partial(_claimed, run, cards))
 
 
@@ -77,14 +78,13 @@ async def _claimed(
 
 
 async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-    engine, server = run.context.placement, run.asked.server
-    taken: list[Claimed] = []
+    engine, server = run.context.placement, run.input.server
 
-    def work(tx: Tx) -> Claim:
+    def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.move(
             tx,
             server.id,
-            run.asked.migration,
+            run.input.migration,
             choice,
             ask,
             project=server.project,
@@ -97,28 +97,19 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         inbox.drop(tx, server.id, VIF_PLUGGED)
-        taken[:] = [answer]
         profiles = groups.with_functions(claim.profiles, cards.ports, answer.functions)
-        return msgspec.structs.replace(claim, profiles=profiles)
+        return msgspec.structs.replace(claim, profiles=profiles), answer
 
-    answer: Claim | Shortage = await run.commit(work)
-    if isinstance(answer, Shortage):
-        engine.lost(answer)
-    else:
-        engine.claimed(taken[0])
-    return answer
+    answer = await run.commit(work, result=first)
+    return granted(engine, answer)
 
 
 async def given_back(run: MovingRun, cards: Cards | None = None) -> None:
     """The undo: what the move held is the server's again; `cards`: as they were, where it may have been given other addresses."""
-    rows: list[Row] = []
-    before = None if cards is None else addresses_of(cards)
-
-    def work(tx: Tx) -> None:
-        rows[:] = run.context.placement.move_back(tx, run.asked.server.id, run.asked.migration, before=before)
-
-    await run.commit(work)
-    run.context.placement.settle(rows)
+    engine, before = run.context.placement, None if cards is None else addresses_of(cards)
+    engine.settle(
+        await run.commit(lambda tx: engine.move_back(tx, run.input.server.id, run.input.migration, before=before))
+    )
 
 
 def destination(claim: Claim, address: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from moorage.operations.live_migrate import accept_live_migrate
 from moorage.operations.live_migrate.accept_live_migrate import LiveWish
 from moorage.operations.moves import cancel_move, move_ends
 from moorage.operations.moves.move_ends import MoveSeen
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.resize import accept_resize, confirm_resize, revert_resize
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps.servers import StateCheck
@@ -48,7 +48,7 @@ class MoveService:
         migration: Migration,
         *,
         request_id: str,
-        telling: Sequence[Telling] = (),
+        telling: Sequence[ChangeListener] = (),
     ) -> None:
         await accept_live_migrate.force_complete(self.context, principal, server, migration, request_id, telling)
 

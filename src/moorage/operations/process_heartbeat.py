@@ -11,8 +11,8 @@ from moorage.sql import Database, label
 from moorage.store.region import processes
 from moorage.store.region.processes import Process
 
-TELL_EVERY_S = 10.0
-COUNTS_FOR_S = 3 * TELL_EVERY_S
+BEAT_EVERY_S = 10.0
+COUNTS_FOR_S = 3 * BEAT_EVERY_S
 LEAVE_S = 2.0
 
 logger = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ class Presence:
 
     async def start(self) -> None:
         """Tell it once, then again and again."""
-        await self._tell()
-        self._life = asyncio.create_task(self._telling(), name="presence")
+        await self._beat()
+        self._life = asyncio.create_task(self._beat_forever(), name="presence")
 
     async def stop(self) -> None:
         """Say that it ends; when the database does not listen, the row runs out by itself."""
@@ -47,16 +47,16 @@ class Presence:
         except Exception as failure:  # noqa: BLE001  whatever it is, the process ends
             logger.error("that this process ends could not be written down: %r", failure)
 
-    async def _telling(self) -> None:
+    async def _beat_forever(self) -> None:
         while True:
-            await self._clock.sleep(TELL_EVERY_S)
+            await self._clock.sleep(BEAT_EVERY_S)
             try:
-                await self._tell()
+                await self._beat()
             except Problem as problem:  # whoever looks meanwhile is not told of this process
                 logger.info("that this process runs could not be written down: %s %s", problem, problem.private)
             except Exception as failure:  # noqa: BLE001  whatever it is: who ended here would be taken for gone, and runs
                 logger.error("that this process runs could not be written down: %r", failure)
 
-    async def _tell(self) -> None:
+    async def _beat(self) -> None:
         with label("presence"):
             await self._region.write(lambda tx: processes.report(tx, self.process, COUNTS_FOR_S))

@@ -74,7 +74,7 @@ class BalancePlan(msgspec.Struct, frozen=True):
     """False: there were more servers than are looked at."""
 
 
-class _Looked(NamedTuple):
+class _Residents(NamedTuple):
     servers: dict[ServerId, Server]
     out: tuple[CellId, ...]
     whole: bool
@@ -84,7 +84,7 @@ async def planned(context: SagaContext, principal: Principal, moves_max: int = M
     """Raises Unavailable: the region, or the network service, is out; Conflict: the token is of no project."""
     if principal.project is None:
         raise Conflict("A plan of moves is asked for with a token of a project.")
-    looked = await _looked_at(context)
+    looked = await _read_servers(context)
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
     residents = [_resident(each) for each in looked.servers.values() if _in_service(trial.world, each)]
@@ -106,14 +106,14 @@ async def planned(context: SagaContext, principal: Principal, moves_max: int = M
         placed = balance.place(one, target, wish)
         if not isinstance(placed, Move):
             stay[NO_GAIN if placed is None else _cause(placed)] += 1
-    moves = [_told(looked.servers[each.resident.server], each) for each in balance.moves]
+    moves = [_planned(looked.servers[each.resident.server], each) for each in balance.moves]
     causes = dict(stay.most_common(CAUSES_MAX))
     return BalancePlan(
         balance.before, balance.levels.told(), balance.start, tuple(moves), causes, looked.out, looked.whole
     )
 
 
-async def _looked_at(context: SagaContext) -> _Looked:
+async def _read_servers(context: SagaContext) -> _Residents:
     """Servers that run or are off, cell by cell."""
     found: dict[ServerId, Server] = {}
     out: list[CellId] = []
@@ -126,7 +126,7 @@ async def _looked_at(context: SagaContext) -> _Looked:
                 whole &= all_of_them
         except Unavailable:
             out.append(cell)
-    return _Looked(found, tuple(out), whole)
+    return _Residents(found, tuple(out), whole)
 
 
 async def _of_cell(context: SagaContext, cell: CellId, state: VmState) -> tuple[list[Server], bool]:
@@ -165,13 +165,13 @@ async def _wish(context: SagaContext, principal: Principal, server: Server) -> W
         if now.host != server.host or now.vm_state is not server.vm_state or now.task_state is not None:
             raise Conflict("another action on it is under way")
 
-    asked: Any = None
+    input: Any = None
     try:
         await accept_resize.begin(previewing(context), principal, server, ResizeWish(cross_cell=True), check=check)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
-    cards, tries = await dry_run.wanted(context, drain_moves.of_all_cells(asked))
+        input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
+    cards, tries = await dry_run.wanted(context, drain_moves.of_all_cells(input))
     if tries is None:
         raise Conflict("it cannot be migrated")
     return Wish(tries.asks, _held(cards))
@@ -189,7 +189,7 @@ def _cause(verdict: Verdict) -> str:
     return max(counts, key=lambda cause: (counts[cause], cause), default="no host of the other cell is there")
 
 
-def _told(server: Server, move: Move) -> PlannedMove:
+def _planned(server: Server, move: Move) -> PlannedMove:
     return PlannedMove(
         server=server.id,
         name=server.name,

@@ -33,7 +33,7 @@ OF_A_CELL = (Place(cell_servers.c.doc, (cell_servers.c.id,)),)
 
 
 @dataclass
-class Found:
+class RewriteCounts:
     """What a walk came by."""
 
     by_key: dict[str, int] = field(default_factory=dict)
@@ -48,12 +48,14 @@ class Found:
     """Secrets that none of the keys decrypts."""
 
 
-async def walk(databases: Mapping[str, Database], seals: Encryption, *, change: bool, drop_lost: bool = False) -> Found:
+async def walk(
+    databases: Mapping[str, Database], seals: Encryption, *, change: bool, drop_lost: bool = False
+) -> RewriteCounts:
     """One pass over all databases (`region`, and the cells by their names). Without `change` it counts only.
 
     `drop_lost`: what cannot be decrypted any more is removed.
     """
-    found = Found()
+    found = RewriteCounts()
     for name, database in databases.items():
         for place in OF_REGION if name == "region" else OF_A_CELL:
             await _walk(database, place, _Pen(seals, found, drop_lost), change)
@@ -61,10 +63,14 @@ async def walk(databases: Mapping[str, Database], seals: Encryption, *, change: 
 
 
 async def reencrypt(
-    databases: Mapping[str, Database], seals: Encryption, *, drop_lost: bool = False, say: Callable[[Found], None]
-) -> Found:
+    databases: Mapping[str, Database],
+    seals: Encryption,
+    *,
+    drop_lost: bool = False,
+    say: Callable[[RewriteCounts], None],
+) -> RewriteCounts:
     """Pass after pass, until one finds nothing to change; the last one's findings."""
-    found = Found()
+    found = RewriteCounts()
     for _ in range(PASSES_MAX):
         found = await walk(databases, seals, change=True, drop_lost=drop_lost)
         say(found)
@@ -96,7 +102,7 @@ def _exchange(tx: Tx, place: Place, new: Sequence[tuple[Text, str]]) -> int:
 @dataclass
 class _Pen:
     seals: Encryption
-    found: Found
+    found: RewriteCounts
     drop_lost: bool
 
     def rewritten(self, text: str) -> str:

@@ -11,7 +11,7 @@ TextT = TypeVar("TextT")
 """A text, or what says that there is none."""
 
 
-async def kept(
+async def encrypted(
     context: SagaContext, user_data: TextT | str, files: tuple[InjectedFile, ...]
 ) -> tuple[TextT | str, tuple[InjectedFile, ...]]:
     """Both as journals and records may have them. While a conductor of an earlier release runs, that is as they came."""

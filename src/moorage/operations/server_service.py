@@ -14,7 +14,7 @@ from moorage.model.ids import ServerId
 from moorage.model.principal import Principal
 from moorage.model.server import Server
 from moorage.operations.boot import accept_boot
-from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.context import SagaContext
 from moorage.operations.delete import accept_delete, soft_delete
 from moorage.operations.drain_service import DrainService
@@ -23,8 +23,8 @@ from moorage.operations.guest import power
 from moorage.operations.guest.power import PowerVerb
 from moorage.operations.guest_service import GuestService
 from moorage.operations.images import snapshot, snapshot_volumes
-from moorage.operations.images.snapshot import Wish
-from moorage.operations.interfaces import attach_interface, detach_interface, fixed_ips
+from moorage.operations.images.snapshot import SnapshotRequest
+from moorage.operations.interfaces import attach_checks, attach_interface, detach_interface, fixed_ips
 from moorage.operations.move_service import MoveService
 from moorage.operations.preview import previewing
 from moorage.operations.shelve_service import ShelveService
@@ -79,9 +79,8 @@ class ServerService(DrainService, DryRunService, GuestService, MoveService, Shel
             principal,
             token,
             server,
-            wish,
+            attach_checks.AttachWish(wish, external_allowed),
             check=check,
-            external_allowed=external_allowed,
             request_id=request_id,
         )
 
@@ -97,7 +96,14 @@ class ServerService(DrainService, DryRunService, GuestService, MoveService, Shel
         await fixed_ips.remove(self.context, server, address)
 
     async def snapshot(
-        self, principal: Principal, token: str, server: Server, wish: Wish, *, check: StateCheck, request_id: str
+        self,
+        principal: Principal,
+        token: str,
+        server: Server,
+        wish: SnapshotRequest,
+        *,
+        check: StateCheck,
+        request_id: str,
     ) -> str:
         """Create the image record and return its id; its data follows. Raises Conflict and Invalid."""
         if server.volume_backed and wish.backup_type is None:

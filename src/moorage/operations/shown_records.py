@@ -26,7 +26,7 @@ NEVER_US = 1 << 62
 READS_MAX = 5
 """So often servers that move, or the whole, are asked for again; then the region's last word counts."""
 WITHOUT_MAX = 5_000
-"""So many servers a cell is told to leave out; of more, it is asked for so many rows more."""
+"""So many servers a cell is left_out to leave out; of more, it is asked for so many rows more."""
 
 
 class Hidden(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Hidden(msgspec.Struct, frozen=True):
 NOTHING_HIDDEN = Hidden({})
 
 
-class Look(msgspec.Struct, frozen=True):
+class CellQuery(msgspec.Struct, frozen=True):
     """What a cell is asked for, beside the question itself."""
 
     without: tuple[str, ...] = ()
@@ -59,11 +59,11 @@ class Look(msgspec.Struct, frozen=True):
     """Of a page: so many rows more than it has, for some are taken out of the answer."""
 
 
-Ask: TypeAlias = Callable[[str, Database, Look], Awaitable[Sequence[R] | None]]
+Ask: TypeAlias = Callable[[str, Database, CellQuery], Awaitable[Sequence[R] | None]]
 """(cell, its database, look) → rows; None: it does not answer."""
 
 
-Beside: TypeAlias = Callable[[Tx, Sequence[str]], None]
+AlsoRead: TypeAlias = Callable[[Tx, Sequence[str]], None]
 """Read of the region with the last look at what is hidden; given the cells that did not answer."""
 
 
@@ -99,7 +99,7 @@ class EveryCell(Generic[R]):
     server_of: Callable[[R], str]
     limit: int | None = None
     """Rows of a page: a cell that gave so many may have more."""
-    beside: Beside | None = None
+    also: AlsoRead | None = None
 
     def hidden(self, tx: Tx) -> Hidden:
         """Read of the region before anything is asked of the cells."""
@@ -110,10 +110,10 @@ class EveryCell(Generic[R]):
     async def rows(self, seen: Hidden | None = None) -> Shown[R]:
         """`seen`: what `hidden` read, where it was read with something else."""
         if len(self.cells) < 2:
-            answers = await self._asked(NOTHING_HIDDEN)
+            answers = await self._query(NOTHING_HIDDEN)
             out = _silent(answers)
-            if out and self.beside is not None:
-                await self._look_again(out)
+            if out and self.also is not None:
+                await self._read_hidden(out)
             return Shown(_together(answers), out)
         if seen is None:
             seen = await self.region.read(self.hidden)
@@ -128,32 +128,32 @@ class EveryCell(Generic[R]):
                 break
             last = await self._read(last.seen, last.out, last.moved)
             rows += [row for row in _together(last.answers) if self.server_of(row) not in last.moved]
-        return Shown(rows + self._by_the_last_word(last), last.out)
+        return Shown(rows + self._latest(last), last.out)
 
     async def _read(self, seen: Hidden, were_out: Collection[str], only: Collection[str] | None = None) -> "_Read[R]":
-        answers = await self._asked(seen, only)
+        answers = await self._query(seen, only)
         out = tuple(sorted({*were_out, *_silent(answers)}))
-        now = await self._look_again(out)
+        now = await self._read_hidden(out)
         moved = now.moved_since(seen)
         return _Read(answers, out, now, moved if only is None else moved & frozenset(only))
 
-    async def _asked(self, seen: Hidden, only: Collection[str] | None = None) -> dict[str, Sequence[R] | None]:
+    async def _query(self, seen: Hidden, only: Collection[str] | None = None) -> dict[str, Sequence[R] | None]:
         answers = await asyncio.gather(*(self._of_cell(name, seen, only) for name in self.cells))
         return dict(zip(self.cells, answers, strict=True))
 
     async def _of_cell(self, name: str, seen: Hidden, only: Collection[str] | None) -> Sequence[R] | None:
         hidden = seen.of_cell(name) if only is None else seen.of_cell(name) & frozenset(only)
-        told = tuple(sorted(hidden))[:WITHOUT_MAX]
+        left_out = tuple(sorted(hidden))[:WITHOUT_MAX]
         chosen = None if only is None else tuple(sorted(only))
-        rows = await self.ask(name, self.cells[name], Look(told, chosen, len(hidden) - len(told)))
-        if rows is None or len(told) == len(hidden):
+        rows = await self.ask(name, self.cells[name], CellQuery(left_out, chosen, len(hidden) - len(left_out)))
+        if rows is None or len(left_out) == len(hidden):
             return rows
         return [row for row in rows if self.server_of(row) not in hidden]
 
-    async def _look_again(self, out: Sequence[str]) -> Hidden:
+    async def _read_hidden(self, out: Sequence[str]) -> Hidden:
         def work(tx: Tx) -> Hidden:
-            if self.beside is not None:
-                self.beside(tx, out)
+            if self.also is not None:
+                self.also(tx, out)
             return self.hidden(tx)
 
         return await self.region.read(work)
@@ -163,7 +163,7 @@ class EveryCell(Generic[R]):
         full = answer is not None and self.limit is not None and len(answer) >= self.limit
         return full and any(self.server_of(row) in moved for row in answer or ())
 
-    def _by_the_last_word(self, last: "_Read[R]") -> list[R]:
+    def _latest(self, last: "_Read[R]") -> list[R]:
         """Of servers that moved between every two reads: what was found where they are now."""
         found: list[R] = []
         for cell, answer in last.answers.items():
@@ -178,13 +178,13 @@ async def unmoved(region: Database, cells: Mapping[str, Database], count: Callab
     if len(cells) < 2:
         return await count(NOTHING_HIDDEN)
 
-    def all_that_are_kept(tx: Tx) -> Hidden:
+    def all_hidden(tx: Tx) -> Hidden:
         return _hidden_since(tx, 0)
 
-    seen = await region.read(all_that_are_kept)
+    seen = await region.read(all_hidden)
     counted = await count(seen)
     for _ in range(READS_MAX):
-        now = await region.read(all_that_are_kept)
+        now = await region.read(all_hidden)
         if not now.moved_since(seen):
             break
         seen, counted = now, await count(now)

@@ -13,7 +13,7 @@ from moorage.model.resources import IPV4_ADDRESS, Needs
 from moorage.model.server import Server
 from moorage.model.world import Ask, GroupAsk
 from moorage.model.world import NicAsk as SegmentAsk
-from moorage.operations.boot.accept_boot import needs_of_flavor
+from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.gates import BINDS_PORTS, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps import groups
 from moorage.operations.steps.guest_respawn import Cards
@@ -59,7 +59,7 @@ def needs_of_server(server: Server) -> Needs:
 
 
 def tries_of(
-    asked: Unshelve,
+    input: Unshelve,
     server: Server,
     cards: Cards,
     cell: CellId,
@@ -68,24 +68,24 @@ def tries_of(
     exhausted: Collection[str] = frozenset(),
 ) -> Tries:
     """On the segments of its addresses, and where that is allowed on others. Raises NoCapacity: no segment has an address for a card without."""
-    ask = without_exhausted(ask_of(asked, server, cards, cell, not_on), cards.ports, frozenset(exhausted))
-    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
+    ask = without_exhausted(ask_of(input, server, cards, cell, not_on), cards.ports, frozenset(exhausted))
+    return tries(ask, server, cards, allowed=input.across, exhausted=exhausted)
 
 
-def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
+def ask_of(input: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str]) -> Ask:
     """As a boot asks, of its own cell: another cell would need its record moved."""
-    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    wanted = groups.wanted(cards.ports, cards.networks, input.needs)
     return Ask(
-        resources=asked.needs.resources,
-        required=asked.needs.required,
-        forbidden=asked.needs.forbidden,
+        resources=input.needs.resources,
+        required=input.needs.required,
+        forbidden=input.needs.forbidden,
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
-        availability_zone=asked.zone,
-        host=asked.host,
+        availability_zone=input.zone,
+        host=input.host,
         not_on=tuple(HostId(host) for host in not_on),
-        same_host=asked.same_host,
-        different_host=asked.different_host,
-        group=asked.group,
+        same_host=input.same_host,
+        different_host=input.different_host,
+        group=input.group,
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
         same_device=wanted.same_device,
@@ -93,7 +93,7 @@ def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: 
         project=server.project,
         extra_specs=dict(server.flavor.extra_specs),
         image_properties=dict(server.image_properties),
-        min_level=BINDS_PORTS if host_may_bind(asked.gates) else PORTS_ARRIVE_BOUND,
+        min_level=BINDS_PORTS if host_may_bind(input.gates) else PORTS_ARRIVE_BOUND,
         cells=(cell,),
         seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )
@@ -101,8 +101,8 @@ def ask_of(asked: Unshelve, server: Server, cards: Cards, cell: CellId, not_on: 
 
 def segments_of(port: Port, networks: Mapping[str, NetworkFacts]) -> SegmentAsk:
     """An address that it has is claimed by it: there need not be another one, but the host must reach its segment."""
-    asked = segments_for(port, networks.get(port.network))
-    return msgspec.structs.replace(asked, addresses=0) if asked.segments and port.fixed_ips else asked
+    input = segments_for(port, networks.get(port.network))
+    return msgspec.structs.replace(input, addresses=0) if input.segments and port.fixed_ips else input
 
 
 def addresses_of(cards: Cards) -> dict[Key, int]:

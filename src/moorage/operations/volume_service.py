@@ -38,7 +38,9 @@ class VolumeService:
         check: StateCheck,
         request_id: str,
     ) -> None:
-        await swap_volume.begin(self.context, principal, token, server, old, new, check=check, request_id=request_id)
+        await swap_volume.begin(
+            self.context, principal, token, server, swap_volume.SwapWish(old, new), check=check, request_id=request_id
+        )
 
     async def assisted_snapshot(
         self, principal: Principal, server: Server, wish: SnapshotWish, *, check: StateCheck, request_id: str

@@ -4,7 +4,7 @@ This room knows nothing of servers, of HTTP or of SQL: a transaction is opaque h
 implements `Log`.  The rules a step lives by are in `step`; why the telling is as it is, in `run`.
 """
 
-from moorage.saga.definition import Herald, Saga, first_lines
+from moorage.saga.definition import CommitListener, Saga, first_lines
 from moorage.saga.executor import execute
 from moorage.saga.journal import (
     FIRST_EPOCH,
@@ -21,26 +21,26 @@ from moorage.saga.journal import (
     encode_lines,
 )
 from moorage.saga.memory_journal import Killed, MemoryJournal, MemoryJournalTx
-from moorage.saga.retry import CancelHint, Clock, Limits
-from moorage.saga.step import Run, Step, on_some_host, step
+from moorage.saga.retry import CancelHint, RetryLimits, SagaClock
+from moorage.saga.step import Run, Step, no_result, on_some_host, step
 
 __all__ = [
     "FIRST_EPOCH",
     "Appended",
     "CancelHint",
     "Cause",
-    "Clock",
+    "CommitListener",
     "CommitUnknown",
     "Fenced",
-    "Herald",
     "Killed",
-    "Limits",
     "Line",
     "Log",
     "MemoryJournal",
     "MemoryJournalTx",
+    "RetryLimits",
     "Run",
     "Saga",
+    "SagaClock",
     "Status",
     "Step",
     "Stuck",
@@ -49,6 +49,7 @@ __all__ = [
     "encode_lines",
     "execute",
     "first_lines",
+    "no_result",
     "on_some_host",
     "step",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from moorage.model.errors import Problem
-from moorage.saga.journal import Log
+from moorage.saga.journal import Log, Reason
 from moorage.saga.journal_writer import JournalWriter
 from moorage.saga.retry import CancelHint
 
@@ -18,16 +18,35 @@ class Interrupted(Exception):
     """A cancel reached a waiting do."""
 
 
+class Unwind(Exception):
+    """The saga is to be unwound, because a step failed or somebody cancelled it."""
+
+    def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
+        super().__init__(step)
+        self.step = step
+        self.problem = problem
+        self.reason: Reason = reason
+
+
 class CancelListener:
     """The teller's task is cancelled only while it listens, and only by `watch`; any other cancellation is not ours to catch."""
 
     def __init__(self, log: Log, journal_writer: JournalWriter) -> None:
         self.log = log
         self.journal_writer = journal_writer
-        self.deaf = False
+        self.ignored = False
         """Past a point of no return, or perhaps past it."""
         self._listening = False
         self._interrupted = False
+
+    def check(self, step: str) -> None:
+        """Raises Unwind when the saga is cancelled and may still be unwound."""
+        if self.journal_writer.cancel is not None and not self.ignored:
+            raise Unwind(step, self.problem(), "cancel")
+
+    def problem(self) -> Problem:
+        """The cancel, as the cause of the unwinding."""
+        return Problem(f"cancelled: {self.journal_writer.cancel}", code="cancelled")
 
     async def watch(self, hint: CancelHint, executor: "asyncio.Task[Any] | None") -> None:
         """A hint may be false: the row says whether there is a cancel.  A commit is never interrupted."""
@@ -38,7 +57,7 @@ class CancelListener:
                 self.journal_writer.cancel = await self.log.cancel_reason()
             except Problem as problem:
                 logger.info("the cancel word could not be read: %s", problem)
-        if self._listening and not self.journal_writer.writing and not self.deaf and executor is not None:
+        if self._listening and not self.journal_writer.writing and not self.ignored and executor is not None:
             self._interrupted = True
             executor.cancel()
 

@@ -25,7 +25,7 @@ class Saga(Generic[InputT, ContextT]):
     def __init__(
         self,
         name: str,
-        asked: type[InputT],
+        input_type: type[InputT],
         *parts: Step[InputT, ContextT, Any] | RetryGroup[InputT, ContextT],
         turned: Turned[InputT, ContextT] | None = None,
         ended: Finished[InputT, ContextT] | None = None,
@@ -33,7 +33,7 @@ class Saga(Generic[InputT, ContextT]):
     ) -> None:
         """`forward_only`: what was accepted is never taken back, from the first step on; past a step's patience it is stuck."""
         self.name = name
-        self.asked = asked
+        self.input_type = input_type
         self.parts = parts
         self.turned = turned
         self.ended = ended
@@ -80,7 +80,9 @@ class Saga(Generic[InputT, ContextT]):
                 parts.append(RetryGroup(within, part.max_attempts, part.host))
             else:
                 parts.append(changed.get(part.name, part))
-        return Saga(self.name, self.asked, *parts, turned=self.turned, ended=self.ended, forward_only=self.forward_only)
+        return Saga(
+            self.name, self.input_type, *parts, turned=self.turned, ended=self.ended, forward_only=self.forward_only
+        )
 
     def in_group(self, step: str) -> bool:
         """Whether it is tried host by host; one of another version, which this one has not, is not."""
@@ -105,5 +107,5 @@ def first_lines(saga: Saga[Any, Any]) -> list[Line]:
     return [Intent(saga.covered_from(0), 1 if opening and not saga.steps[0].region else 0, traceparent())]
 
 
-Herald: TypeAlias = Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]
+CommitListener: TypeAlias = Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]
 """`(tx, saga, run, lines)`: told in every commit of a story, with the lines it writes."""

@@ -32,17 +32,15 @@ cell's fence: it moves with retries and adoptions, so `run.line` is counted off 
 
 import asyncio
 import logging
-import random
-from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Any, NoReturn, TypedDict, TypeVar, Unpack
 
 from msgspec import Raw, Struct
 
-from moorage.model.errors import NoCapacity, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import NoCapacity, Problem, Unavailable
 from moorage.model.ids import OperationId
-from moorage.model.tracing import Kind, Span, span
-from moorage.saga.cancellation import CancelListener, Interrupted
-from moorage.saga.definition import Herald, Saga
+from moorage.saga.cancellation import CancelListener, Interrupted, Unwind
+from moorage.saga.definition import CommitListener, Saga
 from moorage.saga.journal import (
     BUG,
     FIRST_EPOCH,
@@ -53,19 +51,17 @@ from moorage.saga.journal import (
     Fenced,
     Intent,
     Log,
-    Reason,
-    Result,
     Stalled,
-    Status,
+    StepResult,
     Stuck,
     Undone,
     Unwinding,
     Unwound,
-    Waiting,
     as_problem,
 )
 from moorage.saga.journal_writer import JournalWriter
-from moorage.saga.retry import LIMITS, WALL, CancelHint, Clock, Limits
+from moorage.saga.retry import LIMITS, WALL, CancelHint, RetryLimits, SagaClock
+from moorage.saga.retry_loop import RetryLoop
 from moorage.saga.state import ReplayedState
 from moorage.saga.step import Phase, Run, Step
 
@@ -75,37 +71,42 @@ ContextT = TypeVar("ContextT")
 logger = logging.getLogger("moorage.saga")
 
 
-class _Turning(Exception):
-    def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
-        super().__init__(step)
-        self.step = step
-        self.problem = problem
-        self.reason: Reason = reason
+class ExecuteOptions(TypedDict, total=False):
+    """What may be said of one execution."""
+
+    clock: SagaClock
+    limits: RetryLimits
+    cancel_hint: CancelHint | None
+    """Set when the row's cancel column may have been written."""
+    adopted: bool
+    """An earlier execution in this epoch ended in CommitUnknown.  A later epoch, or a longer journal, shows it by itself."""
+    max_attempts: int | None
+    """Hosts that are tried; None: as the saga says."""
+    notification_writer: CommitListener | None
+    """Called in every commit."""
 
 
 async def execute(
     saga: Saga[InputT, ContextT],
     operation: OperationId,
-    asked: InputT,
+    input: InputT,
     context: ContextT,
     log: Log,
-    *,
-    clock: Clock = WALL,
-    limits: Limits = LIMITS,
-    cancel_hint: CancelHint | None = None,
-    adopted: bool = False,
-    max_attempts: int | None = None,
-    notification_writer: Herald | None = None,
+    **options: Unpack[ExecuteOptions],
 ) -> Any:
-    """Tell the story from where its journal stands, and answer the last step's result.
+    """Execute a saga from where its journal stands; the last step's result.
 
-    Raises Unwound (it turned, and all is taken back), Stuck, Fenced, or Torn.  `adopted` must be set when an earlier
-    telling in this epoch ended in Torn; an epoch above the first, or lines beyond the first, say it by themselves.
+    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
+    time, Fenced when another process executes it now, CommitUnknown when nobody knows whether a commit was made.
     """
-    executor = _Executor(saga, operation, asked, context, log, clock, limits, max_attempts)
+    executor = _Executor(saga, operation, input, context, log, options)
+    notification_writer = options.get("notification_writer")
     if notification_writer is not None:
-        executor.journal_writer.heard = lambda tx, lines: notification_writer(tx, saga, executor.as_told(), lines)
-    return await executor.tell(cancel_hint, adopted or log.epoch > FIRST_EPOCH or len(log.journal) > 1)
+        executor.journal_writer.on_commit = lambda tx, lines: notification_writer(
+            tx, saga, executor.latest_run(), lines
+        )
+    adopted = options.get("adopted", False) or log.epoch > FIRST_EPOCH or len(log.journal) > 1
+    return await executor.run(options.get("cancel_hint"), adopted)
 
 
 class _Executor:
@@ -113,172 +114,180 @@ class _Executor:
         self,
         saga: Saga[Any, Any],
         operation: OperationId,
-        asked: Any,
+        input: Any,
         context: Any,
         log: Log,
-        clock: Clock,
-        limits: Limits,
-        max_attempts: int | None,
+        options: ExecuteOptions,
     ) -> None:
-        self.saga, self.operation, self.asked, self.context = saga, operation, asked, context
-        self.log, self.clock, self.limits = log, clock, limits
-        self.max_attempts = max_attempts or (saga.group.max_attempts if saga.group else 0)
-        self.book = ReplayedState(saga, log.journal)
-        self.journal_writer = JournalWriter(log, self.book)
-        self.dice = random.Random(operation)
+        self.saga, self.operation, self.input, self.context = saga, operation, input, context
+        self.log = log
+        self.clock, self.limits = options.get("clock", WALL), options.get("limits", LIMITS)
+        self.max_attempts = options.get("max_attempts") or (saga.group.max_attempts if saga.group else 0)
+        self.state = ReplayedState(saga, log.journal)
+        self.journal_writer = JournalWriter(log, self.state)
         self.unsure: set[str] = set()
-        self.ears = CancelListener(log, self.journal_writer)
+        self.cancellation = CancelListener(log, self.journal_writer)
+        self.retry = RetryLoop(self.state, self.journal_writer, self.cancellation, self.clock, self.limits, operation)
         self.decoded: dict[tuple[str, int], tuple[Any, Any]] = {}
-        self.past = self.ears.deaf = saga.forward_only  # past the point of no return for certain: only forward
-        self.word: str | None = None  # the cancel word that turned the story
+        self.past = self.cancellation.ignored = saga.forward_only
+        """`past`: the point of no return lies behind for certain; only forward."""
+        self.cancelled_by: str | None = None
+        """The cancel reason that made the saga unwind."""
 
     # ------------------------------------------------------------------------------------------------- the story
 
-    async def tell(self, hint: CancelHint | None, adopted: bool) -> Any:
-        book = self.book
-        if book.ended is None and book.turn is None:
-            watcher = asyncio.create_task(self.ears.watch(hint, asyncio.current_task())) if hint is not None else None
+    async def run(self, hint: CancelHint | None, adopted: bool) -> Any:
+        state = self.state
+        if state.ended is None and state.turn is None:
+            watcher = (
+                asyncio.create_task(self.cancellation.watch(hint, asyncio.current_task())) if hint is not None else None
+            )
             try:
                 await self._forward(adopted)
-            except _Turning as turning:
-                await self._turn(turning)
+            except Unwind as unwind:
+                await self._turn(unwind)
             finally:
                 if watcher is not None:
                     watcher.cancel()
-        if book.turn is None:
-            return self.result_of(self.saga.steps[-1], book.held_attempt())[1]
-        if book.ended is None:
+        if state.turn is None:
+            return self.result_of(self.saga.steps[-1], state.held_attempt())[1]
+        if state.ended is None:
             await self._unwind()
-        raise Unwound(book.turn.cause.step, book.turn.cause.problem(), book.turn.reason)
+        raise Unwound(state.turn.cause.step, state.turn.cause.problem(), state.turn.reason)
 
     async def _forward(self, adopted: bool) -> None:
         steps, group_at = self.saga.steps, self.saga.group_at
         at = await self._resume() if adopted else 0
         while at < len(steps):
-            if at in group_at and at == group_at.start and (self.book.over or self.book.attempt == 0):
+            if at in group_at and at == group_at.start and (self.state.over or self.state.attempt == 0):
                 await self._leave_host()
-                self.book.next_attempt()
-            at = at + 1 if self.book.is_done(steps[at].name) else await self._take(at)
+                self.state.next_attempt()
+            at = at + 1 if self.state.is_done(steps[at].name) else await self._take(at)
         work = self._bound(self.saga.ended, "done")
         await self.journal_writer.append([Ended("done")], work, status="done")
 
     async def _resume(self) -> int:
         """An adopter does not know what was begun; only `passed` can say that a point of no return lies behind."""
-        self.unsure = self.book.assume_begun()
+        self.unsure = self.state.assume_begun()
         for at, step in enumerate(self.saga.steps):
             if not step.point_of_no_return:
                 continue
-            if self.book.is_done(step.name):
-                self.ears.deaf = self.past = True
+            if self.state.is_done(step.name):
+                self.cancellation.ignored = self.past = True
             elif step.name in self.unsure and step.passed_when is None:
-                self.ears.deaf = True
-            elif step.name in self.unsure and await self._look(step):
-                self.ears.deaf = self.past = True
+                self.cancellation.ignored = True
+            elif step.name in self.unsure and await self._has_passed(step):
+                self.cancellation.ignored = self.past = True
                 return at
         return 0
 
-    async def _look(self, step: Step[Any, Any, Any]) -> bool:
-        look = step.passed_when
-        assert look is not None
-        was, self.ears.deaf = self.ears.deaf, True  # while it is not known whether a cancel comes too late
+    async def _has_passed(self, step: Step[Any, Any, Any]) -> bool:
+        passed = step.passed_when
+        assert passed is not None
+        was, self.cancellation.ignored = (
+            self.cancellation.ignored,
+            True,
+        )  # while it is not known whether a cancel comes too late
         try:
-            return await self._again(
+            return await self.retry.execute(
                 step,
                 "do",
                 step.patience_s,
-                lambda unsure: look(self._run(step, "do", self.book.attempt_of(step.name), True)),
+                lambda unsure: passed(self._run(step, "do", self.state.attempt_of(step.name), True)),
+                past=self.past,
             )
         except Problem as problem:
             await self._stuck(step.name, "do", problem)
         finally:
-            self.ears.deaf = was
+            self.cancellation.ignored = was
 
     async def _take(self, at: int) -> int:
         """Do step `at`; answers which is next."""
-        step, book = self.saga.steps[at], self.book
-        self._heed_cancel(step)
-        if not step.region and not book.is_covered(step.name):
-            await self.journal_writer.append([Intent(self.saga.covered_from(at), book.attempt)])
-            self._heed_cancel(step)
-        attempt = book.attempt_of(step.name)
+        step, state = self.saga.steps[at], self.state
+        self.cancellation.check(step.name)
+        if not step.region and not state.is_covered(step.name):
+            await self.journal_writer.append([Intent(self.saga.covered_from(at), state.attempt)])
+            self.cancellation.check(step.name)
+        attempt = state.attempt_of(step.name)
         if not step.region:
-            book.open[step.name] = attempt
-        self.ears.deaf = self.ears.deaf or step.point_of_no_return
+            state.open[step.name] = attempt
+        self.cancellation.ignored = self.cancellation.ignored or step.point_of_no_return
         unsure_at_first = step.name in self.unsure
         try:
-            result = await self._again(
+            result = await self.retry.execute(
                 step,
                 "do",
                 step.patience_s,
-                lambda unsure: self._listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+                lambda unsure: self.retry.listen(step.do(self._run(step, "do", attempt, unsure or unsure_at_first))),
+                past=self.past,
             )
         except Interrupted:
-            raise _Turning(step.name, self._cancelled(), "cancel") from None
+            raise Unwind(step.name, self.cancellation.problem(), "cancel") from None
         except Problem as problem:
             forward_only = self.past or step.point_of_no_return or isinstance(problem, Unavailable)
-            if not (book.is_done(step.name) and forward_only):
+            if not (state.is_done(step.name) and forward_only):
                 return await self._failed(at, problem)
             logger.info("%s: %s is committed, so this is passed over: %s", self.operation, step.name, problem)
             self.past = self.past or step.point_of_no_return
             return at + 1
-        if not book.is_done(step.name):
-            self.journal_writer.note(Result(step.name, attempt, Raw(step.encode(result))))
+        if not state.is_done(step.name):
+            self.journal_writer.note(StepResult(step.name, attempt, Raw(step.encode(result))))
         self.past = self.past or step.point_of_no_return
         return at + 1
 
     async def _failed(self, at: int, problem: Problem) -> int:
         """Another host, or the turn, or (past the point of no return) stuck."""
-        step, book = self.saga.steps[at], self.book
+        step, state = self.saga.steps[at], self.state
         logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
         if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
             await self._stuck(step.name, "do", problem)
         if at not in self.saga.group_at:
-            raise _Turning(step.name, problem)
+            raise Unwind(step.name, problem)
         if at == self.saga.group_at.start:
-            if isinstance(problem, NoCapacity) and book.causes:
-                last = book.causes[-1]
+            if isinstance(problem, NoCapacity) and state.causes:
+                last = state.causes[-1]
                 blamed = last.problem()
                 blamed.private = f"{blamed.private}\nand then no other host: {problem.private or problem.public}"
-                raise _Turning(last.step, blamed)
-            raise _Turning(step.name, problem)
+                raise Unwind(last.step, blamed)
+            raise Unwind(step.name, problem)
         elsewhere = step.host_local or not isinstance(problem, Unavailable)
         if not elsewhere or problem.final or problem.code == BUG or self._was_last(problem):
-            raise _Turning(step.name, problem)
-        await self.journal_writer.append([Failed(Cause.of(problem, step.name, book.attempt), book.left_open())])
+            raise Unwind(step.name, problem)
+        await self.journal_writer.append([Failed(Cause.of(problem, step.name, state.attempt), state.left_open())])
         return self.saga.group_at.start
 
     def _was_last(self, problem: Problem) -> bool:
         """Attempts that no host is to blame for do not count: each goes on without something, so they end by themselves."""
-        return not problem.without and self.book.attempt - len(self.book.excused()) >= self.max_attempts
+        return not problem.without and self.state.attempt - len(self.state.excused()) >= self.max_attempts
 
     async def _leave_host(self) -> None:
         """Between two attempts: only what is host-local; what moves is replaced by its next do."""
-        for begun in self.book.left_open():
+        for begun in self.state.left_open():
             step = self.saga.steps[self.saga.at[begun.step]]
-            if step.host_local and step.undo_with is not None and self.book.over:
+            if step.host_local and step.undo_with is not None and self.state.over:
                 try:
                     await self._undo(step, begun.attempt)
                 except Problem:
-                    last = self.book.causes[-1]
-                    raise _Turning(last.step, last.problem()) from None
+                    last = self.state.causes[-1]
+                    raise Unwind(last.step, last.problem()) from None
                 await self.journal_writer.flush("running")
 
     # ---------------------------------------------------------------------------------------------- the way back
 
-    async def _turn(self, turning: _Turning) -> None:
-        cause = Cause.of(turning.problem, turning.step, self.book.attempt)
-        self.word = self.journal_writer.cancel if turning.reason == "cancel" else None
-        line = Unwinding(turning.reason, cause, self.word, self.book.attempt, self.book.left_open())
-        work = self._bound(self.saga.turned, turning.problem, turning.reason)
+    async def _turn(self, unwind: Unwind) -> None:
+        cause = Cause.of(unwind.problem, unwind.step, self.state.attempt)
+        self.cancelled_by = self.journal_writer.cancel if unwind.reason == "cancel" else None
+        line = Unwinding(unwind.reason, cause, self.cancelled_by, self.state.attempt, self.state.left_open())
+        work = self._bound(self.saga.turned, unwind.problem, unwind.reason)
         try:
             await self.journal_writer.append([line], work, status="cleaning")
         except (Fenced, CommitUnknown):
             raise
         except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the story can neither go on nor turn
-            await self._stuck(turning.step, "turn", as_problem(turning.step, failure))
+            await self._stuck(unwind.step, "turn", as_problem(unwind.step, failure))
 
     async def _unwind(self) -> None:
-        left = self.book.left_open()
+        left = self.state.left_open()
         for at, begun in enumerate(left, start=1):
             step = self.saga.steps[self.saga.at[begun.step]]
             if step.undo_with is not None:
@@ -294,162 +303,66 @@ class _Executor:
         undo = step.undo_with
         assert undo is not None
         patience_s = self.limits.undo_patience_s
-        await self._again(step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)))
-        if step.name in self.book.open:
+        await self.retry.execute(
+            step, "undo", patience_s, lambda _: undo(self._run(step, "undo", attempt, True)), past=self.past
+        )
+        if step.name in self.state.open:
             self.journal_writer.note(Undone(step.name, attempt))
 
     async def _stuck(self, step: str, phase: str, problem: Problem) -> NoReturn:
         logger.error("%s: stuck at %s: %s %s", self.operation, step, problem, problem.private)
         await self.journal_writer.append(
-            [Stalled(step, phase, Cause.of(problem, step, self.book.attempt))], status="stuck"
+            [Stalled(step, phase, Cause.of(problem, step, self.state.attempt))], status="stuck"
         )
         raise Stuck(step, problem)
-
-    # --------------------------------------------------------------------------------------------- again and again
-
-    async def _again(
-        self, step: Step[Any, Any, Any], phase: Phase, patience_s: float, once: Callable[[bool], Awaitable[T]]
-    ) -> T:
-        """Try what is worth trying again, within its patience; the last problem is raised."""
-        with span(Kind.STEP, step.name, phase=phase, saga=self.saga.name, attempt=self.book.attempt) as doing:
-            return await self._tries(step, phase, patience_s, once, doing)
-
-    async def _tries(
-        self,
-        step: Step[Any, Any, Any],
-        phase: Phase,
-        patience_s: float,
-        once: Callable[[bool], Awaitable[T]],
-        doing: Span,
-    ) -> T:
-        """An outage of what serves every order does not count: nobody else could do it either."""
-        since, tries, unsure, excused_s = self.clock.monotonic(), 0, False, 0.0
-        shown: list[str] = []
-        while True:
-            tried_at = self.clock.monotonic()
-            left_s = patience_s + excused_s - (tried_at - since)
-            limit_s = left_s if phase == "do" else min(left_s, self.limits.undo_try_s)
-            try:
-                return await self._once(step, phase, limit_s, once, unsure)
-            except Problem as failure:
-                problem = failure
-            tries += 1
-            doing.say(tries=tries, problem=problem.public)
-            pause_s = self._pause_s(tries, problem)
-            waited_s = self.clock.monotonic() - since
-            if isinstance(problem, Unavailable) and problem.excused:
-                lost_s = self.clock.monotonic() - tried_at + pause_s
-                excused_s = min(excused_s + lost_s, self.limits.excused_most_s)
-            worth_it = isinstance(problem, Unavailable) or self.past or phase == "undo"
-            committed = phase == "do" and self.book.is_done(step.name)
-            if not worth_it or committed or waited_s + pause_s > patience_s + excused_s:
-                raise problem
-            unsure = unsure or isinstance(problem, UnknownOutcome)
-            logger.info(
-                "%s: %s of %s will be tried again: %s", self.operation, phase, step.name, problem.named or problem
-            )
-            news = problem.public not in shown and len(shown) < self.limits.waiting_shown_most
-            if news and waited_s + pause_s > self.limits.waiting_shown_after_s:
-                shown.append(problem.public)
-                status: Status = "running" if self.book.turn is None else "cleaning"
-                await self.journal_writer.append(
-                    [Waiting(step.name, self.book.attempt_of(step.name), problem.public, problem.named)],
-                    status=status,
-                )
-            if phase == "do":
-                self._heed_cancel(step)  # a hint that came during a commit interrupted nothing
-            await self._listen(self.clock.sleep(pause_s))
-
-    async def _once(
-        self,
-        step: Step[Any, Any, Any],
-        phase: Phase,
-        limit_s: float,
-        once: Callable[[bool], Awaitable[T]],
-        unsure: bool,
-    ) -> T:
-        try:
-            async with self.clock.timeout(max(limit_s, self.limits.try_least_s)):
-                answer = await once(unsure)
-        except (Fenced, CommitUnknown, Interrupted):
-            raise
-        except Exception as failure:
-            if self.journal_writer.broken is not None:
-                raise self.journal_writer.broken from failure
-            if isinstance(failure, TimeoutError):
-                raise UnknownOutcome(f"{step.name} ({phase}) did not end within its time") from failure
-            raise as_problem(step.name, failure) from failure
-        if self.journal_writer.broken is not None:
-            raise self.journal_writer.broken
-        return answer
-
-    def _pause_s(self, tries: int, problem: Problem) -> float:
-        """Longer each time; not shorter than a neighbour asked for, and a little more, lest all come back at once."""
-        longest = min(self.limits.pause_first_s * 2.0 ** min(tries - 1, 30), self.limits.pause_most_s)
-        pause_s = longest * (0.5 + 0.5 * self.dice.random())
-        if isinstance(problem, Unavailable) and problem.retry_after_s:
-            asked_s = min(problem.retry_after_s, self.limits.asked_pause_most_s)
-            pause_s = max(pause_s, asked_s * (1.0 + 0.2 * self.dice.random()))
-        return pause_s
-
-    def _listen(self, waiting: Awaitable[T]) -> Awaitable[T]:
-        """Await what a cancel hint may interrupt: nothing on a way back."""
-        return self.ears.listen(waiting) if self.book.turn is None and not self.book.over else waiting
-
-    def _heed_cancel(self, step: Step[Any, Any, Any]) -> None:
-        if self.journal_writer.cancel is not None and not self.ears.deaf:
-            raise _Turning(step.name, self._cancelled(), "cancel")
-
-    def _cancelled(self) -> Problem:
-        return Problem(f"cancelled: {self.journal_writer.cancel}", code="cancelled")
 
     # --------------------------------------------------------------------------------------------- what a step sees
 
     def result_of(self, step: Step[Any, Any, Any], view: int) -> tuple[bool, Any]:
-        value = self.book.results.get((step.name, view if self.saga.in_group(step.name) else 0))
+        value = self.state.results.get((step.name, view if self.saga.in_group(step.name) else 0))
         if value is None:
             return False, None
-        kept = self.decoded.get((step.name, view))
-        if kept is None or kept[0] is not value:  # an attempt that is done again writes anew
-            kept = self.decoded[step.name, view] = (value, step.decode(value))
-        return True, kept[1]
+        cached = self.decoded.get((step.name, view))
+        if cached is None or cached[0] is not value:  # an attempt that is done again writes anew
+            cached = self.decoded[step.name, view] = (value, step.decode(value))
+        return True, cached[1]
 
     def _run(self, step: Step[Any, Any, Any] | None, phase: Phase, attempt: int, unsure: bool) -> Run[Any, Any]:
-        book, name = self.book, "" if step is None else step.name
+        state, name = self.state, "" if step is None else step.name
         at = self.saga.at.get(name, 0)
-        held = attempt if at in self.saga.group_at and name else book.held_attempt()
+        held = attempt if at in self.saga.group_at and name else state.held_attempt()
         return Run(
-            asked=self.asked,
+            input=self.input,
             context=self.context,
             operation=self.operation,
             epoch=self.log.epoch,
             attempt=attempt,
-            tried=book.tried(),
-            blamed=book.tried(blamed=True),
-            causes=tuple(book.causes),
+            tried=state.tried(),
+            blamed=state.tried(blamed=True),
+            causes=tuple(state.causes),
             unsure=unsure,
-            cancelled=book.turn.cancelled if book.turn else self.word,
-            turned=book.turn.cause if book.turn else None,
+            cancelled=state.turn.cancelled if state.turn else self.cancelled_by,
+            turned=state.turn.cause if state.turn else None,
             phase=phase,
             past=self.past,
             line=self._line(at, phase, attempt),
             _step=name,
             _view=held,
-            _teller=self,
+            _executor=self,
             _journal_writer=self.journal_writer,
         )
 
     def _line(self, at: int, phase: Phase, attempt: int) -> int:
         """Counted off the story: attempts are laps, each a way there and a way back."""
         steps = len(self.saga.steps) + 1
-        lap = attempt or (self.book.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
+        lap = attempt or (self.state.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
         return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
 
-    def as_told(self) -> Run[Any, Any]:
+    def latest_run(self) -> Run[Any, Any]:
         """The story as it stands, for who hears of its commits; its attempt is the last one that had a host."""
-        return self._run(None, "do", self.book.held_attempt(), False)
+        return self._run(None, "do", self.state.held_attempt(), False)
 
-    def _bound(self, told: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:
-        if told is None:
+    def _bound(self, hook: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:
+        if hook is None:
             return None
-        return lambda tx: told(tx, self._run(None, "do", 0, False), *facts)
+        return lambda tx: hook(tx, self._run(None, "do", 0, False), *facts)

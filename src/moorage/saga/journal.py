@@ -113,7 +113,7 @@ class Intent(Struct, frozen=True, omit_defaults=True, tag="intent"):
     """Of the first line: the `traceparent` of the request that began the story; empty: nobody traced it."""
 
 
-class Result(Struct, frozen=True, omit_defaults=True, tag="result"):
+class StepResult(Struct, frozen=True, omit_defaults=True, tag="result"):
     """A step was done."""
 
     step: str = ""
@@ -167,7 +167,7 @@ class Ended(Struct, frozen=True, omit_defaults=True, tag="ended"):
     status: Literal["done", "unwound"] = "done"
 
 
-Line: TypeAlias = Intent | Result | Failed | Unwinding | Undone | Waiting | Stalled | Ended
+Line: TypeAlias = Intent | StepResult | Failed | Unwinding | Undone | Waiting | Stalled | Ended
 
 _decoder = msgspec.json.Decoder(Line)
 _encoder = msgspec.json.Encoder()

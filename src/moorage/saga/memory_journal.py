@@ -42,7 +42,7 @@ async def _on_nothing(work: Callable[[Any], T], /) -> T:
 
 
 @dataclass
-class Row:
+class JournalRow:
     """The operation's row: what every lease of it shares."""
 
     epoch: int = FIRST_EPOCH
@@ -70,7 +70,7 @@ class MemoryJournal:
     tears_after: int | None = None
     """The teller dies at the append after this many."""
     tears: TornWhen = "before"
-    row: Row = field(default_factory=Row)
+    row: JournalRow = field(default_factory=JournalRow)
 
     def __post_init__(self) -> None:
         if self.lines:

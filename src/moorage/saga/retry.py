@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class Clock(Protocol):
+class SagaClock(Protocol):
     """Time, passed in: proofs hold it."""
 
     def monotonic(self) -> float: ...
@@ -32,7 +32,7 @@ class WallClock:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetryLimits:
     """How long, and how often.  A do's own patience is its step's."""
 
     undo_patience_s: float = 3600.0
@@ -58,4 +58,4 @@ class CancelHint(Protocol):
 
 
 WALL = WallClock()
-LIMITS = Limits()
+LIMITS = RetryLimits()

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from moorage.saga.definition import Saga
-from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, Result, Undone, Unwinding
+from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, StepResult, Undone, Unwinding
 
 
 class ReplayedState:
@@ -37,7 +37,7 @@ class ReplayedState:
             case Intent():
                 self._advance(line.attempt)
                 self.covered.update({name: self.attempt_of(name) for name in line.steps})
-            case Result():
+            case StepResult():
                 self._advance(line.attempt)
                 self.results[line.step, line.attempt] = line.value
                 self.open[line.step] = line.attempt

@@ -21,7 +21,7 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
 import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_type_hints, overload
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, get_type_hints, overload
 
 import msgspec
 
@@ -52,14 +52,16 @@ class ResultReader(Protocol):
 class Writer(Protocol):
     """And of whoever writes it down."""
 
-    async def commit(self, run: "Run[Any, Any]", work: Callable[[Any], T]) -> T: ...
+    async def commit(
+        self, run: "Run[Any, Any]", work: Callable[[Any], T], result: Callable[[T], object] | None = None
+    ) -> T: ...
 
 
 @dataclass(eq=False)
 class Run(Generic[Input_co, Context_co]):
     """What a step sees of its story."""
 
-    asked: Input_co
+    input: Input_co
     context: Context_co
     operation: OperationId
     epoch: int
@@ -72,7 +74,7 @@ class Run(Generic[Input_co, Context_co]):
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
     unsure: bool
-    """This step may have been done already: by a teller who died, or by a try that never answered.  Look before you act."""
+    """This step may have been done already: by a teller who died, or by a try that never answered.  HasPassed before you act."""
     cancelled: str | None
     turned: Cause | None
     """Why the story is being taken back; None: it is not."""
@@ -83,14 +85,14 @@ class Run(Generic[Input_co, Context_co]):
     """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
     _step: str
     _view: int
-    _teller: ResultReader
+    _executor: ResultReader
     _journal_writer: Writer
 
     def __getitem__(self, step: "Step[Any, Any, ResultT]") -> ResultT:
         """What an earlier step answered, in this attempt."""
         if step.name == self._step:
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
-        there, result = self._teller.result_of(step, self._view)
+        there, result = self._executor.result_of(step, self._view)
         if not there:
             raise Internal(f"{self._step} asks for the result of {step.name}, and there is none")
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
@@ -103,59 +105,77 @@ class Run(Generic[Input_co, Context_co]):
         """
         if step.name == self._step and not (step.region and self.phase == "undo"):
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
-        there, result = self._teller.result_of(step, self._view)
+        there, result = self._executor.result_of(step, self._view)
         return result if there else None
 
     def earlier(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
         """What a region step of `on_some_host` answered in the last attempt before this one that had an answer of it."""
         for attempt in range(self.attempt - 1, 0, -1):
-            there, result = self._teller.result_of(step, attempt)
+            there, result = self._executor.result_of(step, attempt)
             if there:
                 return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
         return None
 
-    async def commit(self, work: Callable[[Any], T]) -> T:
-        """One transaction: `work(tx)`, all lines not yet written, this step's result (what `work` returns), the next intent.
+    async def commit(self, work: Callable[[Any], T], result: Callable[[T], object] | None = None) -> T:
+        """Execute one transaction: `work(tx)`, all lines not yet written, this step's result, the next intent.
 
+        The step's result is what `work` returns, or what `result` takes of it.  Returns what `work` returns.
         When the work refuses (`tx.refuse(x)`) nothing is written and `x` is returned: try the next candidate.
+        Raises Fenced when another conductor executes the saga now.
         """
-        return await self._journal_writer.commit(self, work)
+        return await self._journal_writer.commit(self, work, result)
+
+
+def no_result(_answer: object) -> None:
+    """For `Run.commit`: the work returns something, and the step has no result."""
 
 
 Do: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[ResultT]]
 Undo: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[None]]
-Look: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[bool]]
+HasPassed: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[bool]]
+
+
+class StepOptions(TypedDict, total=False):
+    """What is special about a step; all of it may be left out."""
+
+    name: str
+    """Its name in journals, which never changes; without it, the name of its do."""
+    patience_s: float
+    """How long a do that fails with `Unavailable` is tried again."""
+    needs: "tuple[Step[Any, Any, Any], ...]"
+    """The steps whose results it reads; they must come before it."""
+    moves: bool
+    """Its next do replaces what an earlier attempt did; it is undone only in the final unwinding."""
+    host_local: bool
+    """It is undone before the next host is tried."""
+    no_undo: str
+    """Why it needs no undo."""
+    point_of_no_return: bool
+    region: bool
+    """It changes the region's database only, in one commit."""
+    of_request: bool
+    """It was done while the request was answered."""
 
 
 class Step(Generic[Input_contra, Context_contra, ResultT]):
-    """Made by `@step`; named after its do."""
+    """Made by `@step`."""
 
     def __init__(
-        self,
-        do: Callable[[Run[Input_contra, Context_contra]], Awaitable[ResultT]],
-        *,
-        patience_s: float = PATIENCE_S,
-        needs: tuple["Step[Any, Any, Any]", ...] = (),
-        moves: bool = False,
-        host_local: bool = False,
-        no_undo: str | None = None,
-        point_of_no_return: bool = False,
-        region: bool = False,
-        of_request: bool = False,
+        self, do: Callable[[Run[Input_contra, Context_contra]], Awaitable[ResultT]], **options: Unpack[StepOptions]
     ) -> None:
         self.do = do
-        self.name: str = do.__name__
+        self.name: str = options.get("name", do.__name__)
         self.__doc__ = do.__doc__
-        self.patience_s = patience_s
-        self.needs = tuple(each.name for each in needs)
-        self.moves = moves
-        self.host_local = host_local
-        self.no_undo = no_undo
-        self.point_of_no_return = point_of_no_return
-        self.region = region
-        self.of_request = of_request
+        self.patience_s = options.get("patience_s", PATIENCE_S)
+        self.needs = tuple(each.name for each in options.get("needs", ()))
+        self.moves = options.get("moves", False)
+        self.host_local = options.get("host_local", False)
+        self.no_undo = options.get("no_undo")
+        self.point_of_no_return = options.get("point_of_no_return", False)
+        self.region = options.get("region", False)
+        self.of_request = options.get("of_request", False)
         self.undo_with: Undo[Any, Any] | None = None
-        self.passed_when: Look[Any, Any] | None = None
+        self.passed_when: HasPassed[Any, Any] | None = None
         self._decoder: msgspec.json.Decoder[ResultT] | None = None
 
     def undo(self, undo: Undo[InputT, ContextT]) -> Undo[InputT, ContextT]:
@@ -163,10 +183,10 @@ class Step(Generic[Input_contra, Context_contra, ResultT]):
         self.undo_with = undo
         return undo
 
-    def passed(self, look: Look[InputT, ContextT]) -> Look[InputT, ContextT]:
+    def passed(self, passed: HasPassed[InputT, ContextT]) -> HasPassed[InputT, ContextT]:
         """For a point of no return: has it been passed?  Asked by an adopter, who cannot know; reads region results only."""
-        self.passed_when = look
-        return look
+        self.passed_when = passed
+        return passed
 
     def encode(self, result: ResultT) -> bytes:
         return msgspec.json.encode(result)
@@ -227,15 +247,7 @@ def step(do: Callable[[Run[InputT, ContextT]], Awaitable[ResultT]], /) -> Step[I
 
 @overload
 def step(
-    *,
-    patience_s: float = PATIENCE_S,
-    needs: tuple[Step[Any, Any, Any], ...] = (),
-    moves: bool = False,
-    host_local: bool = False,
-    no_undo: str | None = None,
-    point_of_no_return: bool = False,
-    region: bool = False,
-    of_request: bool = False,
+    **options: Unpack[StepOptions],
 ) -> Callable[[Callable[[Run[InputT, ContextT]], Awaitable[ResultT]]], Step[InputT, ContextT, ResultT]]: ...
 
 

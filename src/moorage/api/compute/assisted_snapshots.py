@@ -17,7 +17,7 @@ from moorage.api.schema import Body, read_json
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.server import Server, VmState
-from moorage.operations.shown_records import EveryCell, Look
+from moorage.operations.shown_records import CellQuery, EveryCell
 from moorage.operations.volumes.assisted_snapshot import SnapshotWish
 from moorage.sql import Database
 from moorage.store.cell import servers as cell_servers
@@ -48,7 +48,7 @@ async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
     """The server that the volume is attached to. Raises Invalid: there is none, several, or one that is on no host or busy."""
     volume = wish.volume
 
-    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         return selected(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
 
     context = call.context

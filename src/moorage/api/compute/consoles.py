@@ -103,7 +103,7 @@ async def token(call: Call[None]) -> Response:
             "The server could not comply with the request since it is either malformed or otherwise incorrect."
         )
     try:
-        found = await _consoles(call).look_up(call.path["id"])
+        found = await _consoles(call).resolve(call.path["id"])
     except NotFound as missing:
         raise NotFound("Token not found", private=missing.public) from missing
     told: dict[str, Any] = {

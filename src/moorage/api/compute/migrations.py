@@ -20,7 +20,7 @@ from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
-from moorage.operations.shown_records import Ask, EveryCell, Look
+from moorage.operations.shown_records import Ask, CellQuery, EveryCell
 from moorage.sql import Database
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell.migrations import MigrationQuery, place_of
@@ -83,7 +83,7 @@ def _wanted(call: Call[Any]) -> MigrationQuery:
 async def _gathered(call: Call[Any], query: MigrationQuery) -> list[Migration]:
     """Of the cells that answer, each server's of the record of it that is shown."""
 
-    async def ask(name: str, database: Database, look: Look) -> Sequence[Migration] | None:
+    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
         wanted = msgspec.structs.replace(query, limit=query.limit + look.more, without=look.without, servers=look.only)
         try:
             return await database.read(lambda tx: cell_migrations.listed(tx, wanted))
@@ -98,7 +98,7 @@ async def _marked(call: Call[Any], marker: str) -> Migration:
     """Raises Invalid when there is no such migration, Unavailable when a cell that may have it is out."""
     silent: list[Unavailable] = []
 
-    async def ask(name: str, database: Database, look: Look) -> Sequence[Migration] | None:
+    async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
         try:
             found = await database.read(lambda tx: cell_migrations.get(tx, marker))
         except Unavailable as problem:

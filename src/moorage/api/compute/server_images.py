@@ -12,7 +12,7 @@ from moorage.api.schema import Body, Name, NotNegative
 from moorage.api.version_changes import v2_039, v2_045_servers
 from moorage.model.errors import Forbidden, Invalid
 from moorage.model.server import Server, VmState
-from moorage.operations.images.snapshot import Wish
+from moorage.operations.images.snapshot import SnapshotRequest
 from moorage.operations.steps.servers import StateCheck
 from moorage.store.region.quotas import both_limits
 
@@ -53,7 +53,7 @@ async def create_image(call: Call[ImageBody]) -> Response:
         call.principal,
         call.token,
         server,
-        Wish(str(wanted.name), wanted.metadata),
+        SnapshotRequest(str(wanted.name), wanted.metadata),
         check=check,
         request_id=call.request_id,
     )
@@ -72,7 +72,7 @@ async def create_backup(call: Call[BackupBody]) -> Response:
         call.principal,
         call.token,
         server,
-        Wish(str(wanted.name), wanted.metadata, wanted.backup_type, rotation),
+        SnapshotRequest(str(wanted.name), wanted.metadata, wanted.backup_type, rotation),
         check=check,
         request_id=call.request_id,
     )

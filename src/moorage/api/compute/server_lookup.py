@@ -8,7 +8,7 @@ from moorage.api.cross_cell import find_server
 from moorage.model.errors import Conflict, NotBuilt, NotFound
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.notifications.outbox_writer import ChangeEvent
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.server_service import ServerService
 
 BUSY = "task_state"
@@ -37,7 +37,7 @@ def service_of(call: Call[Any]) -> ServerService:
     return found.preview() if call.preview else found
 
 
-def notification_of(call: Call[Any], event: ChangeEvent) -> Telling | None:
+def notification_of(call: Call[Any], event: ChangeEvent) -> ChangeListener | None:
     """Writes the notification of a change that is no operation; None when notifications are off."""
     writer = call.context.notification_writer
     return None if writer is None else writer.of_change(call.principal, call.request_id, event)

@@ -32,7 +32,7 @@ from moorage.api.routes import Route
 from moorage.api.schema import Body, Name, NovaBool, plain
 from moorage.api.version_changes import v2_057_servers
 from moorage.model.server import VmState
-from moorage.operations.guest.rebuild import RebuildRequest
+from moorage.operations.guest.rebuild_checks import RebuildRequest
 from moorage.operations.records import servers as writes
 
 VOLUMES_WRITTEN_ANEW = (2, 93)

@@ -22,7 +22,7 @@ from moorage.api.timestamps import now_us, seconds
 from moorage.api.version_changes import v2_069_servers
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
 from moorage.model.server import Server
-from moorage.operations.boot.accept_boot import BootRights
+from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.records import servers as writes
 from moorage.store.region.server_lists import Partial
 

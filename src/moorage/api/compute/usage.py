@@ -10,7 +10,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_040
 from moorage.model.errors import Invalid
 from moorage.model.server import Server
-from moorage.operations.shown_records import EveryCell, Look
+from moorage.operations.shown_records import CellQuery, EveryCell
 from moorage.sql import Database
 from moorage.store.cell import usage as reads
 
@@ -75,7 +75,7 @@ async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, An
     start, stop = _span(call)
     limit, marker = call.page() if call.version >= v2_040.PAGED else (call.context.config.page_max_rows, None)
 
-    async def ask(name: str, cell: Database, look: Look) -> Sequence[Server]:
+    async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         most = limit + look.more
         return await cell.read(
             lambda tx: reads.ran_between(tx, start, stop, project, marker, most, only=look.only, without=look.without)

@@ -128,7 +128,7 @@ class ConsoleProxy:
         origins = headers.getlist("origin")
         if len(origins) > 1:
             raise Forbidden("there is more than one Origin header")
-        token = await self._consoles.look_up(_token(socket))
+        token = await self._consoles.resolve(_token(socket))
         refuse_stranger(
             origins[0] if origins else None,
             headers.get("host"),

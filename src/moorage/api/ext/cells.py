@@ -15,7 +15,7 @@ from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import CellId
 from moorage.operations.rebalance import MOVES, MOVES_MAX
 from moorage.operations.records import cells as nouns
-from moorage.operations.records.cells import CellSeen
+from moorage.operations.records.cells import CellSummary
 from moorage.sql import Database
 from moorage.store.cell import identity as cell_identities
 from moorage.store.region.placement.cells import CellSaid
@@ -105,8 +105,8 @@ async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _new(cell: CellId) -> CellSeen:
-    return CellSeen(cell, CellSaid(cell), None, 0, 0, 0)
+def _new(cell: CellId) -> CellSummary:
+    return CellSummary(cell, CellSaid(cell), None, 0, 0, 0)
 
 
 async def _why_out(database: Database | None) -> str | None:
@@ -120,7 +120,7 @@ async def _why_out(database: Database | None) -> str | None:
     return None
 
 
-def _shown(seen: CellSeen, configured: bool, why: str | None) -> dict[str, Any]:
+def _shown(seen: CellSummary, configured: bool, why: str | None) -> dict[str, Any]:
     said = seen.said
     return {
         "name": seen.cell,

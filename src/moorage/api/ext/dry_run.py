@@ -13,8 +13,8 @@ from moorage.api.call import Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import Handler, Route
 from moorage.model.errors import Internal
-from moorage.operations.dry_run.dry_run import Foreseen
-from moorage.operations.explain import ledger_told
+from moorage.operations.dry_run.dry_run import ServerPlan
+from moorage.operations.explain import describe_decision
 from moorage.operations.preview import Previewed
 
 PREFIX = "/ext/dry-run"
@@ -46,7 +46,7 @@ def _tried(real: Handler) -> Handler:
     return tried
 
 
-def _described(each: Foreseen, *, whole: bool) -> dict[str, Any]:
+def _described(each: ServerPlan, *, whole: bool) -> dict[str, Any]:
     """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
     told: dict[str, Any] = {
         "operation": each.operation,
@@ -57,7 +57,7 @@ def _described(each: Foreseen, *, whole: bool) -> dict[str, Any]:
         "steps": [msgspec.to_builtins(step) for step in each.steps],
     }
     if each.verdict is not None:
-        told |= ledger_told(each.verdict.ledger, whole=whole)
+        told |= describe_decision(each.verdict.ledger, whole=whole)
     if whole:
         told["hosts"] = [msgspec.to_builtins(host) for host in each.hosts]
     return told

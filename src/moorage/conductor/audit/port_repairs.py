@@ -14,7 +14,7 @@ from moorage.model.request_groups import ALLOCATION, allocation_of, groups_of
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
-from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.steps import servers as records
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claims, recount
@@ -33,8 +33,8 @@ class MendingPorts:
 
     async def look(self, finding: Finding) -> str:
         """As if the network service had told of it."""
-        found = await port_sync.look(self._context, ServerId(finding.server))
-        return "brought up to date" if found is Found.MENDED else ""
+        found = await port_sync.reconcile(self._context, ServerId(finding.server))
+        return "brought up to date" if found is SyncOutcome.MENDED else ""
 
     async def _free(self, finding: Finding) -> tuple[Server, Port] | None:
         """The server, held by nothing, and its port as it is now."""

@@ -19,7 +19,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Nic, Server
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import port_sync
-from moorage.operations.interfaces.port_sync import Found
+from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.operations.steps.segment_change import shown
 from moorage.store.cell import servers as cell_servers
@@ -79,10 +79,10 @@ class PortDrift:
             differing = [each for each in differing if each.id not in doubted]
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def look(server: ServerId) -> Found | None:
+        async def look(server: ServerId) -> SyncOutcome | None:
             async with slots:
                 try:
-                    return await port_sync.look(self._context, server, segments=segments)
+                    return await port_sync.reconcile(self._context, server, segments=segments)
                 except Problem as problem:  # one server's trouble must not keep the others waiting
                     log.info("server %s waits: %s", server, problem)
                     return None
@@ -90,7 +90,7 @@ class PortDrift:
         found = await asyncio.gather(*(look(each.id) for each in differing))
         mended, amiss = (
             tuple(each.id for each, was in zip(differing, found, strict=True) if was is what)
-            for what in (Found.MENDED, Found.AMISS)
+            for what in (SyncOutcome.MENDED, SyncOutcome.AMISS)
         )
         waiting = (*out, *(each.id for each, was in zip(differing, found, strict=True) if was is None))
         doubtful = () if believed else tuple(each.id for each in lost)

@@ -5,8 +5,7 @@ host with the same ports and MACs (S0.4, S0.15); only what is local to the refus
 """
 
 import logging
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -25,15 +24,16 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
+from moorage.operations.steps.claims import first, granted
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import fault_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import destroy_or_leave, errand, names_of
+from moorage.operations.steps.hosts import command_context, destroy_or_leave, names_of
 from moorage.operations.steps.ports import (
     VIF_PLUGGED,
     made_macs,
     nics_of,
-    subnets_beside,
+    other_subnets,
 )
 from moorage.operations.steps.record_cells import (
     WAITING,
@@ -43,6 +43,7 @@ from moorage.operations.steps.record_cells import (
     or_elsewhere,
 )
 from moorage.operations.steps.segments import note_exhausted, without_exhausted
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.saga import Run, Saga, on_some_host, step
 from moorage.sql import Tx, label
@@ -66,7 +67,7 @@ BootRun = Run[Boot, SagaContext]
 @step(patience_s=NETWORK_PATIENCE_S)
 async def make_ports(run: BootRun) -> Made:
     """Get the user's ports and make the missing ones, none bound. The MACs minted before make a repeat safe (RULES §7)."""
-    boot, network = run.asked, run.context.network
+    boot, network = run.input, run.context.network
     if boot.no_room is not None:
         raise NoCapacity(boot.no_room.fault, private=msgspec.json.encode(boot.no_room.ledger).decode())
     if not boot.nics:
@@ -83,12 +84,12 @@ async def make_ports(run: BootRun) -> Made:
 @make_ports.undo
 async def delete_made_ports(run: BootRun) -> None:
     """Ours are deleted, the user's let go; found by device and MAC, so it is safe though nothing was made."""
-    asked = run.asked
-    if asked.nics and not asked.gates.credentials:
+    input = run.input
+    if input.nics and not input.gates.credentials:
         await legacy_ports.release_by_host(run, run.get(claim_host))
-    elif asked.nics:
-        users = () if asked.gates.early_ports else legacy_ports.users_ports(asked.nics)
-        await run.context.network.release_ports(asked.server.id, made_macs(asked.nics), users=users)
+    elif input.nics:
+        users = () if input.gates.early_ports else legacy_ports.users_ports(input.nics)
+        await run.context.network.release_ports(input.server.id, made_macs(input.nics), users=users)
 
 
 @step(region=True, moves=True, needs=(make_ports,))
@@ -97,7 +98,7 @@ async def claim_host(run: BootRun) -> Claim:
     engine = run.context.placement
     ports, exhausted = run[make_ports].ports, frozenset(each for cause in run.causes for each in cause.without)
     not_on = tuple(HostId(host) for host in run.blamed)
-    ask = ask_of(run.asked, _networks(run), ports, not_on=not_on)
+    ask = ask_of(run.input, _networks(run), ports, not_on=not_on)
     ask = without_exhausted(ask, ports, exhausted)
     ask = msgspec.structs.replace(ask, cells_out=cells_out(run))
     verdict, fresh = engine.rank(ask), False
@@ -148,10 +149,9 @@ def _claim_of(run: BootRun, choice: Choice, ask: Ask, ledger: DecisionRecord, lo
 
 async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
     """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
-    boot, engine = run.asked, run.context.placement
-    taken: list[Claimed] = []
+    boot, engine = run.input, run.context.placement
 
-    def work(tx: Tx) -> Claim:
+    def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.claim(
             tx,
             boot.server.id,
@@ -168,18 +168,13 @@ async def _take(run: BootRun, choice: Choice, ask: Ask, claim: Claim) -> Claim |
         if run.attempt > 1:
             inbox.drop(tx, boot.server.id, VIF_PLUGGED)
         order = region_servers.place(tx, boot.server.id, run.operation, choice.cell)
-        taken[:] = [answer]
         profiles = groups.with_functions(claim.profiles, run[make_ports].ports, answer.functions)
         changed = order if _was_changed(boot, order) else None
-        return msgspec.structs.replace(claim, profiles=profiles, order=changed)
+        return msgspec.structs.replace(claim, profiles=profiles, order=changed), answer
 
     with label("claim_host"):
-        answer: Claim | Shortage = await run.commit(work)
-    if isinstance(answer, Shortage):
-        engine.lost(answer)
-    else:
-        engine.claimed(taken[0])
-    return answer
+        answer = await run.commit(work, result=first)
+    return granted(engine, answer)
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
@@ -193,30 +188,28 @@ def _was_changed(boot: Boot, order: Server | None) -> bool:
 @claim_host.undo
 async def release_host(run: BootRun) -> None:
     """Claims are keyed by server, so this is safe twice and safe when nothing was claimed."""
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
-        region_servers.unplace(tx, run.asked.server.id, run.operation)
-        given_back[:] = run.context.placement.release(tx, run.asked.server.id)
+    def work(tx: Tx) -> Sequence[Row]:
+        region_servers.unplace(tx, run.input.server.id, run.operation)
+        return run.context.placement.release(tx, run.input.server.id)
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work))
 
 
 @step(moves=True, needs=(make_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
 async def bind_ports(run: BootRun) -> tuple[Port, ...]:
     """Set the host on each port; deferred addresses are given here, and refusals found here (S0.13, S0.14)."""
     claim, ports = run[claim_host], run[make_ports].ports
-    if legacy_ports.host_plumbs(run.asked, claim):
+    if legacy_ports.host_plumbs(run.input, claim):
         return ports
     try:
         return await run.context.network.bind_ports(
-            run.asked.server.id,
+            run.input.server.id,
             claim.name,
             claim.availability_zone,
             await legacy_ports.made_late(run, ports),
             subnets=claim.subnets,
-            beside=subnets_beside(ports, _networks(run), claim.subnets),
+            beside=other_subnets(ports, _networks(run), claim.subnets),
             profiles=claim.profiles,
             tried=names_of(run.context.placement.world(), run.tried),
             unsure=run.unsure or run.attempt > 1,
@@ -230,8 +223,8 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
 async def unbind_ports(run: BootRun) -> None:
     """Only in the final unwinding; the next attempt's bind replaces the host (RULES §8)."""
     made = run.get(make_ports)
-    if made is not None and made.ports and run.asked.gates.early_ports:
-        await run.context.network.unbind_ports(run.asked.server.id, made.ports)
+    if made is not None and made.ports and run.input.gates.early_ports:
+        await run.context.network.unbind_ports(run.input.server.id, made.ports)
 
 
 @step(moves=True, needs=(claim_host, bind_ports))
@@ -240,12 +233,12 @@ async def record_server(run: BootRun) -> int:
 
     An earlier attempt's row in another cell goes first: a server is never in two cells.
     """
-    claim, boot = run[claim_host], run.asked
+    claim, boot = run[claim_host], run.input
     by = records.fence(run)
     for earlier in cells_with_record(run, None):
         if earlier != claim.cell:
             await in_this_cell(earlier, partial(_remove_record, run, earlier, by))
-    now = _now()
+    now = now_us()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
     action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
 
@@ -272,8 +265,8 @@ async def _remove_record(run: BootRun, cell: CellId, by: cell_servers.Fence) -> 
 
 
 def _remove(tx: Tx, run: BootRun, by: cell_servers.Fence) -> None:
-    cell_servers.remove(tx, run.asked.server.id, by)
-    actions.forget(tx, (run.asked.server.id,))
+    cell_servers.remove(tx, run.input.server.id, by)
+    actions.forget(tx, (run.input.server.id,))
 
 
 @step(host_local=True, needs=(claim_host, bind_ports, record_server), patience_s=HOST_PATIENCE_S)
@@ -283,13 +276,13 @@ async def start_guest(run: BootRun) -> GuestState | legacy_ports.Built:
     Only a host of level 1 or 2 sees to the ports first, while a gate is shut, and tells what became of them (S0.12).
     """
     claim, ports = run[claim_host], run[bind_ports]
-    guest = guest_of(run.asked.server, _networks(run), ports, claim.availability_zone, run.asked.files)
-    guest = await with_disks(run.context, run.asked.server, guest, _attachments(run))
+    guest = guest_of(run.input.server, _networks(run), ports, claim.availability_zone, run.input.files)
+    guest = await with_disks(run.context, run.input.server, guest, _attachments(run))
     guest = await with_drive(
-        run.context, run.asked.server, guest, _networks(run), ports, sealed_password=run.asked.sealed_password
+        run.context, run.input.server, guest, _networks(run), ports, sealed_password=run.input.sealed_password
     )
     try:
-        state = await legacy_ports.start(run, errand(run, "start_guest"), claim, ports, guest)
+        state = await legacy_ports.start(run, command_context(run, "start_guest"), claim, ports, guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
@@ -301,7 +294,7 @@ async def start_guest(run: BootRun) -> GuestState | legacy_ports.Built:
 async def destroy_guest(run: BootRun) -> None:
     claim = run.get(claim_host)
     if claim is not None:
-        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.asked.server.id)
+        await destroy_or_leave(run, "destroy_guest", claim.cell, claim.name, run.input.server.id)
 
 
 @step(
@@ -315,7 +308,7 @@ async def await_vifs(run: BootRun) -> None:
     The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
     host does not count: it goes with the next claim.  Raises HostFailed when the time is over and that is to be fatal.
     """
-    if run.asked.gates.credentials:
+    if run.input.gates.credentials:
         await await_plugged(run, legacy_ports.bound(run.get(start_guest), run[bind_ports]), run[claim_host].name)
 
 
@@ -323,12 +316,12 @@ async def await_vifs(run: BootRun) -> None:
 async def announce(run: BootRun) -> None:
     """BUILD → ACTIVE, compare-and-swap; the action is finished with it.  From then on the start counts (RULES §23)."""
     await _show_active(run)
-    run.context.hosts.start_counts(run[claim_host].name, run.asked.server.id, run.asked.seq)
+    run.context.hosts.start_counts(run[claim_host].name, run.input.server.id, run.input.seq)
 
 
 async def _show_active(run: BootRun) -> None:
-    claim, boot = run[claim_host], run.asked
-    now = _now()
+    claim, boot = run[claim_host], run.input
+    now = now_us()
     by = records.fence(run)
     generation, ports, started = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     networks = _networks(run)
@@ -367,7 +360,7 @@ async def was_announced(run: BootRun) -> bool:
     if claim is None:
         return False
     by = records.fence(run)
-    row = await run.context.cells[claim.cell].write(lambda tx: cell_servers.take_over(tx, run.asked.server.id, by))
+    row = await run.context.cells[claim.cell].write(lambda tx: cell_servers.take_over(tx, run.input.server.id, by))
     shown = row is not None and row.operation == run.operation and row.launched_at is not None
     if shown and row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
@@ -393,7 +386,7 @@ def shown_active(
 def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: int, now: int) -> Server:
     """The record as it is in the cell while the guest is made."""
     return msgspec.structs.replace(
-        with_attachments(claim.order or run.asked.server, _attachments(run)),
+        with_attachments(claim.order or run.input.server, _attachments(run)),
         operation=run.operation,
         cell=claim.cell,
         host=claim.name,
@@ -411,10 +404,10 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
     """The server shows ERROR with its fault in the commit that turns the story; a cancelled one goes on to its delete."""
     if reason == "cancel":
         return
-    now = _now()
+    now = now_us()
     fault = fault_of(problem, now)
-    where = region_servers.find(tx, run.asked.server.id)
-    order = run.asked.server if where is None or where.order is None else where.order
+    where = region_servers.find(tx, run.input.server.id)
+    order = run.input.server if where is None or where.order is None else where.order
     region_servers.write_order(
         tx,
         msgspec.structs.replace(
@@ -429,10 +422,10 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
 
 
 def _ended(tx: Tx, run: BootRun, status: str) -> None:
-    records.let_go(tx, run, drop_order=status == "done")
-    asked = without_what_only_the_boot_needs(run.asked)
-    if asked is not None:
-        region_operations.forget_part(tx, run.operation, msgspec.json.encode(asked))
+    records.release(tx, run, drop_order=status == "done")
+    input = without_what_only_the_boot_needs(run.input)
+    if input is not None:
+        region_operations.forget_part(tx, run.operation, msgspec.json.encode(input))
 
 
 def without_what_only_the_boot_needs(boot: Boot) -> Boot | None:
@@ -486,7 +479,7 @@ BOOT_WITH_VOLUMES = Saga(
 
 
 def _attachments(run: BootRun) -> dict[str, str] | None:
-    return run.get(connect_volumes) if run.asked.server.volumes else None
+    return run.get(connect_volumes) if run.input.server.volumes else None
 
 
 # ------------------------------------------------------------------------------------------ what is asked of whom
@@ -494,7 +487,7 @@ def _attachments(run: BootRun) -> dict[str, str] | None:
 
 def _networks(run: BootRun) -> Mapping[str, NetworkFacts]:
     made = run.get(make_ports)
-    return run.asked.networks if made is None or not made.networks else {**run.asked.networks, **made.networks}
+    return run.input.networks if made is None or not made.networks else {**run.input.networks, **made.networks}
 
 
 def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
@@ -526,10 +519,6 @@ def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
 
 def _request(boot: Boot) -> str:
     return boot.request_id or f"req-{boot.server.id}"
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 __all__ = ["BOOT", "BOOT_WITH_VOLUMES", "Boot", "Claim", "Made", "NoRoom", "ask_of"]

@@ -4,31 +4,25 @@ The user's token says what may be seen and pays with the user's quota: volumes t
 nobody stores it.  Before the first is, an intent is written (`volume_intents`); the commit that accepts the boot removes it.
 """
 
-import asyncio
-import time
 from collections.abc import Sequence
 
 import msgspec
 
 from moorage.model.boot_request import BootRequest
-from moorage.model.errors import Forbidden, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.model.flavor import Flavor
-from moorage.model.ids import ServerId, new_uuid
 from moorage.model.image import Image
 from moorage.model.principal import Principal
-from moorage.model.server import BlockDevice, Server
-from moorage.model.volume import KEY, NewVolume, Snapshot, Volume
-from moorage.operations.boot.boot_input import Boot
+from moorage.model.server import BlockDevice
+from moorage.model.volume import Snapshot, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.image_checks import BYTES_PER_GIB, check_image, check_properties
 from moorage.operations.image_mappings import merged
-from moorage.operations.steps.volumes import device_name, volumes_of
-from moorage.store.region import volume_intents
+from moorage.operations.steps.volumes import volumes_of
 
 LOCAL_MAX = 3
 """Devices on the host's own disk (Nova's `max_local_block_devices`)."""
 DEVICES_MAX = 64
-CREATE_AT_ONCE = 8
 BUSES = frozenset({"fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml"})
 WRONG = "Block Device Mapping is Invalid"
 NO_ORDER = f"{WRONG}: Boot sequence for the instance and image/block device mapping combination is not valid."
@@ -121,7 +115,7 @@ def check_form(request: BootRequest, flavor: Flavor) -> None:
         raise Invalid(NO_ORDER)
     for named, what in (
         ([each.uuid for each in devices if each.source == "volume"], "a volume is named"),
-        ([_bare(each.device) for each in devices if each.device], "a device name is given"),
+        ([without_device_name(each.device) for each in devices if each.device], "a device name is given"),
     ):
         if len(set(named)) < len(named):
             raise Invalid(f"{WRONG}: {what} twice.")
@@ -157,7 +151,7 @@ def _check_one(request: BootRequest, each: BlockDevice) -> None:
             f"{WRONG}: Specifying volume type to existing volume is not supported.",
         ),
         (
-            to_volume and request.image_ref and _bare(each.device) == "vda" and each.boot_index != 0,
+            to_volume and request.image_ref and without_device_name(each.device) == "vda" and each.boot_index != 0,
             "The volume cannot be assigned the same device name as the root device vda",
         ),
         (
@@ -197,7 +191,7 @@ def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
         raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
 
 
-def _bare(device: str | None) -> str:
+def without_device_name(device: str | None) -> str:
     return (device or "").removeprefix("/dev/")
 
 
@@ -306,8 +300,8 @@ def _check_written(image: Image, device: BlockDevice, flavor: Flavor) -> None:
 
 
 def _check_ram(metadata: dict[str, str], flavor: Flavor) -> None:
-    asked = metadata.get("min_ram", "0")
-    if asked.isdecimal() and int(asked) > flavor.ram_mib:
+    input = metadata.get("min_ram", "0")
+    if input.isdecimal() and int(input) > flavor.ram_mib:
         raise Invalid("Flavor's memory is too small for requested image.")
 
 
@@ -329,112 +323,11 @@ def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume])
     mismatch = "The availability zone between the server and its attached volumes do not match: "
     if len(zones) > 1:
         raise Invalid(f"{mismatch}Volumes are in different availability zones: {','.join(zones)}.")
-    asked = (request.availability_zone or "").partition(":")[0]
-    if asked and asked != zones[0]:
-        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {asked}. "
+    input = (request.availability_zone or "").partition(":")[0]
+    if input and input != zones[0]:
+        raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {input}. "
                        f"Volumes are in: {zones[0]}.")  # fmt: skip
     return None if zones[0] == context.settings.default_availability_zone else zones[0]
 
 
 # ------------------------------------------------------------------------------------------------- for each server
-
-
-def given(boot: Boot, found: BootDevices) -> Boot:
-    """The boot with the devices as this server's own: each with an id and a name."""
-    if not found.devices:
-        return boot
-    root = next(each for each in found.devices if each.boot_index == 0)
-    root_name = _named(root.device) or boot.server.root_device
-    taken = {root_name, *(_named(each.device) for each in found.devices)}
-    prefix = root_name.rstrip("0123456789")[:-1]
-    free = (name for name in (device_name(place, prefix) for place in range(1, 2 * DEVICES_MAX)) if name not in taken)
-    devices = tuple(
-        msgspec.structs.replace(
-            each,
-            bdm=new_uuid(),
-            device=root_name if each is root else _named(each.device) or next(free),
-            created=each.destination == "volume" and each.source != "volume",
-        )
-        for each in found.devices
-    )
-    server = msgspec.structs.replace(
-        boot.server,
-        block_devices=devices,
-        root_device=root_name,
-        image_properties=found.properties,
-        availability_zone=boot.server.availability_zone or found.zone,
-    )
-    return msgspec.structs.replace(boot, server=server)
-
-
-def _named(device: str | None) -> str:
-    return "" if not device else f"/dev/{_bare(device)}"
-
-
-async def with_volumes(context: SagaContext, principal: Principal, token: str, boots: Sequence[Boot]) -> list[Boot]:
-    """Ask for the volumes that are to be made, with the user's token. Raises OverQuota, Invalid, Unavailable: then none is left."""
-    servers = [boot.server for boot in boots if any(each.created for each in boot.server.block_devices)]
-    if not servers:
-        return list(boots)
-    now = time.time_ns() // 1000
-    await context.region.write(lambda tx: volume_intents.begin(tx, [each.id for each in servers], now))
-    slots = asyncio.Semaphore(CREATE_AT_ONCE)
-    wanted = [(server, each) for server in servers for each in server.block_devices if each.created]
-
-    async def make(server: Server, device: BlockDevice) -> str:
-        async with slots:
-            made = await volumes_of(context).create(_new(context, server, device), principal.project or "", token)
-            return made.id
-
-    done = await asyncio.gather(*(make(*each) for each in wanted), return_exceptions=True)
-    failed = [each for each in done if isinstance(each, BaseException)]
-    if failed:
-        lost = any(isinstance(each, UnknownOutcome) for each in failed)
-        await forget(
-            context, [each.id for each in servers], [each for each in done if isinstance(each, str)], keep=lost
-        )
-        first = failed[0]
-        if isinstance(first, UnknownOutcome):
-            raise Unavailable(first.public, private=first.private) from first
-        raise first
-    ids = {device.bdm: str(id) for (_, device), id in zip(wanted, done, strict=True)}
-    return [_with_ids(boot, ids) for boot in boots]
-
-
-def _with_ids(boot: Boot, ids: dict[str, str]) -> Boot:
-    devices = tuple(
-        msgspec.structs.replace(each, volume=ids.get(each.bdm, each.volume)) for each in boot.server.block_devices
-    )
-    return msgspec.structs.replace(boot, server=msgspec.structs.replace(boot.server, block_devices=devices))
-
-
-def _new(context: SagaContext, server: Server, device: BlockDevice) -> NewVolume:
-    return NewVolume(
-        size_gib=device.size_gib or 0,
-        name=f"{server.id}-blank-vol" if device.source == "blank" else "",
-        image=device.uuid if device.source == "image" else None,
-        snapshot=device.uuid if device.source == "snapshot" else None,
-        volume_type=device.volume_type,
-        availability_zone=None if context.settings.cross_az_attach else server.availability_zone,
-        metadata={KEY: server.id},
-    )
-
-
-async def forget(
-    context: SagaContext, servers: Sequence[ServerId], volumes: Sequence[str], *, keep: bool = False
-) -> None:
-    """Volumes of servers that were not accepted after all; what cannot be deleted now a reconciler finds by the intent."""
-    for each in volumes:
-        try:
-            await volumes_of(context).delete(each)
-        except Problem:
-            keep = True
-    if not keep:
-        await context.region.write(lambda tx: volume_intents.done(tx, servers))
-
-
-async def forget_boots(context: SagaContext, boots: Sequence[Boot]) -> None:
-    """The same, of boots that were not accepted."""
-    if boots:
-        made = [each.volume for boot in boots for each in boot.server.block_devices if each.created and each.volume]
-        await forget(context, [boot.server.id for boot in boots], made)

@@ -75,7 +75,7 @@ class Claim(msgspec.Struct, frozen=True):
     """The order as it was at the claim, if its owner changed it since it was asked (a new name, metadata …)."""
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what its port's binding profile is to say of the providers that give what it was guaranteed."""
-    given: tuple[groups.Given, ...] = ()
+    given: tuple[groups.GroupShare, ...] = ()
     attempt: int = 0
     """In which it was made; 0: by a boot, or by a release that does not say."""
 

@@ -14,9 +14,9 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups
 
 
-async def rules_of(context: SagaContext, asked: CheckedNics | Boot) -> dict[str, tuple[Json, ...]]:
+async def rules_of(context: SagaContext, input: CheckedNics | Boot) -> dict[str, tuple[Json, ...]]:
     """Network → the rules of its policy, for networks on which ports of ours are to be made."""
-    policies = {nic.network: asked.networks[nic.network].qos_policy for nic in asked.nics if nic.ours and nic.network}
+    policies = {nic.network: input.networks[nic.network].qos_policy for nic in input.nics if nic.ours and nic.network}
     wanted = {network: policy for network, policy in policies.items() if policy is not None}
     found = await asyncio.gather(*(context.network.rules_of(policy) for policy in wanted.values()))
     return dict(zip(wanted, found, strict=True))
@@ -31,20 +31,20 @@ def guaranteed(checked: CheckedNics, rules: Mapping[str, Sequence[Json]]) -> boo
 def ports_expected(boot: Boot, rules: Mapping[str, Sequence[Json]]) -> tuple[Port, ...]:
     """The ports of a boot as they will be, with what they will ask."""
     return tuple(
-        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asked))
-        if port.ours and (asked := rules.get(port.network))
+        msgspec.structs.replace(port, resource_request=groups.expected(port, boot.networks[port.network], asks))
+        if port.ours and (asks := rules.get(port.network))
         else port
         for port in ports_to_be(boot.nics)
     )
 
 
-async def ports_foreseen(context: SagaContext, boot: Boot) -> tuple[Port, ...]:
+async def expected_with_addresses(context: SagaContext, boot: Boot) -> tuple[Port, ...]:
     """The ports of a boot as they will be, with what their networks will guarantee; a fixed address that was asked for counts."""
     ports = ports_expected(boot, await rules_of(context, boot))
-    asked = {nic.index: nic.address for nic in boot.nics if nic.address is not None}
+    chosen = {nic.index: nic.address for nic in boot.nics if nic.address is not None}
     return tuple(
-        msgspec.structs.replace(port, fixed_ips=_in_subnet(boot.networks.get(port.network), asked[port.index]))
-        if port.index in asked and not port.fixed_ips
+        msgspec.structs.replace(port, fixed_ips=_in_subnet(boot.networks.get(port.network), chosen[port.index]))
+        if port.index in chosen and not port.fixed_ips
         else port
         for port in ports
     )

@@ -16,7 +16,7 @@ import msgspec
 from moorage.bus.agent_rpc import CommandContext, HostAddress
 from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest
 from moorage.model.errors import HostFailed, Unavailable
-from moorage.model.fencing_token import UNDO, FencingToken
+from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
@@ -25,13 +25,10 @@ from moorage.model.server import Nic
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps.hosts import names_of
-from moorage.operations.steps.ports import nics_of, subnets_beside
+from moorage.operations.steps.ports import nics_of, other_subnets
 from moorage.operations.steps.segments import note_exhausted, note_exhausted_at_host
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
-
-LAST_ATTEMPT = 1 << 20
-"""Above every attempt: what is told with it comes after all that the operation told before."""
 
 
 class AsksPorts(AboutServer, Protocol):
@@ -47,7 +44,7 @@ class AsksPorts(AboutServer, Protocol):
     def gates(self) -> Gates: ...
 
 
-class Place(Protocol):
+class ChosenHost(Protocol):
     """The host that was chosen."""
 
     @property
@@ -120,7 +117,7 @@ def users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
     )
 
 
-def host_plumbs(boot: AsksPorts, place: Place) -> bool:
+def host_plumbs(boot: AsksPorts, place: ChosenHost) -> bool:
     """The host sees to the ports itself: it is of level 1 or 2, and the boot was begun while that was the way."""
     return bool(boot.nics) and not boot.gates.bind_in_conductor and place.level < PORTS_ARRIVE_BOUND
 
@@ -132,7 +129,7 @@ async def made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) -
     left = left_by_hosts(run.causes)
     if len(left.ports) == len(ports):
         return left.ports
-    boot = run.asked
+    boot = run.input
     made = await run.context.network.ensure_ports(
         boot.server.id,
         boot.server.project,
@@ -153,9 +150,9 @@ def left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
     return Plumbed()
 
 
-def order_for(run: Run[AsksPorts, SagaContext], place: Place, ports: tuple[Port, ...]) -> PortOrder:
+def order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[Port, ...]) -> PortOrder:
     """What the host is told to do about the ports."""
-    boot = run.asked
+    boot = run.input
     early = boot.gates.early_ports
     left = left_by_hosts(run.causes)
     known = left.ports or tuple(port for port in ports if port.id)
@@ -167,7 +164,7 @@ def order_for(run: Run[AsksPorts, SagaContext], place: Place, ports: tuple[Port,
         ports=known,
         networks={**boot.networks, **left.networks},
         subnets=place.subnets,
-        beside=subnets_beside(known or ports, {**boot.networks, **left.networks}, place.subnets),
+        beside=other_subnets(known or ports, {**boot.networks, **left.networks}, place.subnets),
         profiles=place.profiles,
         security_groups=boot.security_groups,
         tried=names_of(run.context.placement.world(), run.tried),
@@ -176,20 +173,24 @@ def order_for(run: Run[AsksPorts, SagaContext], place: Place, ports: tuple[Port,
 
 
 async def start(
-    run: Run[AsksPorts, SagaContext], errand: CommandContext, place: Place, ports: tuple[Port, ...], guest: GuestSpec
+    run: Run[AsksPorts, SagaContext],
+    errand: CommandContext,
+    place: ChosenHost,
+    ports: tuple[Port, ...],
+    guest: GuestSpec,
 ) -> PowerState | Built:
     """Have the guest started: from finished data, or on a host that sees to the ports first."""
     to = HostAddress(place.cell, place.name)
-    if not host_plumbs(run.asked, place):
+    if not host_plumbs(run.input, place):
         return await run.context.hosts.start_guest(to, errand, guest)
-    made = (lambda: made_late(run, ports)) if run.asked.gates.credentials else None
+    made = (lambda: made_late(run, ports)) if run.input.gates.credentials else None
     return await build(run, errand, place, order_for(run, place, ports), guest, made)
 
 
 async def build(
     run: Run[AboutServer, SagaContext],
     errand: CommandContext,
-    place: Place,
+    place: ChosenHost,
     order: PortOrder,
     guest: GuestSpec,
     made: Callable[[], Awaitable[tuple[Port, ...]]] | None,
@@ -213,7 +214,7 @@ async def build(
 async def _start_bound(
     run: Run[AboutServer, SagaContext],
     errand: CommandContext,
-    place: Place,
+    place: ChosenHost,
     order: PortOrder,
     guest: GuestSpec,
     ports: tuple[Port, ...],
@@ -221,7 +222,7 @@ async def _start_bound(
     network = run.context.network
     try:
         bound_now = await network.bind_ports(
-            run.asked.server.id,
+            run.input.server.id,
             place.name,
             place.availability_zone,
             ports,
@@ -256,14 +257,14 @@ def answered(
     return started.power, nics_of(started.plumbed.ports, {**networks, **started.plumbed.networks})
 
 
-async def release_by_host(run: Run[AsksPorts, SagaContext], place: Place | None) -> None:
+async def release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | None) -> None:
     """The story is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
 
     No host was asked: no port was made or taken.
     """
     if place is None:
         return
-    boot = run.asked
+    boot = run.input
     errand = CommandContext(
         operation=run.operation,
         turn=FencingToken(boot.seq, LAST_ATTEMPT, UNDO),

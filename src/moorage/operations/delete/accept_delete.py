@@ -59,7 +59,7 @@ async def begin(
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, moving.DELETED)
         saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
-        asked = Delete(
+        input = Delete(
             server,
             held.seq,
             request_id,
@@ -73,7 +73,7 @@ async def begin(
             saga,
             operation,
             server,
-            asked,
+            input,
             owner=owner,
             user=principal.user,
             seq=held.seq,

@@ -5,7 +5,7 @@ held the server has ended.
 """
 
 import logging
-import time
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -23,9 +23,10 @@ from moorage.operations.resize import confirm_resize
 from moorage.operations.steps import moving, second_records
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import destroy_or_leave
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.server_action import now_us
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import release_all
-from moorage.saga import Run, Saga, step
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import hidden_records, quotas, server_groups
@@ -57,9 +58,9 @@ DeleteRun = Run[Delete, SagaContext]
 
 
 @step(no_undo="reads only", patience_s=PATIENCE_S)
-async def find_server(run: DeleteRun) -> Found:
+async def find_server(run: DeleteRun) -> LocatedServer:
     """Where the server is now that nobody else holds it."""
-    return await records.find(run.context, run.asked.server.id)
+    return await records.find(run.context, run.input.server.id)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S, point_of_no_return=True)
@@ -71,7 +72,7 @@ async def destroy_guest(run: DeleteRun) -> bool:
     found = run[find_server]
     if found.server is None or found.cell is None or found.server.host is None:
         return True
-    release = None if run.asked.gates.bind_in_conductor else release_order(found.server.nics)
+    release = None if run.input.gates.bind_in_conductor else release_order(found.server.nics)
     try:
         return await destroy_or_leave(run, "destroy_guest", found.cell, found.server.host, found.server.id, release)
     except HostFailed as failed:
@@ -84,8 +85,8 @@ async def release_ports(run: DeleteRun) -> None:
 
     An old host did so with its guest.  It is looked after here too, unless the conductor has no way to the network service.
     """
-    server = run[find_server].server or run.asked.server
-    if not run.asked.gates.credentials and (not server.nics or await _released_by_host(run)):
+    server = run[find_server].server or run.input.server
+    if not run.input.gates.credentials and (not server.nics or await _released_by_host(run)):
         return
     macs = tuple(nic.mac for nic in server.nics if nic.ours and nic.mac)
     await run.context.network.release_ports(server.id, macs)
@@ -108,9 +109,9 @@ async def release_volumes(run: DeleteRun) -> bool:
     Nobody waits for it here: the server goes all the same, and `finish_volumes` does it when the service is back.
     """
     try:
-        await release_all(run.context, run[find_server].server or run.asked.server)
+        await release_all(run.context, run[find_server].server or run.input.server)
     except Unavailable as out:
-        logger.warning("%s: volumes of %s wait: %s", run.operation, run.asked.server.id, out.public)
+        logger.warning("%s: volumes of %s wait: %s", run.operation, run.input.server.id, out.public)
         return False
     return True
 
@@ -121,13 +122,13 @@ async def mark_deleted(run: DeleteRun) -> None:
     found = run[find_server]
     if found.server is None or found.cell is None:
         return  # the region's own record is marked by the commit that ends the story
-    now = _now()
+    now = now_us()
     event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
         action="delete",  # a forced one too, as in Nova
-        request_id=run.asked.request_id or f"req-{run.operation}",
-        user=run.asked.user,
+        request_id=run.input.request_id or f"req-{run.operation}",
+        user=run.input.user,
         project=found.server.project,
         started_at=now,
         updated_at=now,
@@ -167,36 +168,35 @@ async def release_claims(run: DeleteRun) -> None:
 
 async def _give_back(run: DeleteRun, *, of_move: bool = False) -> None:
     found = run[find_server]
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
-        server = found.server or run.asked.server
-        given_back[:] = run.context.placement.release(tx, server.id)
+    def work(tx: Tx) -> Sequence[Row]:
+        server = found.server or run.input.server
+        rows = [*run.context.placement.release(tx, server.id)]
         if of_move and found.server is not None and found.server.moved is not None:
-            given_back.extend(run.context.placement.release(tx, found.server.moved.migration))
+            rows += run.context.placement.release(tx, found.server.moved.migration)
         server_groups.leave(tx, [server.id])
-        region_servers.mark_deleted(tx, server.id, _now())
+        region_servers.mark_deleted(tx, server.id, now_us())
         if found.server is None or found.server.deleted or found.server.vm_state is VmState.SOFT_DELETED:
-            return  # an earlier delete gave back its quota
+            return rows  # an earlier delete gave back its quota
         quotas.release(tx, server.project, server.charged, server.user)
         if found.cell is None:
-            region_servers.write_order(tx, deleted(server, _now()))
+            region_servers.write_order(tx, deleted(server, now_us()))
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, release_volumes), patience_s=PATIENCE_S)
 async def finish_volumes(run: DeleteRun) -> None:
     """What a volume service that was out could not let go is let go when it is back, however long that takes."""
     if run.get(release_volumes) is not True:
-        await release_all(run.context, run[find_server].server or run.asked.server)
+        await release_all(run.context, run[find_server].server or run.input.server)
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server,), patience_s=PATIENCE_S)
 async def delete_shelved_image(run: DeleteRun) -> None:
     """A shelved server's disk is an image of ours: it goes with the server."""
-    server = run[find_server].server or run.asked.server
+    server = run[find_server].server or run.input.server
     if server.shelved is not None and server.shelved.image is not None:
         await run.context.images.delete(server.shelved.image)
 
@@ -208,7 +208,7 @@ async def confirm_move(run: DeleteRun) -> None:
     if server is None or server.moved is None or server.deleted:
         return
     await confirm_resize.clear(run, "confirm_move", server)
-    if run.asked.gates.credentials:
+    if run.input.gates.credentials:
         await confirm_resize.drop_bindings_at_both_ends(run, server)
 
 
@@ -227,14 +227,13 @@ async def end_move(run: DeleteRun) -> None:
 async def release_move(run: DeleteRun) -> None:
     """What the move held on the old host."""
     server = run[find_server].server
-    given_back: list[Row] = []
 
-    def work(tx: Tx) -> None:
-        if server is not None and server.moved is not None:
-            given_back[:] = run.context.placement.release(tx, server.moved.migration)
+    def work(tx: Tx) -> Sequence[Row]:
+        if server is None or server.moved is None:
+            return ()
+        return run.context.placement.release(tx, server.moved.migration)
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
@@ -247,7 +246,7 @@ async def release_all_claims(run: DeleteRun) -> None:
 @step(no_undo=FORWARD_ONLY, needs=(find_server, mark_deleted), patience_s=PATIENCE_S)
 async def remove_record(run: DeleteRun) -> tuple[CellId, ...]:
     """Records of it in other cells, which are not shown: each in one try. Those that are gone; the round removes the others."""
-    server = run.asked.server.id
+    server = run.input.server.id
     hidden = await run.context.region.read(lambda tx: hidden_records.open_of(tx, [server]))
     cells = sorted(hidden.get(server, ()))
     return tuple([cell for cell in cells if await second_records.removed(run, cell)])
@@ -260,14 +259,10 @@ async def forget_hidden(run: DeleteRun) -> None:
 
     def work(tx: Tx) -> None:
         for cell in gone:
-            hidden_records.end_row(tx, run.asked.server.id, cell, _now())
+            hidden_records.end_row(tx, run.input.server.id, cell, now_us())
 
     if gone:
         await run.commit(work)
-
-
-def _ended(tx: Tx, run: DeleteRun, status: str) -> None:
-    records.let_go(tx, run)
 
 
 DELETE = Saga(
@@ -278,7 +273,7 @@ DELETE = Saga(
     release_ports,
     mark_deleted,
     release_claims,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers without volumes and without an image of their disk: every release knows it, so a release may be taken back meanwhile.
@@ -297,7 +292,7 @@ DELETE_WITH_VOLUMES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 
@@ -316,7 +311,7 @@ DELETE_WITH_MOVES = Saga(
     release_claims,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that were moved, and may be by who holds them: it confirms first, as Nova does."""
@@ -334,7 +329,7 @@ DELETE_BEFORE_SHOWN = Saga(
     mark_deleted,
     finish_volumes,
     delete_shelved_image,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that have more: quota and claims are back before the server is seen to be gone.
@@ -349,7 +344,7 @@ DELETE_IN_ALL_CELLS = Saga(
     *DELETE_BEFORE_SHOWN.steps,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 """For servers that have records in other cells, or may have."""
@@ -364,7 +359,3 @@ VERSIONS: tuple[DeleteSaga, ...] = (
     DELETE_IN_ALL_CELLS,
 )
 """From the one that takes away least to the one that takes away all."""
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -18,8 +18,8 @@ from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -70,12 +70,12 @@ def weight_of(server: Server) -> dict[str, int]:
 
 
 @step(no_undo="reads only", patience_s=PATIENCE_S)
-async def find_server(run: SoftDeleteRun) -> Found:
+async def find_server(run: SoftDeleteRun) -> LocatedServer:
     """Where the server is now that nobody else holds it."""
-    return await records.find(run.context, run.asked.server.id)
+    return await records.find(run.context, run.input.server.id)
 
 
-def _there(found: Found) -> bool:
+def _there(found: LocatedServer) -> bool:
     """Whether there is anything to do: it is not deleted yet, in either way."""
     server = found.server
     return (
@@ -95,7 +95,7 @@ async def switch_off(run: SoftDeleteRun) -> int:
     try:
         return int(
             await run.context.hosts.power_off(
-                server_action.host_of(found), errand(run, "switch_off"), run.asked.server.id
+                server_action.host_of(found), command_context(run, "switch_off"), run.input.server.id
             )
         )
     except HostFailed as failed:
@@ -157,10 +157,6 @@ async def release_quota(run: SoftDeleteRun) -> None:
     await run.commit(work)
 
 
-def _ended(tx: Tx, run: Run[SoftDelete, SagaContext] | Run[Restore, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
-
-
 SOFT_DELETE = Saga(
     "soft_delete/1",
     SoftDelete,
@@ -168,7 +164,7 @@ SOFT_DELETE = Saga(
     switch_off,
     mark_soft_deleted,
     release_quota,
-    ended=_ended,
+    ended=records.release_server,
     forward_only=True,
 )
 
@@ -177,7 +173,7 @@ SOFT_DELETE = Saga(
 
 
 @step
-async def begin_restore(run: RestoreRun) -> Found:
+async def begin_restore(run: RestoreRun) -> LocatedServer:
     return await server_action.begun(run, "restore")
 
 
@@ -190,8 +186,8 @@ async def fail_restore(run: RestoreRun) -> None:
 @step(region=True, needs=(begin_restore,))
 async def charge_quota(run: RestoreRun) -> bool:
     """It weighs again what it weighed. Raises OverQuota: somebody took the room since it was accepted."""
-    server = run.asked.server
-    limits = {**DEFAULT_LIMITS, **run.asked.limits}
+    server = run.input.server
+    limits = {**DEFAULT_LIMITS, **run.input.limits}
 
     def work(tx: Tx) -> bool | Shortfall:
         short = quotas.reserve(tx, server.project, weight_of(server), limits, server.user)
@@ -205,7 +201,7 @@ async def charge_quota(run: RestoreRun) -> bool:
 
 @charge_quota.undo
 async def release_again(run: RestoreRun) -> None:
-    server = run.asked.server
+    server = run.input.server
     if run.get(charge_quota):
         await run.commit(lambda tx: quotas.release(tx, server.project, weight_of(server), server.user))
 
@@ -213,7 +209,7 @@ async def release_again(run: RestoreRun) -> None:
 @step(needs=(begin_restore, charge_quota), patience_s=HOST_PATIENCE_S)
 async def switch_on(run: RestoreRun) -> GuestState:
     to = server_action.host_of(run[begin_restore])
-    return await run.context.hosts.power_on(to, errand(run, "switch_on"), run.asked.server.id)
+    return await run.context.hosts.power_on(to, command_context(run, "switch_on"), run.input.server.id)
 
 
 @switch_on.undo
@@ -223,7 +219,9 @@ async def off_again(run: RestoreRun) -> None:
     if found is None:
         return
     try:
-        await run.context.hosts.power_off(server_action.host_of(found), errand(run, "off_again"), run.asked.server.id)
+        await run.context.hosts.power_off(
+            server_action.host_of(found), command_context(run, "off_again"), run.input.server.id
+        )
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise
@@ -244,7 +242,9 @@ def restored(server: Server, power: int, now: int) -> Server:
     )
 
 
-RESTORE = Saga("restore/1", Restore, begin_restore, charge_quota, switch_on, record_restored, ended=_ended)
+RESTORE = Saga(
+    "restore/1", Restore, begin_restore, charge_quota, switch_on, record_restored, ended=records.release_server
+)
 
 
 # ---------------------------------------------------------------------------------------------------- beginning
@@ -278,12 +278,12 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
             if holder is not None and holder.name in {"delete", "soft_delete"}:
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
-        asked = SoftDelete(server, held.seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = SoftDelete(server, held.seq, request_id, principal.user, carried.get(), principal.project or "")
         new = accepted(
             SOFT_DELETE,
             operation,
             server,
-            asked,
+            input,
             owner=owner,
             user=principal.user,
             seq=held.seq,
@@ -315,9 +315,9 @@ async def begin_restoring(
         check(now)
         if not may_be_restored(now):
             raise Conflict(f"Instance {now.id} was shelved or moved when it was deleted, and cannot be restored.")
-        asked = Restore(now, seq, limits, request_id, principal.user, carried.get(), principal.project or "")
+        input = Restore(now, seq, limits, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            RESTORE, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            RESTORE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     await dispatch(context, await server_lock.accept(context, server.id, "restore", make, task=TaskState.RESTORING))

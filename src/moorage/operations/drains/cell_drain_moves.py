@@ -90,7 +90,9 @@ async def _on_host(
     if context.hosts.is_silent(host):
         way = drain_moves.way_of(server, live=by_live)
         return DrainServer(server.id, server.name, way, Progress.LEFT, why="nobody hears its host")
-    return await drain_moves.planned_one(context, trial, server, host, user, project, live=by_live, across=True)
+    return await drain_moves.planned_one(
+        context, trial, server, drain_moves.MoveAway(host, user, project, by_live, across=True)
+    )
 
 
 async def place_of(context: SagaContext, trial: Trial, server: Server, user: str, project: str) -> RecordRow:
@@ -130,8 +132,8 @@ async def _asks(context: SagaContext, server: Server, user: str, project: str) -
         await accept_unshelve.begin(previewing(context), principal, server, wish, check=check)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
-        _, tries = await dry_run.wanted(context, drain_moves.of_all_cells(asked))
+        input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
+        _, tries = await dry_run.wanted(context, drain_moves.of_all_cells(input))
         return () if tries is None else tries.asks
     return ()
 

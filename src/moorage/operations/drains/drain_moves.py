@@ -51,20 +51,31 @@ def why_none(server: Server) -> str:
     return f"it is {server.vm_state.value}, and is moved when it is active or stopped"
 
 
+class MoveAway(msgspec.Struct, frozen=True):
+    """Away from which host, on whose behalf, and how."""
+
+    host: str
+    user: str
+    project: str
+    live: bool = False
+    """Running guests keep running."""
+    across: bool = False
+    """To a host of any cell."""
+
+
 async def leave(
     context: SagaContext,
     server: Server,
-    host: str,
-    user: str,
-    project: str,
+    move: MoveAway,
     *,
-    live: bool,
-    across: bool = False,
     request_id: str = "",
 ) -> None:
-    """Begin its move away from that host; `across`: to a host of any cell. Raises what its acceptance raises: Conflict (also when it left the host meanwhile), Unavailable,
-    Invalid."""
-    way, principal = way_of(server, live=live), Principal(user, project=project)
+    """Begin a server's move away from a host.
+
+    Raises what its acceptance raises: Conflict, also when the server has left the host, Unavailable, and Invalid.
+    """
+    host, live, across = move.host, move.live, move.across
+    way, principal = way_of(server, live=live), Principal(move.user, project=move.project)
     if across and not context.preview and way is not Way.OFFLOAD:
         await _refuse_unless_crossing(context)
 
@@ -75,7 +86,7 @@ async def leave(
             raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
 
     if way is Way.OFFLOAD:
-        await shelve.begin_offloading(context, server.id, user, project, check=check, request_id=request_id)
+        await shelve.begin_offloading(context, server.id, move.user, move.project, check=check, request_id=request_id)
     elif way is Way.LIVE:
         wish = LiveWish(cross_cell=across)
         await accept_live_migrate.begin(context, principal, server, wish, check=check, request_id=request_id)
@@ -112,7 +123,7 @@ async def begun_as(context: SagaContext, server: Server, request_id: str) -> boo
     return found is not None and found.request_id == request_id
 
 
-async def let_go(context: SagaContext, server: Server, request_id: str = "") -> None:
+async def confirm_move(context: SagaContext, server: Server, request_id: str = "") -> None:
     """Confirm this move of it, as its owner would. Raises Conflict: it waits for that no more."""
     user, project, seen = server.user, server.project, server.moved
 
@@ -148,46 +159,43 @@ async def planned(
     for other in others:
         await _placed(context, trial, other)
     order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
-    return tuple([await planned_one(context, trial, each, host, user, project, live=live) for each in order])
+    move = MoveAway(host, user, project, live)
+    return tuple([await planned_one(context, trial, each, move) for each in order])
 
 
 async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
         if row.progress is Progress.WAITING and (found := (await records.find(context, row.server)).server) is not None:
-            by, asked = (drain.asked_by, drain.project), drain.asked
-            await planned_one(context, trial, found, drain.host, *by, live=asked.live, across=asked.across)
+            wanted = drain.asked
+            move = MoveAway(drain.host, drain.asked_by, drain.project, wanted.live, wanted.across)
+            await planned_one(context, trial, found, move)
 
 
 async def planned_one(
     context: SagaContext,
     trial: Trial,
     server: Server,
-    host: str,
-    user: str,
-    project: str,
-    *,
-    live: bool,
-    across: bool = False,
+    move: MoveAway,
 ) -> DrainServer:
     """Where it would go from that host, taken from the trial; or why it stays."""
-    row = DrainServer(server.id, server.name, way_of(server, live=live))
+    row = DrainServer(server.id, server.name, way_of(server, live=move.live))
     if row.way is Way.NONE:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
     asks: Tries | None = None
-    asked: msgspec.Struct | None = None
+    input: msgspec.Struct | None = None
     try:
-        await leave(previewing(context), server, host, user, project, live=live, across=across)
+        await leave(previewing(context), server, move)
     except Previewed as previewed:
         (new,) = previewed.accepted
-        asked = msgspec.json.decode(new.asked, type=SAGAS[new.saga].asked)
+        input = msgspec.json.decode(new.asked, type=SAGAS[new.saga].input_type)
     except Conflict as busy:  # something is being done to it, which will be over
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     try:
-        if asked is not None:
-            _, asks = await dry_run.wanted(context, of_all_cells(asked) if across else asked)
+        if input is not None:
+            _, asks = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
     except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     if asks is None:  # it needs no other host
@@ -198,11 +206,11 @@ async def planned_one(
     return msgspec.structs.replace(row, planned=verdict.best[0].name)
 
 
-def of_all_cells(asked: msgspec.Struct) -> msgspec.Struct:
+def of_all_cells(input: msgspec.Struct) -> msgspec.Struct:
     """The same as who may move servers to other cells asks it."""
-    if "cross_cell" not in asked.__struct_fields__:
-        return asked
-    return msgspec.structs.replace(asked, cross_cell=True)
+    if "cross_cell" not in input.__struct_fields__:
+        return input
+    return msgspec.structs.replace(input, cross_cell=True)
 
 
 def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:

@@ -17,16 +17,16 @@ from moorage.model.world import Ask, Choice
 from moorage.operations import unshelve_input
 from moorage.operations.boot.boot_input import Boot
 from moorage.operations.boot.boot_input import ask_of as ask_of_boot
-from moorage.operations.boot.expected_ports import ports_foreseen
+from moorage.operations.boot.expected_ports import expected_with_addresses
 from moorage.operations.context import SagaContext
-from moorage.operations.dry_run.planned_calls import CALLS, Call
+from moorage.operations.dry_run.planned_calls import CALLS, PlannedCall
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.live_migrate import live_migrate, live_migrate_input
+from moorage.operations.live_migrate import live_migrate_input, prepare_destination
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
 from moorage.operations.registry import SAGAS
-from moorage.operations.resize import resize, resize_input
+from moorage.operations.resize import prepare_resize, resize_input
 from moorage.operations.resize.resize_input import Resize
-from moorage.operations.steps import moving, other_cells
+from moorage.operations.steps import move_ports, other_cells
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.other_cells import Takes
 from moorage.operations.steps.segment_change import Tries
@@ -34,7 +34,7 @@ from moorage.operations.unshelve_input import Unshelve
 from moorage.scheduler.trial import Trial
 
 
-class Candidate(msgspec.Struct, frozen=True):
+class HostCandidate(msgspec.Struct, frozen=True):
     """One host that would do."""
 
     host: str
@@ -46,48 +46,48 @@ class Candidate(msgspec.Struct, frozen=True):
     weights: dict[str, float] = {}
 
 
-class Step(msgspec.Struct, frozen=True):
+class PlannedStep(msgspec.Struct, frozen=True):
     name: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[PlannedCall, ...] = ()
 
 
-class Foreseen(msgspec.Struct, frozen=True):
+class ServerPlan(msgspec.Struct, frozen=True):
     """One server."""
 
     operation: str
     server: str
     name: str
-    hosts: tuple[Candidate, ...]
+    hosts: tuple[HostCandidate, ...]
     """Best first; empty: it goes nowhere, or there is no host for it."""
     fault: str
     """What it would fail with; empty: it would be done."""
     verdict: Verdict | None
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedStep, ...]
 
 
-async def foreseen(context: SagaContext, accepted: Sequence[Accepted]) -> tuple[Foreseen, ...]:
+async def plan(context: SagaContext, accepted: Sequence[Accepted]) -> tuple[ServerPlan, ...]:
     """Several servers of one request one after the other, each where the ones before it leave room."""
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)
-    return tuple([await _foreseen(context, each, trial) for each in accepted])
+    return tuple([await _plan_one(context, each, trial) for each in accepted])
 
 
-async def _foreseen(context: SagaContext, new: Accepted, trial: Trial) -> Foreseen:
+async def _plan_one(context: SagaContext, new: Accepted, trial: Trial) -> ServerPlan:
     saga = SAGAS[new.saga]
-    asked: Any = msgspec.json.decode(new.asked, type=saga.asked)
-    server: Server = asked.server
-    cards, asks = await wanted(context, asked)
-    fault, verdict = await _refusal(context, asked, cards), None
-    if isinstance(asked, Boot) and asked.no_room is not None:
-        verdict, fault = Verdict((), asked.no_room.ledger), asked.no_room.fault
+    input: Any = msgspec.json.decode(new.asked, type=saga.input_type)
+    server: Server = input.server
+    cards, asks = await wanted(context, input)
+    fault, verdict = await _refusal(context, input, cards), None
+    if isinstance(input, Boot) and input.no_room is not None:
+        verdict, fault = Verdict((), input.no_room.ledger), input.no_room.fault
     elif asks is not None and not fault:
         verdict = placed(trial, asks)
         fault = "" if verdict.best else verdict.fault()
     hosts = () if verdict is None else tuple(_candidate(trial, each, verdict) for each in verdict.best)
     calls = CALLS.get(saga.name, {})
-    steps = tuple(Step(each.name, _calls(calls, each.name, asked, cards)) for each in saga.steps)
+    steps = tuple(PlannedStep(each.name, _calls(calls, each.name, input, cards)) for each in saga.steps)
     operation = saga.name.partition("/")[0]
-    return Foreseen(operation, server.id, server.name, hosts, fault, verdict, steps)
+    return ServerPlan(operation, server.id, server.name, hosts, fault, verdict, steps)
 
 
 def placed(trial: Trial, asks: Tries) -> Verdict:
@@ -102,22 +102,22 @@ def placed(trial: Trial, asks: Tries) -> Verdict:
     return refused[-1]
 
 
-async def wanted(context: SagaContext, asked: Any) -> tuple[Cards, Tries | None]:
+async def wanted(context: SagaContext, input: Any) -> tuple[Cards, Tries | None]:
     """The ports that take part, and what the scheduler would be asked; None: the server stays where it is."""
-    if isinstance(asked, Boot):
-        cards = Cards(await ports_foreseen(context, asked), asked.networks)
-        return cards, _one(ask_of_boot(asked, asked.networks, cards.ports, not_on=()))
-    build = _MOVES.get(type(asked))
+    if isinstance(input, Boot):
+        cards = Cards(await expected_with_addresses(context, input), input.networks)
+        return cards, _one(ask_of_boot(input, input.networks, cards.ports, not_on=()))
+    build = _MOVES.get(type(input))
     if build is None:
         return Cards(), None
-    server: Server = asked.server
+    server: Server = input.server
     if server.cell is None:
         raise Unavailable("The instance is in no cell yet; try again.")
     cards = await cards_of(context, server)
-    asks = build(asked, server, cards, server.cell, ())
+    asks = build(input, server, cards, server.cell, ())
     tries = asks if isinstance(asks, Tries) else _one(asks)
-    if asked.cross_cell:
-        reach = await other_cells.reach_of(context, server, cards, _TAKES[type(asked)])
+    if input.cross_cell:
+        reach = await other_cells.reach_of(context, server, cards, _TAKES[type(input)])
         tries = other_cells.of_all_cells(tries, server.cell, reach, out=context.cells.out())
     return cards, tries
 
@@ -142,32 +142,32 @@ _TAKES: Mapping[type[Any], Takes] = {
 }
 
 
-async def _refusal(context: SagaContext, asked: Any, cards: Cards) -> str:
+async def _refusal(context: SagaContext, input: Any, cards: Cards) -> str:
     """What a step before the claim refuses."""
     try:
-        if isinstance(asked, Resize):
-            resize.refuse_shrinking(asked.server, asked.flavor)
-            moving.refuse_old_hosts(context, str(asked.server.host), cards.ports, "moved")
-        elif isinstance(asked, LiveMigrate):
-            await live_migrate.refuse_guarantees(context, cards, str(asked.server.host))
-        elif isinstance(asked, Evacuate):
-            moving.refuse_old_hosts(context, str(asked.server.host), cards.ports, "evacuated")
+        if isinstance(input, Resize):
+            prepare_resize.refuse_shrinking(input.server, input.flavor)
+            move_ports.refuse_old_hosts(context, str(input.server.host), cards.ports, "moved")
+        elif isinstance(input, LiveMigrate):
+            await prepare_destination.refuse_guarantees(context, cards, str(input.server.host))
+        elif isinstance(input, Evacuate):
+            move_ports.refuse_old_hosts(context, str(input.server.host), cards.ports, "evacuated")
     except Problem as refused:
         return refused.public
     return ""
 
 
 def _calls(
-    calls: Mapping[str, Callable[[Any, Cards], tuple[Call, ...]]], step: str, asked: Any, cards: Cards
-) -> tuple[Call, ...]:
+    calls: Mapping[str, Callable[[Any, Cards], tuple[PlannedCall, ...]]], step: str, input: Any, cards: Cards
+) -> tuple[PlannedCall, ...]:
     made = calls.get(step)
-    return () if made is None else tuple(each for each in made(asked, cards) if each.times)
+    return () if made is None else tuple(each for each in made(input, cards) if each.times)
 
 
-def _candidate(trial: Trial, choice: Choice, verdict: Verdict) -> Candidate:
+def _candidate(trial: Trial, choice: Choice, verdict: Verdict) -> HostCandidate:
     known, nested = trial.world.segments, trial.world.nested
     names = {nested.ids[at]: nested.names[at] for at in nested.below.get(choice.host, ())} if choice.providers else {}
-    return Candidate(
+    return HostCandidate(
         host=choice.name,
         cell=choice.cell,
         segments=tuple(known[each].name for each in choice.segments if each is not None and each in known),

@@ -12,52 +12,52 @@ from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.unshelve_input import Unshelve
 
 
-class Call(msgspec.Struct, frozen=True):
+class PlannedCall(msgspec.Struct, frozen=True):
     service: str
     """network, volume, image, placement, host, region or cell."""
     call: str
     times: int = 1
 
 
-Made = Callable[[Any, Cards], tuple[Call, ...]]
+Made = Callable[[Any, Cards], tuple[PlannedCall, ...]]
 
 
 def _always(service: str, call: str) -> Made:
-    return lambda asked, cards: (Call(service, call),)
+    return lambda input, cards: (PlannedCall(service, call),)
 
 
 def _each_port(call: str) -> Made:
-    return lambda asked, cards: (Call("network", call, len(cards.ports)),)
+    return lambda input, cards: (PlannedCall("network", call, len(cards.ports)),)
 
 
 def _each_volume(*calls: str) -> Made:
-    return lambda asked, cards: tuple(Call("volume", each, _volumes(asked)) for each in calls)
+    return lambda input, cards: tuple(PlannedCall("volume", each, _volumes(input)) for each in calls)
 
 
-def _volumes(asked: Any) -> int:
-    server = asked.server
+def _volumes(input: Any) -> int:
+    server = input.server
     return len(server.volumes) or sum(each.destination == "volume" for each in server.block_devices)
 
 
-def _nothing(asked: Any, cards: Cards) -> tuple[Call, ...]:
+def _nothing(input: Any, cards: Cards) -> tuple[PlannedCall, ...]:
     return ()
 
 
-def _make_ports(asked: Boot, cards: Cards) -> tuple[Call, ...]:
-    ours = sum(nic.ours for nic in asked.nics)
+def _make_ports(input: Boot, cards: Cards) -> tuple[PlannedCall, ...]:
+    ours = sum(nic.ours for nic in input.nics)
     return (
-        Call("network", "GET /v2.0/ports/{port}", len(asked.nics) - ours),
-        Call("network", "POST /v2.0/ports", int(ours > 0)),
+        PlannedCall("network", "GET /v2.0/ports/{port}", len(input.nics) - ours),
+        PlannedCall("network", "POST /v2.0/ports", int(ours > 0)),
     )
 
 
-def _on_if_it_was(asked: Resize, cards: Cards) -> tuple[Call, ...]:
-    return (Call("host", "power_on", int(asked.server.vm_state is VmState.ACTIVE)),)
+def _on_if_it_was(input: Resize, cards: Cards) -> tuple[PlannedCall, ...]:
+    return (PlannedCall("host", "power_on", int(input.server.vm_state is VmState.ACTIVE)),)
 
 
 def _image(method: str) -> Made:
-    def made(asked: Unshelve, cards: Cards) -> tuple[Call, ...]:
-        return (Call("image", method, int(asked.image is not None)),)
+    def made(input: Unshelve, cards: Cards) -> tuple[PlannedCall, ...]:
+        return (PlannedCall("image", method, int(input.image is not None)),)
 
     return made
 

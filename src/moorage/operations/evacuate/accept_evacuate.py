@@ -12,7 +12,8 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.evacuate.cross_cell_evacuate import EVACUATE_CROSS_CELL
-from moorage.operations.evacuate.evacuate import ACTION, EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate.evacuate import EVACUATE, EVACUATE_ACROSS
+from moorage.operations.evacuate.evacuate_claim import ACTION
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.steps import fencing, other_cells, server_lock
 from moorage.operations.steps.ports import refuse_without_credentials
@@ -66,7 +67,7 @@ async def begin(
         check(now)
         if now.host != server.host:
             raise Conflict(f"Instance {now.id} was moved meanwhile.")
-        asked = Evacuate(
+        input = Evacuate(
             server=now,
             seq=seq,
             migration=new_uuid(),
@@ -85,7 +86,7 @@ async def begin(
             across=saga is not EVACUATE and context.settings.allow_move_across_segments,
             cross_cell=saga is EVACUATE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING))
 

@@ -22,27 +22,29 @@ from moorage.model.ids import CellId
 from moorage.model.migration import Migration, MigrationStatus
 from moorage.operations.evacuate.evacuate import (
     OVER,
-    EvacuateRun,
     await_vifs,
-    begin_action,
-    bind_ports,
-    check_cells,
-    claim_host,
-    connect_volumes,
     ended_well,
     evacuated,
-    fence_source,
     leave_addresses,
-    let_go,
     prove_fenced,
-    read_ports,
     record_destination,
     release_addresses,
     show_evacuated,
     start_guest,
 )
+from moorage.operations.evacuate.evacuate_claim import (
+    EvacuateRun,
+    begin_action,
+    bind_ports,
+    check_cells,
+    claim_host,
+    connect_volumes,
+    fence_source,
+    read_ports,
+)
 from moorage.operations.evacuate.evacuate_input import Evacuate
 from moorage.operations.steps import moving, record_copies, second_records, server_action
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.record_transfer import RecordCopy
@@ -54,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 def _home(run: EvacuateRun) -> CellId:
     """Where its record was when this began."""
-    return moving.here(run.asked.server).cell
+    return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: EvacuateRun) -> CellId | None:
@@ -106,7 +108,7 @@ async def copy_record(run: EvacuateRun) -> None:
     """On its new host, with its action and its move ended and all that there is of it."""
     if (to := _elsewhere(run)) is None:
         return
-    now, home, move = server_action.now_us(), _home(run), run.asked.migration
+    now, home, move = server_action.now_us(), _home(run), run.input.migration
 
     def done(each: Migration) -> Migration:
         status = MigrationStatus.DONE
@@ -142,10 +144,10 @@ async def record_left(run: EvacuateRun) -> None:
         await show_evacuated(run)
         return
     try:
-        await moving.show(run, _home(run), run.asked.migration, MigrationStatus.DONE, unless=OVER)
+        await moving.show(run, _home(run), run.input.migration, MigrationStatus.DONE, unless=OVER)
     except Unavailable as out:
-        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.asked.server.id, out.public)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.input.server.id, out.public)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 EVACUATE_CROSS_CELL = Saga(
@@ -173,5 +175,5 @@ EVACUATE_CROSS_CELL = Saga(
     record_left,
     leave_addresses,
     release_addresses,
-    ended=let_go,
+    ended=records.release_server,
 )

@@ -14,7 +14,7 @@ from moorage.model.server import Server, VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.steps import fencing, moving, server_action
+from moorage.operations.steps import fencing, move_ports, moving, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import as_it_was
 from moorage.operations.steps.guest_respawn import Cards
@@ -29,15 +29,15 @@ UNTOUCHED_AT = "fence_source"
 logger = logging.getLogger(__name__)
 
 
-def failed(asked: Evacuate, server: Server, turned: Cause) -> Server:
+def failed(input: Evacuate, server: Server, turned: Cause) -> Server:
     """The record: as it was where proof was lacking, or an agent was too old, before anything was touched.
 
     Later its volumes are exported to nobody, while its host is silent; a server without any has lost nothing.
     """
     now = server_action.now_us()
     unproved = turned.code == fencing.NOT_FENCED and (turned.step == UNTOUCHED_AT or not server.volumes)
-    untouched = unproved or turned.code == moving.HOST_TOO_OLD
-    state = asked.server.vm_state if untouched else VmState.ERROR
+    untouched = unproved or turned.code == move_ports.HOST_TOO_OLD
+    state = input.server.vm_state if untouched else VmState.ERROR
     return msgspec.structs.replace(as_it_was(server, turned, now), vm_state=state)
 
 
@@ -48,7 +48,7 @@ async def bind_back(
 
     What the network service cannot bind there is on no host: still the server's, with its addresses.
     """
-    end, server = moving.here(run.asked.server), run.asked.server.id
+    end, server = moving.here(run.input.server), run.input.server.id
     await moving.not_overtaken(run, end.cell)
     try:
         await run.context.network.bind_ports(
@@ -56,7 +56,7 @@ async def bind_back(
             end.name,
             end.availability_zone,
             cards.ports,
-            profiles=moving.profiles_of(cards),
+            profiles=move_ports.profiles_of(cards),
             tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
             unsure=True,
             keeps=keeps,
@@ -74,12 +74,12 @@ async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
     """Nothing is started elsewhere any more: an old host that comes back from now on keeps its guest, off."""
 
     def also(tx: Tx) -> None:
-        found = migrations.get(tx, run.asked.migration)
+        found = migrations.get(tx, run.input.migration)
         if found is not None and found.status is MigrationStatus.MIGRATING:
-            moving.with_status(tx, run.asked.migration, MigrationStatus.PRE_MIGRATING)
+            moving.with_status(tx, run.input.migration, MigrationStatus.PRE_MIGRATING)
 
     same = lambda now: now  # noqa: E731  the fence is asked
     try:
-        await records.change(run.context, cell, run.asked.server.id, records.fence(run), same, also)
+        await records.change(run.context, cell, run.input.server.id, records.fence(run), same, also)
     except NotFound:
         return  # with its record the move's goes

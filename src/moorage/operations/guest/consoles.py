@@ -99,7 +99,7 @@ class Consoles:
 
     # ---------------------------------------------------------------------------------------- who comes with one
 
-    async def look_up(self, token: str) -> ConsoleToken:
+    async def resolve(self, token: str) -> ConsoleToken:
         """What a token is good for now. Raises NotFound with the reason why for nothing; Unavailable when that cannot be told."""
         if not 0 < len(token) <= TOKEN_CHARACTERS_MAX:
             raise NotFound("there is no such token")

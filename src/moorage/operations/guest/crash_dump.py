@@ -13,10 +13,9 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 ACTION = "trigger_crash_dump"
 EVENT = "compute_trigger_crash_dump"
@@ -37,7 +36,7 @@ CrashDumpRun = Run[CrashDump, SagaContext]
 
 
 @step
-async def begin_action(run: CrashDumpRun) -> Found:
+async def begin_action(run: CrashDumpRun) -> LocatedServer:
     return await server_action.begun(run, ACTION)
 
 
@@ -50,7 +49,9 @@ async def fail_action(run: CrashDumpRun) -> None:
 async def interrupt_guest(run: CrashDumpRun) -> PowerState:
     """The host answers a repeat with what it kept, so one request makes one dump."""
     to = server_action.host_of(run[begin_action])
-    return await run.context.hosts.tell(to, errand(run, "interrupt_guest"), run.asked.server.id, Verb.CRASH_DUMP)
+    return await run.context.hosts.tell(
+        to, command_context(run, "interrupt_guest"), run.input.server.id, Verb.CRASH_DUMP
+    )
 
 
 @step(needs=(begin_action, interrupt_guest), no_undo="it records what happened", point_of_no_return=True)
@@ -59,11 +60,7 @@ async def end_action(run: CrashDumpRun) -> None:
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
 
 
-def _ended(tx: Tx, run: CrashDumpRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
-CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_action, ended=_ended)
+CRASH_DUMP = Saga("crash_dump/1", CrashDump, begin_action, interrupt_guest, end_action, ended=records.release_server)
 
 
 async def begin(
@@ -74,9 +71,9 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = CrashDump(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = CrashDump(now, seq, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            CRASH_DUMP, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            CRASH_DUMP, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

@@ -19,8 +19,8 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -76,13 +76,13 @@ PowerRun = Run[Power, SagaContext]
 
 
 @step
-async def begin_action(run: PowerRun) -> Found:
+async def begin_action(run: PowerRun) -> LocatedServer:
     """The action shows from the start; where the server is now is found with it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[found.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, EFFECTS[run.asked.verb].action))
+        lambda tx: actions.write(tx, server_action.action_of(run, EFFECTS[run.input.verb].action))
     )
     return found
 
@@ -90,30 +90,35 @@ async def begin_action(run: PowerRun) -> Found:
 @begin_action.undo
 async def fail_action(run: PowerRun) -> None:
     """The action ends in Error; the guest is as its host last saw it, so nothing else is touched."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
-        events = (failed_event(EFFECTS[run.asked.verb].event, now, None, run.turned),)
+        events = (failed_event(EFFECTS[run.input.verb].event, now, None, run.turned),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
-@step(needs=(begin_action,), patience_s=HOST_PATIENCE_S, no_undo="a guest's power cannot be given back; it is observed")
-async def tell_host(run: PowerRun) -> PowerState:
+@step(
+    name="tell_host",
+    needs=(begin_action,),
+    patience_s=HOST_PATIENCE_S,
+    no_undo="a guest's power cannot be given back; it is observed",
+)
+async def switch_power(run: PowerRun) -> PowerState:
     """The host does it; a repeat is answered with the stored result (RULES §10)."""
     server = run[begin_action].server
     assert server is not None
     assert server.cell is not None
     assert server.host is not None
-    hosts, to, mine = run.context.hosts, HostAddress(server.cell, server.host), errand(run, "tell_host")
-    match run.asked.verb:
+    hosts, to, mine = run.context.hosts, HostAddress(server.cell, server.host), command_context(run, "tell_host")
+    match run.input.verb:
         case "start":
             return await hosts.power_on(to, mine, server.id)
         case "stop":
             return await hosts.power_off(to, mine, server.id)
         case "reboot" | "hard_reboot":
-            return await hosts.reboot(to, mine, server.id, hard=run.asked.verb == "hard_reboot")
+            return await hosts.reboot(to, mine, server.id, hard=run.input.verb == "hard_reboot")
         case "pause":
             return await hosts.pause(to, mine, server.id)
         case "unpause":
@@ -123,34 +128,30 @@ async def tell_host(run: PowerRun) -> PowerState:
         case "resume":
             return await hosts.resume(to, mine, server.id)
         case _:
-            raise Internal(f"there is no power verb {run.asked.verb}")
+            raise Internal(f"there is no power verb {run.input.verb}")
 
 
-@step(needs=(begin_action, tell_host), no_undo="it records what happened", point_of_no_return=True)
+@step(needs=(begin_action, switch_power), no_undo="it records what happened", point_of_no_return=True)
 async def record_power(run: PowerRun) -> None:
     """The state the guest is in now, and the end of the action."""
     found = run[begin_action]
     assert found.cell is not None
-    now, effect, state = server_action.now_us(), EFFECTS[run.asked.verb], int(run[tell_host])
+    now, effect, state = server_action.now_us(), EFFECTS[run.input.verb], int(run[switch_power])
     host = None if found.server is None else found.server.host
     events = (Event(effect.event, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(
             server, vm_state=effect.becomes, task_state=None, power_state=state, updated_at=now
         ),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
-def _ended(tx: Tx, run: PowerRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
-POWER = Saga("power/1", Power, begin_action, tell_host, record_power, ended=_ended)
+POWER = Saga("power/1", Power, begin_action, switch_power, record_power, ended=records.release_server)
 
 
 async def begin(
@@ -170,9 +171,9 @@ async def begin(
             return tx.refuse(None)
         if held.holder is not None:
             return tx.refuse(held.holder)
-        asked = Power(server, held.seq, verb, request_id, principal.user, carried.get(), principal.project or "")
+        input = Power(server, held.seq, verb, request_id, principal.user, carried.get(), principal.project or "")
         new = accepted(
-            POWER, operation, server, asked, owner=owner, user=principal.user, seq=held.seq, request_id=request_id
+            POWER, operation, server, input, owner=owner, user=principal.user, seq=held.seq, request_id=request_id
         )
         persist(context, tx, [new])
         return new
@@ -193,4 +194,4 @@ async def _gives_way(context: SagaContext, server: Server, verb: PowerVerb, hold
         where = await context.region.read(lambda tx: region_servers.find(tx, server.id))
         if where is not None and where.operation == holder and where.task in REBOOTED_AFTER:
             return await server_lock.over(context, holder)
-    return await server_lock.let_go(context, server.id, holder)
+    return await server_lock.soon_released(context, server.id, holder)

@@ -7,28 +7,21 @@ Whatever can refuse it is asked in `begin`, before anything is destroyed.  From 
 counts as gone: what fails then leaves the server in ERROR, and it may be rebuilt again.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from moorage.bus.messages import RebuildGuest, Verb
 from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
-from moorage.model.errors import HostFailed, Invalid, NotFound
+from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import InjectedFile, PowerState
-from moorage.model.ids import ImageId, OperationId
-from moorage.model.image import Image
+from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
-from moorage.model.resources import needs_of
 from moorage.model.server import Server, TaskState, VmState
-from moorage.model.volume import Volume
-from moorage.model.world import Ask
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.disk_config import disk_config_of
-from moorage.operations.image_checks import check_image, check_properties, rebased
-from moorage.operations.request_secrets import kept
+from moorage.operations.guest.rebuild_checks import RebuildRequest, image_of, image_of_volume, rebuilt_record
+from moorage.operations.request_secrets import encrypted
 from moorage.operations.steps import reimage, server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
@@ -36,8 +29,8 @@ from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.failures import as_it_was, failed_event
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
     exported,
@@ -49,7 +42,6 @@ from moorage.operations.steps.volumes import (
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.region import keypairs
 
 ACTION = "rebuild"
 EVENTS = ("rebuild_server", "compute_rebuild_instance")
@@ -57,28 +49,6 @@ NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 600.0
 UNTOUCHED = frozenset({"not_supported", "too_late", "guest_in_the_way", "turn_is_past", "garbled"})
 """With these a host says that it has not begun."""
-
-
-class RebuildRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The action's body, whatever version it was asked in; UNSET: it stays as it is."""
-
-    image: str
-    name: str | msgspec.UnsetType = msgspec.UNSET
-    description: str | msgspec.UnsetType | None = msgspec.UNSET
-    metadata: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    key_name: str | msgspec.UnsetType | None = msgspec.UNSET
-    user_data: str | msgspec.UnsetType | None = msgspec.UNSET
-    trusted_certs: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    hostname: str | msgspec.UnsetType = msgspec.UNSET
-    access_ip_v4: str | msgspec.UnsetType | None = msgspec.UNSET
-    access_ip_v6: str | msgspec.UnsetType | None = msgspec.UNSET
-    disk_config: str | None = None
-    preserve_ephemeral: bool = False
-    files: tuple[InjectedFile, ...] = ()
-    admin_password: str = ""
-    may_zero_disk: bool = False
-    reimage: bool = False
-    """The root volume of a server that boots from one is written anew."""
 
 
 class Rebuild(msgspec.Struct, frozen=True):
@@ -107,25 +77,25 @@ RebuildRun = Run[Rebuild, SagaContext]
 
 
 @step
-async def begin_action(run: RebuildRun) -> Found:
+async def begin_action(run: RebuildRun) -> LocatedServer:
     """The record shows the new image and what else is new from here on, as Nova's does, and so does the action."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(
         run.context,
         found.cell,
         found.server.id,
         records.fence(run),
-        lambda server: with_new(run.asked, server),
+        lambda server: with_new(run.input, server),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
-def with_new(asked: Rebuild, server: Server) -> Server:
+def with_new(input: Rebuild, server: Server) -> Server:
     """The record with what was asked for."""
-    new = {name: getattr(asked.becomes, name) for name in asked.fields}
+    new = {name: getattr(input.becomes, name) for name in input.fields}
     return msgspec.structs.replace(
         server, **new, task_state=TaskState.REBUILDING, progress=0, updated_at=server_action.now_us()
     )
@@ -134,7 +104,7 @@ def with_new(asked: Rebuild, server: Server) -> Server:
 @begin_action.undo
 async def fail_action(run: RebuildRun) -> None:
     """Where the host has not begun the server is as it was; else nobody knows what its disk is, and it is in ERROR."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
     now, host = server_action.now_us(), found.server.host
@@ -143,17 +113,17 @@ async def fail_action(run: RebuildRun) -> None:
     def after(server: Server) -> Server:
         if _begun_at_host(run):
             return _broken(server, run)
-        old = {name: getattr(run.asked.server, name) for name in run.asked.fields}
+        old = {name: getattr(run.input.server, name) for name in run.input.fields}
         return msgspec.structs.replace(server, **old, task_state=None, progress=0)
 
     def finish(tx: Tx) -> None:
-        actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
 
     await records.change(run.context, found.cell, found.server.id, records.fence(run), after, finish)
 
 
 def _begun_at_host(run: RebuildRun) -> bool:
-    if run.asked.reimage and run.turned is not None and run.turned.step in _REIMAGING:
+    if run.input.reimage and run.turned is not None and run.turned.step in _REIMAGING:
         return not (run.turned.step == hold_root.name and run.turned.code in {HOST_SILENT, *UNTOUCHED})
     return run.turned is not None and run.turned.step == rebuild_guest.name and run.turned.code not in UNTOUCHED
 
@@ -174,7 +144,7 @@ async def read_ports(run: RebuildRun) -> Cards:
 @step(needs=(begin_action, read_ports), patience_s=VOLUME_PATIENCE_S)
 async def hold_root(run: RebuildRun) -> str:
     """The guest is off, and its root volume is reserved for the server and on no host: what writes on it now is the volume service."""
-    if not run.asked.reimage:
+    if not run.input.reimage:
         return ""
     found = run[begin_action]
     assert found.server is not None
@@ -182,28 +152,30 @@ async def hold_root(run: RebuildRun) -> str:
     assert root.volume is not None
     await _not_overtaken(run, found)
     try:
-        await run.context.hosts.power_off(server_action.host_of(found), errand(run, "hold_root"), found.server.id)
+        await run.context.hosts.power_off(
+            server_action.host_of(found), command_context(run, "hold_root"), found.server.id
+        )
     except HostFailed as failed:
         if failed.code != NO_GUEST:
             raise
     return await held_only(run.context, found.server.id, root.volume)
 
 
-async def _not_overtaken(run: RebuildRun, found: Found) -> None:
+async def _not_overtaken(run: RebuildRun, found: LocatedServer) -> None:
     """Ask the fence before anything is done to the volume: who was overtaken writes no image. Raises Stale."""
     assert found.cell is not None
-    await records.change(run.context, found.cell, run.asked.server.id, records.fence(run), lambda server: server)
+    await records.change(run.context, found.cell, run.input.server.id, records.fence(run), lambda server: server)
 
 
 @hold_root.undo
 async def export_root_again(run: RebuildRun) -> None:
     """The server is in ERROR, its guest off; the volume is its host's again, so that a rebuild can be asked once more."""
     found = run.get(begin_action)
-    if run.asked.reimage and found is not None and found.server is not None:
+    if run.input.reimage and found is not None and found.server is not None:
         await or_left_to_delete(run.context, found.server.id, _export_again(run, found))
 
 
-async def _export_again(run: RebuildRun, found: Found) -> None:
+async def _export_again(run: RebuildRun, found: LocatedServer) -> None:
     assert found.server is not None
     assert found.cell is not None
     attachment = await reimage.exported_again(run.context, server_action.host_of(found), found.server)
@@ -223,9 +195,9 @@ async def write_root(run: RebuildRun) -> None:
     """The volume service writes the image over the volume."""
     found = run[begin_action]
     assert found.server is not None
-    if run.asked.reimage:
+    if run.input.reimage:
         await _not_overtaken(run, found)
-        await reimage.reimaged(run.context, found.server, run.asked.reimage)
+        await reimage.reimaged(run.context, found.server, run.input.reimage)
 
 
 @step(
@@ -238,7 +210,7 @@ async def connect_volumes(run: RebuildRun) -> dict[str, str]:
     found = run[begin_action]
     assert found.server is not None
     server, held = found.server, dict[str, str]()
-    if run.asked.reimage:
+    if run.input.reimage:
         await _not_overtaken(run, found)
         root, to = reimage.root_of(server), server_action.host_of(found)
         held[root.bdm] = await exported(run.context, to, server.id, root, run[hold_root], again=run.unsure)
@@ -266,14 +238,14 @@ async def rebuild_guest(run: RebuildRun) -> PowerState:
         lambda row: with_attachments(msgspec.structs.replace(row, task_state=TaskState.REBUILD_SPAWNING), attachments),
     )
     zone = server.availability_zone or run.context.settings.default_availability_zone
-    guest = guest_of(server, cards.networks, cards.ports, zone, run.asked.files)
-    guest = msgspec.structs.replace(guest, power_on=run.asked.server.vm_state is not VmState.STOPPED)
+    guest = guest_of(server, cards.networks, cards.ports, zone, run.input.files)
+    guest = msgspec.structs.replace(guest, power_on=run.input.server.vm_state is not VmState.STOPPED)
     guest = await with_drive(
-        run.context, server, guest, cards.networks, cards.ports, sealed_password=run.asked.sealed_password
+        run.context, server, guest, cards.networks, cards.ports, sealed_password=run.input.sealed_password
     )
     guest = await with_disks(run.context, server, guest, attachments)
-    order = RebuildGuest(guest, run.asked.preserve_ephemeral)
-    to, mine = server_action.host_of(found), errand(run, "rebuild_guest")
+    order = RebuildGuest(guest, run.input.preserve_ephemeral)
+    to, mine = server_action.host_of(found), command_context(run, "rebuild_guest")
     return await run.context.hosts.tell(to, mine, server.id, Verb.REBUILD_GUEST, order)
 
 
@@ -287,16 +259,16 @@ async def record_rebuilt(run: RebuildRun) -> None:
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
-        lambda server: rebuilt(run.asked, server, state, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda server: rebuilt(run.input, server, state, now),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
-def rebuilt(asked: Rebuild, server: Server, power: int, now: int) -> Server:
+def rebuilt(input: Rebuild, server: Server, power: int, now: int) -> Server:
     """The record when it is done."""
-    stays_off = asked.server.vm_state is VmState.STOPPED
+    stays_off = input.server.vm_state is VmState.STOPPED
     return msgspec.structs.replace(
         server,
         vm_state=VmState.STOPPED if stays_off else VmState.ACTIVE,
@@ -307,10 +279,6 @@ def rebuilt(asked: Rebuild, server: Server, power: int, now: int) -> Server:
         progress=0,
         fault=None,
     )
-
-
-def _ended(tx: Tx, run: RebuildRun, status: str) -> None:
-    records.let_go(tx, run)
 
 
 _REIMAGING = frozenset({hold_root.name, write_root.name, connect_volumes.name})
@@ -324,7 +292,7 @@ REBUILD = Saga(
     connect_volumes,
     rebuild_guest,
     record_rebuilt,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -349,12 +317,12 @@ async def begin(
     check(server)
     volumes = await in_use(context, principal, token, server)
     if server.volume_backed:
-        image = await _image_of_volume(context, token, server, request, volumes)
+        image = await image_of_volume(context, token, server, request, volumes)
     else:
-        image = await _image(context, token, server, request)
-    user_data, files = await kept(context, request.user_data, request.files)
+        image = await image_of(context, token, server, request)
+    user_data, files = await encrypted(context, request.user_data, request.files)
     request = msgspec.structs.replace(request, user_data=user_data, files=files)
-    becomes, fields = await _becomes(context, principal, server, request, image)
+    becomes, fields = await rebuilt_record(context, principal, server, request, image)
     owner = await context.dispatcher.choose(REBUILD.name)
     sealed = ""
     if server.config_drive and context.seals is not None and request.admin_password:
@@ -362,7 +330,7 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Rebuild(
+        input = Rebuild(
             now,
             seq,
             becomes,
@@ -377,116 +345,9 @@ async def begin(
             image.id if server.volume_backed and request.reimage else "",
         )
         return accepted(
-            REBUILD, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            REBUILD, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.REBUILDING)
     await dispatch(context, new)
     return msgspec.structs.replace(becomes, task_state=TaskState.REBUILDING, progress=0)
-
-
-async def _image_of_volume(
-    context: SagaContext, token: str, server: Server, request: RebuildRequest, volumes: Mapping[str, Volume]
-) -> Image:
-    """The image, if it may be written over the root volume, or is what the volume was made from."""
-    if not isinstance(request.trusted_certs, msgspec.UnsetType) and request.trusted_certs:
-        raise Invalid("Image certificate validation is not supported for volume-backed servers.")
-    volume = volumes[reimage.root_of(server).volume or ""]
-    other = volume.image_metadata.get("image_id") != request.image
-    if other and not request.reimage:
-        raise Invalid(
-            f"Image {request.image} is unacceptable: Unable to rebuild with a different image for a volume-backed server."
-        )
-    image = await _shown(context, token, request)
-    if request.reimage:
-        reimage.check_written(image, volume, server.flavor.ram_mib)
-    if other:
-        await _check_host(context, server, image)
-    return image
-
-
-async def _shown(context: SagaContext, token: str, request: RebuildRequest) -> Image:
-    try:
-        image = await context.images.show(request.image, token)
-    except NotFound as missing:
-        raise Invalid("Cannot find image for rebuild") from missing
-    check_properties(image)
-    return image
-
-
-async def _image(context: SagaContext, token: str, server: Server, request: RebuildRequest) -> Image:
-    """The image, if server and host may have it."""
-    image = await _shown(context, token, request)
-    check_image(image, server.flavor, may_zero_disk=request.may_zero_disk)
-    if image.id != server.image:
-        await _check_host(context, server, image)
-    return image
-
-
-async def _check_host(context: SagaContext, server: Server, image: Image) -> None:
-    """The server's own host is asked whether it can run another image: its traits and what the hypervisor must be.
-
-    What the server holds is not asked anew: amounts are the flavor's, and the flavor stays.
-    """
-    needs = needs_of(
-        vcpus=0, memory_mb=0, disk_gb=0, extra_specs=server.flavor.extra_specs, image_properties=image.properties
-    )
-    ask = Ask(
-        resources={},
-        required=needs.required,
-        forbidden=needs.forbidden,
-        host=server.host,
-        project=server.project,
-        extra_specs=dict(server.flavor.extra_specs),
-        image_properties=dict(image.properties),
-        staying=True,
-    )
-    verdict = context.placement.rank(ask)
-    if not verdict.best:
-        verdict = await context.placement.rank_fresh(ask)
-    if not verdict.best:
-        here = next((miss.why for miss in verdict.ledger.misses if miss.host == server.host), "")
-        raise Invalid(
-            f"Image {image.id} is not acceptable for instance {server.id}: its host cannot run it. Rebuild from an image that "
-            "asks for less, or create a new server.",
-            private=here or verdict.fault(),
-        )
-
-
-async def _becomes(
-    context: SagaContext, principal: Principal, server: Server, request: RebuildRequest, image: Image
-) -> tuple[Server, tuple[str, ...]]:
-    """The record as it is to be, and the fields that are new."""
-    new: dict[str, object] = {
-        "image": ImageId(image.id),
-        "image_name": image.name,
-        "image_properties": image.properties,
-        "base_image": rebased(server.base_image, image),
-        "disk_config": disk_config_of(request.disk_config, image),
-        "kernel_id": image.properties.get("kernel_id", ""),
-        "ramdisk_id": image.properties.get("ramdisk_id", ""),
-    }
-    if server.volume_backed:  # that it has no image is how clients know it
-        del new["image"], new["image_name"]
-    plain = (
-        "name",
-        "description",
-        "metadata",
-        "user_data",
-        "trusted_certs",
-        "hostname",
-        "access_ip_v4",
-        "access_ip_v6",
-    )
-    for name in plain:
-        if (value := getattr(request, name)) is not msgspec.UNSET:
-            new[name] = value
-    if request.key_name is not msgspec.UNSET:
-        new["key_name"], new["public_key"] = request.key_name, None
-        if request.key_name is not None:
-            wanted = str(request.key_name)
-            key = await context.region.read(lambda tx: keypairs.get(tx, principal.user, wanted))
-            if key is None:
-                raise Invalid("Invalid key_name provided.")
-            new["public_key"] = key.public_key
-    return msgspec.structs.replace(server, **new), tuple(new)

@@ -27,11 +27,10 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import in_use
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 RESCUE_EVENT = "compute_rescue_instance"
 UNRESCUE_EVENT = "compute_unrescue_instance"
@@ -78,7 +77,7 @@ UnrescueRun = Run[Unrescue, SagaContext]
 
 
 @step
-async def begin_action(run: RescueRun) -> Found:
+async def begin_action(run: RescueRun) -> LocatedServer:
     return await server_action.begun(run, "rescue")
 
 
@@ -92,9 +91,9 @@ async def fail_action(run: RescueRun) -> None:
 async def rescue_guest(run: RescueRun) -> GuestState:
     """The host shuts the guest down and boots it from the rescue image, with a config drive of its own where it has one."""
     found = run[begin_action]
-    order = RescueGuest(run.asked.rescue, await _drive(run, found.server))
-    to, mine = server_action.host_of(found), errand(run, "rescue_guest")
-    return await run.context.hosts.tell(to, mine, run.asked.server.id, Verb.RESCUE_GUEST, order)
+    order = RescueGuest(run.input.rescue, await _drive(run, found.server))
+    to, mine = server_action.host_of(found), command_context(run, "rescue_guest")
+    return await run.context.hosts.tell(to, mine, run.input.server.id, Verb.RESCUE_GUEST, order)
 
 
 async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | None:
@@ -103,7 +102,7 @@ async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | No
         return None
     cards, zone = await cards_of(run.context, server), server.availability_zone
     guest = guest_of(server, cards.networks, cards.ports, zone or run.context.settings.default_availability_zone)
-    sealed = run.asked.sealed_password
+    sealed = run.input.sealed_password
     return (await with_drive(run.context, server, guest, cards.networks, cards.ports, sealed_password=sealed)).drive
 
 
@@ -115,19 +114,21 @@ async def unrescue_again(run: RescueRun) -> None:
     """
     found = run.get(begin_action)
     if found is not None:
-        order = UnrescueGuest(power_on=_was_on(run.asked.server))
+        order = UnrescueGuest(power_on=_was_on(run.input.server))
         await _take_back(run, found, "unrescue_again", Verb.UNRESCUE_GUEST, order)
 
 
 async def _take_back(
     run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext],
-    found: Found,
+    found: LocatedServer,
     step: str,
     verb: Verb,
     order: msgspec.Struct,
 ) -> None:
     try:
-        await run.context.hosts.tell(server_action.host_of(found), errand(run, step), run.asked.server.id, verb, order)
+        await run.context.hosts.tell(
+            server_action.host_of(found), command_context(run, step), run.input.server.id, verb, order
+        )
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
             await _unknown(run, found)
@@ -135,13 +136,13 @@ async def _take_back(
             raise
 
 
-async def _unknown(run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], found: Found) -> None:
+async def _unknown(run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], found: LocatedServer) -> None:
     assert found.cell is not None
     fault = Fault(500, LEFT_RESCUED, server_action.now_us())
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault),
     )
@@ -157,35 +158,31 @@ def _was_on(server: Server) -> bool:
 async def record_rescued(run: RescueRun) -> None:
     state = int(run[rescue_guest])
     await server_action.done(
-        run, run[begin_action], RESCUE_EVENT, lambda server: rescued(run.asked, server, state, server_action.now_us())
+        run, run[begin_action], RESCUE_EVENT, lambda server: rescued(run.input, server, state, server_action.now_us())
     )
 
 
-def rescued(asked: Rescue, server: Server, power: int, now: int) -> Server:
+def rescued(input: Rescue, server: Server, power: int, now: int) -> Server:
     """The record of a rescued server."""
     return msgspec.structs.replace(
         server,
         vm_state=VmState.RESCUED,
         task_state=None,
         power_state=power,
-        rescue=asked.rescue,
+        rescue=input.rescue,
         launched_at=now,
         updated_at=now,
     )
 
 
-def _ended(tx: Tx, run: Run[Rescue, SagaContext] | Run[Unrescue, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
-
-
-RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, ended=_ended)
+RESCUE = Saga("rescue/1", Rescue, begin_action, rescue_guest, record_rescued, ended=records.release_server)
 
 
 # ----------------------------------------------------------------------------------------------------- unrescue
 
 
 @step
-async def begin_unrescue(run: UnrescueRun) -> Found:
+async def begin_unrescue(run: UnrescueRun) -> LocatedServer:
     return await server_action.begun(run, "unrescue")
 
 
@@ -197,14 +194,14 @@ async def fail_unrescue(run: UnrescueRun) -> None:
 
 @step(needs=(begin_unrescue,), patience_s=HOST_PATIENCE_S)
 async def unrescue_guest(run: UnrescueRun) -> GuestState:
-    to, mine = server_action.host_of(run[begin_unrescue]), errand(run, "unrescue_guest")
-    return await run.context.hosts.tell(to, mine, run.asked.server.id, Verb.UNRESCUE_GUEST, UnrescueGuest())
+    to, mine = server_action.host_of(run[begin_unrescue]), command_context(run, "unrescue_guest")
+    return await run.context.hosts.tell(to, mine, run.input.server.id, Verb.UNRESCUE_GUEST, UnrescueGuest())
 
 
 @unrescue_guest.undo
 async def rescue_again(run: UnrescueRun) -> None:
     """What people are shown is true: a server that is shown rescued runs from its rescue image."""
-    found, spec = run.get(begin_unrescue), run.asked.server.rescue
+    found, spec = run.get(begin_unrescue), run.input.server.rescue
     if found is not None and spec is not None:
         await _take_back(run, found, "rescue_again", Verb.RESCUE_GUEST, RescueGuest(spec))
 
@@ -224,7 +221,7 @@ def unrescued(server: Server, power: int, now: int) -> Server:
     )
 
 
-UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=_ended)
+UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=records.release_server)
 
 
 # ---------------------------------------------------------------------------------------------------- beginning
@@ -268,8 +265,8 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Rescue(now, seq, spec, request_id, principal.user, carried.get(), principal.project or "", sealed)
-        return accepted(RESCUE, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        input = Rescue(now, seq, spec, request_id, principal.user, carried.get(), principal.project or "", sealed)
+        return accepted(RESCUE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, "rescue", make, task=TaskState.RESCUING))
 
@@ -282,9 +279,9 @@ async def begin_back(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Unrescue(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = Unrescue(now, seq, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            UNRESCUE, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            UNRESCUE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     await dispatch(context, await server_lock.accept(context, server.id, "unrescue", make, task=TaskState.UNRESCUING))

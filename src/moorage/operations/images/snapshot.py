@@ -23,9 +23,8 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import disk_copy, server_action, server_lock, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import servers as region_servers
 
@@ -41,7 +40,7 @@ TASKS = {"snapshot": TaskState.IMAGE_SNAPSHOT_PENDING, "backup": TaskState.IMAGE
 TAKING = {"snapshot": TaskState.IMAGE_SNAPSHOT, "backup": TaskState.IMAGE_PENDING_UPLOAD}
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class SnapshotInput(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     image: ImageId
@@ -55,29 +54,29 @@ class Snapshot(msgspec.Struct, frozen=True):
     by_project: str = ""
 
 
-SnapshotRun = Run[Snapshot, SagaContext]
+SnapshotRun = Run[SnapshotInput, SagaContext]
 
 
 @step(of_request=True)
 async def hold_image(run: SnapshotRun) -> ImageId:
     """The image is this story's from here on: it was made, empty, before the request was accepted."""
-    return run.asked.image
+    return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: SnapshotRun) -> None:
     """Half an image is of no use to anybody. Absent is success, and so is one that its owner has protected."""
-    await run.context.images.delete(run.asked.image)
+    await run.context.images.delete(run.input.image)
 
 
 @step(needs=(hold_image,))
-async def begin_action(run: SnapshotRun) -> Found:
+async def begin_action(run: SnapshotRun) -> LocatedServer:
     """The action shows from the start; where the server is now is found with it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[found.cell].write(
-        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.asked.kind]))
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTIONS[run.input.kind]))
     )
     return found
 
@@ -85,20 +84,20 @@ async def begin_action(run: SnapshotRun) -> Found:
 @begin_action.undo
 async def fail_action(run: SnapshotRun) -> None:
     """The action ends in Error; the server is as it was."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
         host = None if found.server is None else found.server.host
-        events = (failed_event(EVENTS[run.asked.kind], now, host, run.turned),)
+        events = (failed_event(EVENTS[run.input.kind], now, host, run.turned),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
 @step(region=True, needs=(begin_action,), no_undo="what is being done goes with the operation")
 async def show_taking(run: SnapshotRun) -> None:
-    task = TAKING[run.asked.kind]
-    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+    task = TAKING[run.input.kind]
+    await run.commit(lambda tx: region_servers.show_task(tx, run.input.server.id, run.operation, task))
 
 
 @step(needs=(begin_action, show_taking), patience_s=HOST_PATIENCE_S)
@@ -106,7 +105,7 @@ async def take_snapshot(run: SnapshotRun) -> None:
     """The host copies the disk, with the guest's file systems made still where that can be done."""
     server = _server(run)
     quiesce = snapshot_image.quiesce_of(server)
-    await disk_copy.take(run, "take_snapshot", _host_of(server), run.asked.image, quiesce)
+    await disk_copy.take(run, "take_snapshot", _host_of(server), run.input.image, quiesce)
 
 
 @take_snapshot.undo
@@ -114,13 +113,13 @@ async def drop_snapshot(run: SnapshotRun) -> None:
     """The copy goes."""
     found = run.get(begin_action)
     if found is not None and found.server is not None:
-        await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.asked.image)
+        await disk_copy.drop(run, "drop_snapshot", _host_of(found.server), run.input.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
 async def show_uploading(run: SnapshotRun) -> None:
     task = TaskState.IMAGE_UPLOADING
-    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+    await run.commit(lambda tx: region_servers.show_task(tx, run.input.server.id, run.operation, task))
 
 
 @step(
@@ -130,7 +129,7 @@ async def show_uploading(run: SnapshotRun) -> None:
 )
 async def upload_image(run: SnapshotRun) -> None:
     """The host sends the copy to the image service: the data goes through no conductor."""
-    await disk_copy.send(run, "upload_image", _host_of(_server(run)), run.asked.image)
+    await disk_copy.send(run, "upload_image", _host_of(_server(run)), run.input.image)
 
 
 @step(
@@ -142,31 +141,27 @@ async def record_snapshot(run: SnapshotRun) -> None:
     """The action has ended; a server is no other for being copied."""
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
-    events = (Event(EVENTS[run.asked.kind], now, now, "Success", _server(run).host),)
+    events = (Event(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
     await run.context.cells[found.cell].write(
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None)
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
     )
 
 
 @step(needs=(record_snapshot,), no_undo="it only goes forward", patience_s=IMAGE_PATIENCE_S)
 async def rotate_backups(run: SnapshotRun) -> tuple[str, ...]:
     """The oldest backups of this type go; one that is protected or in use stays, as in Nova. The ids of those that went."""
-    asked = run.asked
-    if asked.kind != "backup":
+    input = run.input
+    if input.kind != "backup":
         return ()
-    kind = {"image_type": "backup", "backup_type": asked.backup_type, "instance_uuid": asked.server.id}
+    kind = {"image_type": "backup", "backup_type": input.backup_type, "instance_uuid": input.server.id}
     found = await run.context.images.every(kind, at_most=BACKUPS_SEEN_MAX)
-    went = [each.id for each in found[asked.rotation :] if await run.context.images.delete(each.id)]
+    went = [each.id for each in found[input.rotation :] if await run.context.images.delete(each.id)]
     return tuple(went)
-
-
-def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
-    records.let_go(tx, run)
 
 
 SNAPSHOT = Saga(
     "snapshot/1",
-    Snapshot,
+    SnapshotInput,
     hold_image,
     begin_action,
     show_taking,
@@ -175,14 +170,14 @@ SNAPSHOT = Saga(
     upload_image,
     record_snapshot,
     rotate_backups,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
 # --------------------------------------------------------------------------------------------------- beginning
 
 
-class Wish(msgspec.Struct, frozen=True):
+class SnapshotRequest(msgspec.Struct, frozen=True):
     """What is asked of the image to be."""
 
     name: str
@@ -197,7 +192,7 @@ async def begin(
     principal: Principal,
     token: str,
     server: Server,
-    wish: Wish,
+    wish: SnapshotRequest,
     *,
     check: Callable[[Server], None],
     request_id: str = "",
@@ -213,7 +208,7 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Snapshot(
+        input = SnapshotInput(
             server=now,
             seq=seq,
             image=image,
@@ -226,7 +221,7 @@ async def begin(
             by_project=principal.project or "",
         )
         return accepted(
-            SNAPSHOT, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            SNAPSHOT, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     try:

@@ -25,14 +25,13 @@ from moorage.model.server import BlockDevice, Server, TaskState, VmState
 from moorage.model.volume import SNAPSHOT_SETTLED, Snapshot
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.images.snapshot import Wish
+from moorage.operations.images.snapshot import SnapshotRequest
 from moorage.operations.steps import quiesce as steps_quiesce
 from moorage.operations.steps import server_action, server_lock, snapshot_image
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, volumes_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.region import servers as region_servers
 
 ACTION, EVENT = "createImage", "api_snapshot_instance"
@@ -84,21 +83,21 @@ class NotQuiesced(Conflict):
 @step(of_request=True)
 async def hold_image(run: VolumesRun) -> ImageId:
     """Image and snapshots, and that the guest is still, are this operation's from here on: all was done before it was accepted."""
-    return run.asked.image
+    return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: VolumesRun) -> None:
     """The guest writes again; then the snapshots go: by the image, what is left of them could be found. Absent is success."""
-    if run.asked.still:
-        await steps_quiesce.let_go(run.context, run.asked.server, run.asked.image)
-    for each in run.asked.taken:
+    if run.input.still:
+        await steps_quiesce.thaw_if_possible(run.context, run.input.server, run.input.image)
+    for each in run.input.taken:
         await _drop(run.context, each.snapshot)
-    await run.context.images.delete(run.asked.image)
+    await run.context.images.delete(run.input.image)
 
 
 @step(needs=(hold_image,))
-async def begin_action(run: VolumesRun) -> Found:
+async def begin_action(run: VolumesRun) -> LocatedServer:
     """The action shows from the start."""
     return await server_action.begun(run, ACTION)
 
@@ -112,13 +111,13 @@ async def fail_action(run: VolumesRun) -> None:
 @step(region=True, needs=(begin_action,), no_undo="what is being done goes with the operation")
 async def show_taking(run: VolumesRun) -> None:
     task = TaskState.IMAGE_SNAPSHOT
-    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+    await run.commit(lambda tx: region_servers.show_task(tx, run.input.server.id, run.operation, task))
 
 
 @step(needs=(show_taking,), patience_s=VOLUME_PATIENCE_S, no_undo="the snapshots go by the first step's undo")
 async def await_snapshots(run: VolumesRun) -> None:
     """Wait until the snapshots can be used. Raises NotTaken when one cannot."""
-    for each in run.asked.taken:
+    for each in run.input.taken:
         found = await _settled(run.context, each.snapshot)
         if found is None or found.status != "available":
             status = "deleted" if found is None else found.status
@@ -128,13 +127,13 @@ async def await_snapshots(run: VolumesRun) -> None:
 @step(needs=(await_snapshots,), no_undo="a guest that was let go needs nothing")
 async def thaw_guest(run: VolumesRun) -> None:
     """The guest writes again. Raises NotTaken where it had to be still until now, and nobody can say that it was."""
-    asked = run.asked
-    if not asked.still:
+    input = run.input
+    if not input.still:
         return None
-    if snapshot_image.quiesce_of(asked.server) is not Quiesce.MUST:
-        return await steps_quiesce.let_go(run.context, asked.server, asked.image)
+    if snapshot_image.quiesce_of(input.server) is not Quiesce.MUST:
+        return await steps_quiesce.thaw_if_possible(run.context, input.server, input.image)
     try:
-        await steps_quiesce.thaw(run.context, asked.server, asked.image)
+        await steps_quiesce.thaw(run.context, input.server, input.image)
     except HostFailed as failed:
         raise NotTaken(
             "The guest was not quiesced until all its volumes were copied.", private=failed.private
@@ -144,17 +143,13 @@ async def thaw_guest(run: VolumesRun) -> None:
 @step(needs=(await_snapshots,), patience_s=IMAGE_PATIENCE_S, no_undo="the image goes by the first step's undo")
 async def write_image(run: VolumesRun) -> None:
     """What the server's disks are made from; the image is whole then."""
-    await run.context.images.fill_with_properties(run.asked.image, properties_of(run.asked))
+    await run.context.images.fill_with_properties(run.input.image, properties_of(run.input))
 
 
 @step(needs=(begin_action, write_image), no_undo="an image that is whole is its owner's", point_of_no_return=True)
 async def record_image(run: VolumesRun) -> None:
     """The action has ended; a server is no other for being copied."""
     await server_action.done(run, run[begin_action], EVENT, lambda server: server)
-
-
-def _ended(tx: Tx, run: VolumesRun, status: str) -> None:
-    records.let_go(tx, run)
 
 
 SNAPSHOT_VOLUMES = Saga(
@@ -166,7 +161,7 @@ SNAPSHOT_VOLUMES = Saga(
     await_snapshots,
     write_image,
     record_image,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -180,7 +175,7 @@ SNAPSHOT_STILL = Saga(
     thaw_guest,
     write_image,
     record_image,
-    ended=_ended,
+    ended=records.release_server,
 )
 """Of a guest that may be still meanwhile."""
 
@@ -211,10 +206,10 @@ async def _drop(context: SagaContext, snapshot: str) -> None:
 # ------------------------------------------------------------------------------------------------ what is written
 
 
-def properties_of(asked: SnapshotVolumes) -> dict[str, str]:
+def properties_of(input: SnapshotVolumes) -> dict[str, str]:
     """The image's properties about its disks, as Nova writes them: lists are JSON, and everything is text."""
-    by_bdm = {each.bdm: each for each in asked.taken}
-    mapping = [_mapped(each, by_bdm.get(each.bdm)) for each in asked.server.block_devices]
+    by_bdm = {each.bdm: each for each in input.taken}
+    mapping = [_mapped(each, by_bdm.get(each.bdm)) for each in input.server.block_devices]
     return {"block_device_mapping": msgspec.json.encode(mapping).decode(), "bdm_v2": "True"}
 
 
@@ -247,7 +242,7 @@ async def begin(
     principal: Principal,
     token: str,
     server: Server,
-    wish: Wish,
+    wish: SnapshotRequest,
     *,
     check: Callable[[Server], None],
     request_id: str = "",
@@ -267,10 +262,10 @@ async def begin(
         still = await _made_still(context, server, image, quiesce)
         taken = await _take(context, principal, token, server, wish.name, image)
     except UnknownOutcome as lost:  # the snapshot may come yet: by the image a later round finds it
-        await _let_go(context, server, image, still)
+        await _thaw(context, server, image, still)
         raise Unavailable(lost.public, private=lost.private) from lost
     except Problem:
-        await _let_go(context, server, image, still)
+        await _thaw(context, server, image, still)
         await _give_up(context, image)
         raise
 
@@ -285,14 +280,14 @@ async def begin(
         if still and now.host != server.host:
             raise Conflict(f"Instance {now.id} was moved meanwhile; try again.", code="server_moved")
         by = principal.project or ""
-        asked = SnapshotVolumes(now, seq, image, taken, request_id, principal.user, carried.get(), by, still)
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        input = SnapshotVolumes(now, seq, image, taken, request_id, principal.user, carried.get(), by, still)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     try:
         new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.IMAGE_SNAPSHOT_PENDING)
     except Problem as refused:
         if isinstance(refused, Conflict | NotFound):  # certain: nothing was accepted
-            await _let_go(context, server, image, still)
+            await _thaw(context, server, image, still)
             await _give_up(context, image)
         raise
     await dispatch(context, new)
@@ -317,7 +312,7 @@ async def _made_still(context: SagaContext, server: Server, image: ImageId, quie
         await steps_quiesce.freeze(context, server, image)
     except Problem as failed:
         if failed.code not in steps_quiesce.NEVER_STILL:  # it may have been, or be yet
-            await steps_quiesce.let_go(context, server, image)
+            await steps_quiesce.thaw_if_possible(context, server, image)
         if quiesce is not Quiesce.MUST:
             return False
         if failed.code == NOT_SUPPORTED:
@@ -326,9 +321,9 @@ async def _made_still(context: SagaContext, server: Server, image: ImageId, quie
     return True
 
 
-async def _let_go(context: SagaContext, server: Server, image: ImageId, still: bool) -> None:
+async def _thaw(context: SagaContext, server: Server, image: ImageId, still: bool) -> None:
     if still:
-        await steps_quiesce.let_go(context, server, image)
+        await steps_quiesce.thaw_if_possible(context, server, image)
 
 
 async def _take(

@@ -6,7 +6,7 @@ cannot unplug is no reason to stop, and what the record says the port held is gi
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -25,11 +25,11 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.hosts import NO_GUEST, command_context
 from moorage.operations.steps.ports import held_by, nic_of, refuse_without_credentials, with_our_credentials
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.servers import LocatedServer
 from moorage.placement.claims import amounts_of
-from moorage.saga import Cause, Run, Saga, step
+from moorage.saga import Cause, Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region.placement import claims
@@ -45,7 +45,7 @@ ACTION = "detach_interface"
 EVENT = "compute_detach_interface"
 
 
-class DetachInterface(msgspec.Struct, frozen=True):
+class DetachInterfaceInput(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     nic: Nic
@@ -56,26 +56,26 @@ class DetachInterface(msgspec.Struct, frozen=True):
     global_request_id: str = ""
 
 
-DetachRun = Run[DetachInterface, SagaContext]
+DetachRun = Run[DetachInterfaceInput, SagaContext]
 
 
-class Begun(msgspec.Struct, frozen=True):
+class DetachBegun(msgspec.Struct, frozen=True):
     """Where the server is, and what its card holds there."""
 
-    found: Found
+    found: LocatedServer
     held: tuple[tuple[ProviderId, str, int], ...] = ()
 
 
 @step
-async def begin_action(run: DetachRun) -> Begun:
+async def begin_action(run: DetachRun) -> DetachBegun:
     """The action shows from the start; where the server is, and what its port holds now, is found with it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    if not run.asked.gone:
+        raise NotFound(f"server {run.input.server.id} is on no host")
+    if not run.input.gone:
         await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
-    held = await _left_behind(run) if run.asked.gone else held_by(await _as_it_is(run))
-    return Begun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
+    held = await _left_behind(run) if run.input.gone else held_by(await _as_it_is(run))
+    return DetachBegun(found, tuple((provider, resource, amount) for (provider, resource), amount in held.items()))
 
 
 async def _left_behind(run: DetachRun) -> dict[Key, int]:
@@ -84,7 +84,7 @@ async def _left_behind(run: DetachRun) -> dict[Key, int]:
     Nobody can say any more what it was guaranteed last, so it is what the server holds of the same providers and its other ports
     do not.  Where the flavor asks of single providers too, what was recorded must do.
     """
-    server, nic = run.asked.server, run.asked.nic
+    server, nic = run.input.server, run.input.nic
     held = held_by(nic)
     if not nic.guarantees or any(name.startswith("resources") for name in server.flavor.extra_specs):
         return held
@@ -99,7 +99,7 @@ async def _left_behind(run: DetachRun) -> dict[Key, int]:
 
 async def _as_it_is(run: DetachRun) -> Nic:
     """The card with what its port is guaranteed now: the policy may have changed since it was recorded."""
-    nic = run.asked.nic
+    nic = run.input.nic
     try:
         port = await run.context.network.port(str(nic.port))
     except NotFound:
@@ -110,13 +110,13 @@ async def _as_it_is(run: DetachRun) -> Nic:
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """The action ends in Error; the interface is as it was."""
-    found = await records.find(run.context, run.asked.server.id)
-    if found.cell is not None and not run.asked.gone:
+    found = await records.find(run.context, run.input.server.id)
+    if found.cell is not None and not run.input.gone:
         now = server_action.now_us()
         host = None if found.server is None else found.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
@@ -129,20 +129,20 @@ async def unplug(run: DetachRun) -> None:
     assert server.host is not None
     to = HostAddress(server.cell, server.host)
     try:
-        await run.context.hosts.detach_interface(to, errand(run, "unplug"), server.id, str(run.asked.nic.port))
+        await run.context.hosts.detach_interface(to, command_context(run, "unplug"), server.id, str(run.input.nic.port))
     except HostFailed as failed:
-        if failed.code != NO_GUEST and not run.asked.gone:
+        if failed.code != NO_GUEST and not run.input.gone:
             raise
-        logger.warning("%s: %s could not unplug %s: %s", run.operation, server.host, run.asked.nic.port, failed)
+        logger.warning("%s: %s could not unplug %s: %s", run.operation, server.host, run.input.nic.port, failed)
 
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_port_go(run: DetachRun) -> None:
     """Ours is deleted, the user's keeps its addresses (S0.8)."""
-    nic = run.asked.nic
-    if not run.asked.gone:
-        letting_go = run.context.network.drop_port(run.asked.server.id, str(nic.port), ours=nic.ours)
-        await with_our_credentials(run.context, run.asked.server.id, letting_go)
+    nic = run.input.nic
+    if not run.input.gone:
+        letting_go = run.context.network.drop_port(run.input.server.id, str(nic.port), ours=nic.ours)
+        await with_our_credentials(run.context, run.input.server.id, letting_go)
 
 
 @step(needs=(begin_action, let_port_go), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -154,15 +154,15 @@ async def forget_nic(run: DetachRun) -> None:
     events = (Event(EVENT, now, now, "Success", host),)
 
     def also(tx: Tx) -> None:
-        if not run.asked.gone:
-            actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None)
+        if not run.input.gone:
+            actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
 
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
-        lambda server: without_card(server, run.asked.nic, now),
+        lambda server: without_card(server, run.input.nic, now),
         also,
     )
 
@@ -180,26 +180,28 @@ def without_card(server: Server, nic: Nic, now: int) -> Server:
 @step(needs=(begin_action, forget_nic), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S, region=True)
 async def give_back(run: DetachRun) -> None:
     """The segment's address, and the bandwidth of the providers that the binding named, are free again."""
-    rows: list[Row] = []
-    nic = run.asked.nic
+    nic = run.input.nic
     held = amounts_of(run[begin_action].held)
     known_by = tuple(str(each) for each in (nic.port, nic.mac) if each)
     function_of = known_by if nic.vnic_type in FUNCTION_VNIC_TYPES else ()
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         if held or function_of:
-            rows[:] = run.context.placement.shrink(tx, run.asked.server.id, held, function_of)
+            return run.context.placement.shrink(tx, run.input.server.id, held, function_of)
+        return ()
 
-    await run.commit(work)
-    run.context.placement.settle(rows)
-
-
-def _ended(tx: Tx, run: DetachRun, status: str) -> None:
-    records.let_go(tx, run)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 DETACH_INTERFACE = Saga(
-    "detach_interface/1", DetachInterface, begin_action, unplug, let_port_go, forget_nic, give_back, ended=_ended
+    "detach_interface/1",
+    DetachInterfaceInput,
+    begin_action,
+    unplug,
+    let_port_go,
+    forget_nic,
+    give_back,
+    ended=records.release_server,
 )
 
 
@@ -272,7 +274,7 @@ async def _begin(
         nic = next((each for each in now.nics if each.port == port), None)
         if nic is None:
             raise NotAttached(f"Port {port} is not attached")
-        asked = DetachInterface(now, seq, nic, gone, request_id, user, carried.get())
-        return accepted(DETACH_INTERFACE, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+        input = DetachInterfaceInput(now, seq, nic, gone, request_id, user, carried.get())
+        return accepted(DETACH_INTERFACE, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

@@ -17,7 +17,7 @@ from moorage.operations.steps import segment_change
 async def add(context: SagaContext, server: Server, network: str) -> None:
     """Raises NotFound when the server has no port there, Conflict when there is no address left."""
     await context.network.add_address(server.id, network, held=segment_change.held_addresses(server))
-    await port_sync.look(context, server.id)
+    await port_sync.reconcile(context, server.id)
 
 
 async def remove(context: SagaContext, server: Server, address: str) -> None:
@@ -25,4 +25,4 @@ async def remove(context: SagaContext, server: Server, address: str) -> None:
     if address in segment_change.held_addresses(server):
         raise NotFound(f"Instance {server.id} does not have fixed IP '{address}'.")
     await context.network.drop_address(server.id, address)
-    await port_sync.look(context, server.id)
+    await port_sync.reconcile(context, server.id)

@@ -36,7 +36,7 @@ from moorage.model.server import Nic, Server
 from moorage.model.verdict import Row
 from moorage.operations.context import SagaContext
 from moorage.operations.interfaces import detach_interface
-from moorage.operations.records.floating_ips import as_told
+from moorage.operations.records.floating_ips import with_floating
 from moorage.operations.steps import segment_change
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.ports import guarantees_of, held_by_all, nic_of, segment_of, unnamed_guarantees
@@ -53,7 +53,7 @@ SETTLED_AFTER_S = 1.0
 logger = logging.getLogger(__name__)
 
 
-class Found(StrEnum):
+class SyncOutcome(StrEnum):
     NO_SERVER = "no_server"
     BUSY = "busy"
     """An operation holds it: look again when it has ended."""
@@ -64,13 +64,13 @@ class Found(StrEnum):
     """Something differs that nobody but the operator can mend; it is in the log."""
 
 
-async def look(
+async def reconcile(
     context: SagaContext,
     server_id: ServerId,
     *,
     deleted: Collection[str] = (),
     segments: Mapping[str, str | None] | None = None,
-) -> Found:
+) -> SyncOutcome:
     """Compare one server, and mend it. Raises Unavailable when the network service is out.
 
     `deleted`: ports that the network service named in an event of their deletion.  `segments`: of subnets, where they were
@@ -78,19 +78,21 @@ async def look(
     """
     where = await context.region.read(lambda tx: region_servers.find(tx, server_id))
     if where is None:
-        return Found.NO_SERVER
+        return SyncOutcome.NO_SERVER
     if where.operation is not None:
-        return Found.BUSY
+        return SyncOutcome.BUSY
     found = await records.find(context, server_id)
     server = found.server
     if server is None or server.deleted or found.cell is None or server.host is None:
-        return Found.NO_SERVER
+        return SyncOutcome.NO_SERVER
     held = await context.region.read(
         lambda tx: claims.held(tx, server_id)
     )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     seen = segment_change.shown(server, await context.network.ports_of(server_id))
-    ports = {port.id: await _but_kept(context, server, port, segments) for port in seen if port.id in carded}
+    ports = {
+        port.id: await _without_held_addresses(context, server, port, segments) for port in seen if port.id in carded
+    }
     if lost := [nic for nic in server.nics if nic.port is not None and nic.port not in ports]:
         return await _lost(context, server, lost, deleted)
     amiss = _amiss(context, server, ports)
@@ -100,27 +102,27 @@ async def look(
     ]
     wanted = msgspec.structs.replace(
         server,
-        nics=as_told(nics, await context.network.floating_of(tuple(ports))),
+        nics=with_floating(nics, await context.network.floating_of(tuple(ports))),
         security_groups=await _groups(context, server, ports.values()),
     )
     if wanted != server:
         shown = msgspec.structs.replace(wanted, updated_at=time.time_ns() // 1000)
         if not await context.cells[found.cell].write(lambda tx: _show(tx, shown, server.generation)):
-            return Found.BUSY
+            return SyncOutcome.BUSY
     for each in amiss.values():
         logger.error("server %s: %s", server.id, each)
-    mended = await _mend_claim(context, wanted, where.op_seq, held, ports, guarantees=not amiss)
+    mended = await _correct_claim(context, wanted, where.op_seq, held, ports, guarantees=not amiss)
     if amiss:
-        return Found.AMISS
-    return Found.MENDED if mended or wanted != server else Found.TRUE
+        return SyncOutcome.AMISS
+    return SyncOutcome.MENDED if mended or wanted != server else SyncOutcome.TRUE
 
 
-async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], deleted: Collection[str]) -> Found:
+async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], deleted: Collection[str]) -> SyncOutcome:
     """Cards whose ports the list does not show: unplugged where the port was named as deleted, and left where it was not."""
     named = [nic for nic in lost if str(nic.port) in deleted]
-    asked = [str(nic.port) for nic in lost if nic not in named]
-    gone = await context.network.ports_gone(asked, server.project)
-    for port in (each for each in asked if each not in gone):
+    input = [str(nic.port) for nic in lost if nic not in named]
+    gone = await context.network.ports_gone(input, server.project)
+    for port in (each for each in input if each not in gone):
         logger.error(
             "server %s: the network service does not list its port %s, and does not say that it is gone: nothing is unplugged; "
             "may the service user still see all ports?",
@@ -128,21 +130,21 @@ async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], delet
             port,
         )
     sure = [nic for nic in lost if nic in named or str(nic.port) in gone]
-    found = await _let_go(context, server, sure) if sure else Found.AMISS
-    return found if len(sure) == len(lost) or found is Found.BUSY else Found.AMISS
+    found = await _detach_lost(context, server, sure) if sure else SyncOutcome.AMISS
+    return found if len(sure) == len(lost) or found is SyncOutcome.BUSY else SyncOutcome.AMISS
 
 
-async def _let_go(context: SagaContext, server: Server, lost: Sequence[Nic]) -> Found:
+async def _detach_lost(context: SagaContext, server: Server, lost: Sequence[Nic]) -> SyncOutcome:
     for nic in lost:
         logger.warning("server %s: port %s is gone from the network service", server.id, nic.port)
         try:
             await detach_interface.begin_gone(context, server, str(nic.port))
         except (Conflict, NotFound):  # held by something else now, or forgotten meanwhile: the next look decides
-            return Found.BUSY
-    return Found.MENDED
+            return SyncOutcome.BUSY
+    return SyncOutcome.MENDED
 
 
-async def _but_kept(
+async def _without_held_addresses(
     context: SagaContext, server: Server, port: Port, segments: Mapping[str, str | None] | None
 ) -> Port:
     """Without the addresses that it only keeps for a revert, where the record cannot say so.
@@ -227,7 +229,7 @@ def _show(tx: Tx, server: Server, was: int) -> bool:
     return replace_server(tx, cell_servers.servers, server, was=was) is not None
 
 
-async def _mend_claim(
+async def _correct_claim(
     context: SagaContext,
     server: Server,
     seq: int,

@@ -1,6 +1,5 @@
 """What is decided before a live migration begins, and what is asked of one that is under way."""
 
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -14,16 +13,17 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
 from moorage.operations.accept import accepted, dispatch
-from moorage.operations.boot.accept_boot import needs_of_flavor
+from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.live_migrate.cross_cell_live_migrate import LIVE_MIGRATE_CROSS_CELL
 from moorage.operations.live_migrate.live_migrate import LIVE_MIGRATE
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
-from moorage.operations.records.servers import Telling
+from moorage.operations.records.servers import ChangeListener
 from moorage.operations.steps import live_migration, other_cells, server_lock
 from moorage.operations.steps.live_migration_limit import move_of
 from moorage.operations.steps.ports import refuse_without_credentials
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
 from moorage.sql import Tx
@@ -88,7 +88,7 @@ async def begin(
         check(now)
         if now.moved is not None:
             raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
-        asked = LiveMigrate(
+        input = LiveMigrate(
             server=now,
             seq=seq,
             migration=move,
@@ -106,7 +106,7 @@ async def begin(
             by_project=principal.project or "",
             cross_cell=saga is LIVE_MIGRATE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, "os-migrateLive", make, task=TaskState.MIGRATING)
     await dispatch(context, new)
@@ -146,10 +146,10 @@ async def force_complete(
     server: Server,
     migration: Migration,
     request_id: str,
-    telling: Sequence[Telling] = (),
+    telling: Sequence[ChangeListener] = (),
 ) -> None:
     """Who tells it forces the source to switch as soon as it reads this."""
-    wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=_now())
+    wish = inbox.ExternalEvent(server.id, live_migration.FORCE, migration.uuid, seen_at=now_us())
     await context.region.write(lambda tx: inbox.put_placed(tx, [wish]))
     await note_action(context, principal, server, "live_migration_force_complete", request_id, telling)
 
@@ -183,11 +183,11 @@ async def note_action(
     server: Server,
     word: str,
     request_id: str,
-    telling: Sequence[Telling] = (),
+    telling: Sequence[ChangeListener] = (),
 ) -> None:
     """Something was said of a move: it shows among the server's actions; the one that it is about tells how it ended."""
     assert server.cell is not None
-    now = _now()
+    now = now_us()
     action = Action(
         server=server.id,
         action=word,
@@ -205,7 +205,3 @@ async def note_action(
             tell(tx, CELL_OUTBOX, server, server)
 
     await context.cells[server.cell].write(work)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

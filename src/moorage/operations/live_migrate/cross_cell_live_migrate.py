@@ -23,42 +23,44 @@ from moorage.operations.live_migrate.live_migrate import (
     FORWARD_ONLY,
     FORWARD_PATIENCE_S,
     HOSTS_TRIED_MAX,
-    LiveRun,
     activate_bindings,
-    await_vifs,
-    begin_action,
-    bind_destination,
     bound_twice,
-    check_cells,
-    check_destination,
-    check_source,
-    claim_host,
     clear_source,
     complete_volumes,
     drop_source_bindings,
     drop_source_volumes,
-    export_volumes,
     keeps_source,
     land_guest,
-    let_go,
     moved,
-    prepare_guest,
-    read_ports,
     record_completed,
-    record_destination,
     record_moved,
     release_source,
     switch_guest,
 )
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
+from moorage.operations.live_migrate.prepare_destination import (
+    LiveRun,
+    await_vifs,
+    begin_action,
+    bind_destination,
+    check_cells,
+    check_destination,
+    check_source,
+    claim_host,
+    export_volumes,
+    prepare_guest,
+    read_ports,
+    record_destination,
+)
 from moorage.operations.steps import moving, second_records
+from moorage.operations.steps import servers as records
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell.record_transfer import RecordCopy
 
 
 def _home(run: LiveRun) -> CellId:
     """Where its record was when this began."""
-    return moving.here(run.asked.server).cell
+    return moving.here(run.input.server).cell
 
 
 def _elsewhere(run: LiveRun) -> CellId | None:
@@ -96,7 +98,7 @@ async def copy_record(run: LiveRun) -> None:
     """On its new host, with all that there is of it; of a guest that is lost, also what its old host keeps."""
     if (to := _elsewhere(run)) is None:
         return
-    home, move = _home(run), run.asked.migration
+    home, move = _home(run), run.input.migration
     second = await bound_twice(run, run[claim_host], run[read_ports])
 
     def across(each: Migration) -> Migration:
@@ -166,5 +168,5 @@ LIVE_MIGRATE_CROSS_CELL = Saga(
     remove_record,
     forget_hidden,
     record_completed,
-    ended=let_go,
+    ended=records.release_server,
 )

@@ -46,19 +46,19 @@ class LiveMigrate(msgspec.Struct, frozen=True):
 
 
 def ask_of(
-    asked: LiveMigrate, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
+    input: LiveMigrate, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
 ) -> Ask:
     """As a migration asks that is done while the guest is off."""
     same = resize_input.Resize(
         server=server,
-        seq=asked.seq,
+        seq=input.seq,
         flavor=server.flavor,
-        migration=asked.migration,
+        migration=input.migration,
         kind=MigrationType.LIVE_MIGRATION,
-        host=asked.host,
-        needs=asked.needs,
-        group=asked.group,
-        near=asked.near,
-        far=asked.far,
+        host=input.host,
+        needs=input.needs,
+        group=input.group,
+        near=input.near,
+        far=input.far,
     )
     return resize_input.ask_of(same, server, cards, cell, not_on, attempt=attempt)

@@ -31,13 +31,13 @@ WHY_NOT = {
 }
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _MoveInput(msgspec.Struct, frozen=True):
     migration: str = ""
 
 
 def move_of(operation: Operation) -> str:
     """The UUID of the move that an operation is about; empty: it is no move, or one that ends one of before."""
-    return msgspec.json.decode(operation.asked, type=_Asked).migration if operation.asked else ""
+    return msgspec.json.decode(operation.asked, type=_MoveInput).migration if operation.asked else ""
 
 
 async def cancel(context: SagaContext, principal: Principal, server: Server, move: str, request_id: str) -> None:

@@ -40,7 +40,7 @@ WAITS = {
 """Of a move at which no operation is: what it waits for; and of one that is queued."""
 
 
-class Given(msgspec.Struct, frozen=True):
+class ProviderShare(msgspec.Struct, frozen=True):
     """What one provider gives."""
 
     provider: str
@@ -70,7 +70,7 @@ class EndSeen(msgspec.Struct, frozen=True):
     node: str | None
     consumer: str | None = None
     """Whose claim it is: the server's or the move's; None: nothing is claimed here."""
-    claimed: tuple[Given, ...] = ()
+    claimed: tuple[ProviderShare, ...] = ()
     addresses: int = 0
     """IPv4 addresses of segments that the claim has."""
     bindings: tuple[BindingSeen, ...] = ()
@@ -108,7 +108,7 @@ class MoveSeen(msgspec.Struct, frozen=True):
     """Services that did not say what they have of it."""
 
 
-class _Region(msgspec.Struct, frozen=True):
+class _RegionRows(msgspec.Struct, frozen=True):
     held: dict[str, Held]
     names: dict[str, str]
     roots: dict[str, str]
@@ -134,12 +134,12 @@ async def seen(context: SagaContext, server: Server, *, limit: int) -> tuple[Mov
     moves = await context.cells[server.cell].read(lambda tx: migrations.listed(tx, query))
     if not moves:
         return ()
-    region = await context.region.read(lambda tx: _look(tx, server, moves))
+    region = await context.region.read(lambda tx: _read_region(tx, server, moves))
     outside = await _outside(context, server) if any(not each.ended for each in moves) else NOTHING
     return tuple(_seen(each, server, region, NOTHING if each.ended else outside) for each in moves)
 
 
-def _look(tx: Tx, server: Server, moves: Sequence[Migration]) -> _Region:
+def _read_region(tx: Tx, server: Server, moves: Sequence[Migration]) -> _RegionRows:
     held = {
         each.owner.consumer: each for each in audit_reads.held_among(tx, [server.id, *(each.uuid for each in moves)])
     }
@@ -148,10 +148,10 @@ def _look(tx: Tx, server: Server, moves: Sequence[Migration]) -> _Region:
     where = region_servers.find(tx, server.id)
     operation = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
     names, roots = ({each: found[at] for each, found in known.items()} for at in (0, 1))
-    return _Region(held, names, roots, operation)
+    return _RegionRows(held, names, roots, operation)
 
 
-def _seen(move: Migration, server: Server, region: _Region, outside: _Outside) -> MoveSeen:
+def _seen(move: Migration, server: Server, region: _RegionRows, outside: _Outside) -> MoveSeen:
     consumers = _consumers(move, server, region)
     left, to = move.source_cell or server.cell, move.dest_cell or server.cell
     source = _end(move.source_host, move.source_node or None, left, consumers[0], region, outside)
@@ -173,7 +173,7 @@ def _seen(move: Migration, server: Server, region: _Region, outside: _Outside) -
     )
 
 
-def _consumers(move: Migration, server: Server, region: _Region) -> tuple[str | None, str | None]:
+def _consumers(move: Migration, server: Server, region: _RegionRows) -> tuple[str | None, str | None]:
     """Who holds what is claimed at its source, and at its destination.
 
     Once the server has a claim on the other host, the move has the one that it had before; until then, and after a revert, the server
@@ -191,7 +191,12 @@ def _consumers(move: Migration, server: Server, region: _Region) -> tuple[str | 
 
 
 def _end(
-    host: str | None, node: str | None, cell: CellId | None, consumer: str | None, region: _Region, outside: _Outside
+    host: str | None,
+    node: str | None,
+    cell: CellId | None,
+    consumer: str | None,
+    region: _RegionRows,
+    outside: _Outside,
 ) -> EndSeen:
     amounts = region.held[consumer].amounts if consumer is not None else {}
     by_provider: dict[str, dict[str, int]] = {}
@@ -202,7 +207,7 @@ def _end(
         cell=None if host is None else cell,
         node=node,
         consumer=consumer,
-        claimed=tuple(Given(each, region.names.get(each, ""), given) for each, given in by_provider.items()),
+        claimed=tuple(ProviderShare(each, region.names.get(each, ""), given) for each, given in by_provider.items()),
         addresses=sum(given.get(IPV4_ADDRESS, 0) for given in by_provider.values()),
         bindings=tuple(each for at, each in outside.bindings if at == host),
         attachments=tuple(each for at, each in outside.attachments if at == host),
@@ -240,9 +245,9 @@ async def _outside(context: SagaContext, server: Server) -> _Outside:
     return _Outside(ports or (), volumes or (), tuple(out))
 
 
-async def _or_out(asked: Awaitable[T]) -> T | None:
+async def _or_out(input: Awaitable[T]) -> T | None:
     try:
-        return await asked
+        return await input
     except Problem:
         return None
 

@@ -9,47 +9,47 @@ import msgspec
 
 from moorage.model.server import Server, TaskState
 from moorage.operations.context import SagaContext
-from moorage.operations.evacuate import evacuate, failed_evacuation
+from moorage.operations.evacuate import evacuate, evacuate_claim, failed_evacuation
 from moorage.operations.evacuate.evacuate_input import Evacuate
-from moorage.operations.notifications.event import Event, EventSource, changed, trouble_of
+from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
 from moorage.saga import Line, Run
-from moorage.saga.journal import Ended, Result, Unwinding
+from moorage.saga.journal import Ended, StepResult, Unwinding
 
 
-def _busy(asked: Evacuate) -> Server:
-    return msgspec.structs.replace(asked.server, task_state=TaskState.REBUILDING)
+def _busy(input: Evacuate) -> Server:
+    return msgspec.structs.replace(input.server, task_state=TaskState.REBUILDING)
 
 
-def _accepted(asked: Evacuate) -> Iterator[Event]:
-    busy = _busy(asked)
-    yield changed(asked.server, busy, host=busy.host, service="api")
-    yield Event("evacuate", busy, service="api")
+def _accepted(input: Evacuate) -> Iterator[ServerEvent]:
+    busy = _busy(input)
+    yield changed(input.server, busy, host=busy.host, service="api")
+    yield ServerEvent("evacuate", busy, service="api")
 
 
-def _heard(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _events(run: Run[Evacuate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     """Nova's host begins with it, so the start is told of each host that is tried."""
-    busy = _busy(run.asked)
+    busy = _busy(run.input)
     match line:
-        case Result(step=evacuate.claim_host.name):
-            claim = evacuate.claim_host.decode(line.value)
-            yield Event("rebuild_scheduled", busy, line.attempt, claim.name, for_host="conductor")
-            yield Event("rebuild.start", busy, line.attempt, claim.name)
+        case StepResult(step=evacuate_claim.claim_host.name):
+            claim = evacuate_claim.claim_host.decode(line.value)
+            yield ServerEvent("rebuild_scheduled", busy, line.attempt, claim.name, for_host="conductor")
+            yield ServerEvent("rebuild.start", busy, line.attempt, claim.name)
         case Ended(status="done"):
             done = evacuate.evacuated(run, seen or busy, time.time_ns() // 1000)
-            done = msgspec.structs.replace(done, cell=run[evacuate.claim_host].cell)
+            done = msgspec.structs.replace(done, cell=run[evacuate_claim.claim_host].cell)
             yield changed(busy, done, attempt=run.attempt, host=done.host)
-            yield Event("rebuild.end", done, run.attempt, done.host)
+            yield ServerEvent("rebuild.end", done, run.attempt, done.host)
         case Unwinding(reason="failed"):
-            tried = run.get(evacuate.claim_host)
+            tried = run.get(evacuate_claim.claim_host)
             host = None if tried is None else tried.name
-            yield Event("rebuild.error", busy, line.attempt, host, trouble=trouble_of(line.cause))
-            failed = failed_evacuation.failed(run.asked, busy, line.cause)
+            yield ServerEvent("rebuild.error", busy, line.attempt, host, trouble=trouble_of(line.cause))
+            failed = failed_evacuation.failed(run.input, busy, line.cause)
             yield changed(busy, failed, attempt=line.attempt, host=failed.host)
         case _:
             pass
 
 
-STORIES_OF_EVACUATION: dict[str, EventSource] = {"evacuate": EventSource(Evacuate, _accepted, _heard)}
+STORIES_OF_EVACUATION: dict[str, EventSource] = {"evacuate": EventSource(Evacuate, _accepted, _events)}
 
 
 __all__ = ["STORIES_OF_EVACUATION"]

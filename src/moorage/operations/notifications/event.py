@@ -12,7 +12,7 @@ from moorage.saga import Cause, Line, Run
 
 
 @dataclass(frozen=True)
-class Event:
+class ServerEvent:
     event: str
     server: Server
     """As it is told: the record after the event."""
@@ -38,17 +38,17 @@ class Event:
 class EventSource:
     """What is said of one kind of operation."""
 
-    asked: type[msgspec.Struct]
-    accepted: Callable[[Any], Iterator[Event]]
+    input_type: type[msgspec.Struct]
+    accepted: Callable[[Any], Iterator[ServerEvent]]
     """From what was asked."""
-    heard: Callable[[Run[Any, Any], Line, Server | None], Iterator[Event]]
+    events: Callable[[Run[Any, Any], Line, Server | None], Iterator[ServerEvent]]
     """The third is the record as a step found it, if one looked for who told the story before."""
 
 
-def changed(before: Server, after: Server, **also: Any) -> Event:
+def changed(before: Server, after: Server, **also: Any) -> ServerEvent:
     """`update`: the states of a server were others before."""
     was = StateUpdate(before.vm_state.value, None if before.task_state is None else before.task_state.value)
-    return Event("update", after, update=was, **also)
+    return ServerEvent("update", after, update=was, **also)
 
 
 def trouble_of(cause: Cause) -> Trouble:

@@ -9,7 +9,6 @@ A line is written once, in a transaction that is fenced, and what is said of it 
 neither lost nor said by two.  An operation with a start and an end, and perhaps an error, is one `start_and_end(…)`.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,14 +21,15 @@ from moorage.operations.context import SagaContext
 from moorage.operations.delete import delete, soft_delete
 from moorage.operations.guest import crash_dump, power, rebuild, rescue
 from moorage.operations.images import snapshot
-from moorage.operations.interfaces import attach_interface, detach_interface
+from moorage.operations.interfaces import attach_claim, attach_interface, detach_interface
 from moorage.operations.notifications.evacuation_events import STORIES_OF_EVACUATION
-from moorage.operations.notifications.event import Event, EventSource, changed, trouble_of
+from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
 from moorage.operations.notifications.move_events import STORIES_OF_MOVES
 from moorage.operations.notifications.shelving_events import STORIES_OF_SHELVING
 from moorage.operations.notifications.volume_events import VOLUME_STORIES
+from moorage.operations.steps.server_action import now_us
 from moorage.saga import Line, Run
-from moorage.saga.journal import Ended, Failed, Result, Unwinding
+from moorage.saga.journal import Ended, Failed, StepResult, Unwinding
 
 AT_HOSTS = frozenset({"start_guest", "await_vifs", "tell_host", "plug", "unplug"})
 """Steps that a host fails; of the others the conductor says so (S0.19: only host and publisher differ)."""
@@ -45,8 +45,8 @@ def start_and_end(
     action: Callable[[Any], str | None],
     after: Callable[[Run[Any, SagaContext], Server | None], Server],
     *,
-    task: Callable[[Any], TaskState | None] = lambda asked: None,
-    says_error: Callable[[Any], bool] = lambda asked: True,
+    task: Callable[[Any], TaskState | None] = lambda input: None,
+    says_error: Callable[[Any], bool] = lambda input: True,
 ) -> EventSource:
     """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
 
@@ -54,44 +54,44 @@ def start_and_end(
     when it is done, from the story and the record as an adopter may have found it.
     """
 
-    def accepted(asked: Any) -> Iterator[Event]:
-        server: Server = asked.server
-        if action(asked) is None:
+    def accepted(input: Any) -> Iterator[ServerEvent]:
+        server: Server = input.server
+        if action(input) is None:
             return
-        busy = msgspec.structs.replace(server, task_state=task(asked))
+        busy = msgspec.structs.replace(server, task_state=task(input))
         yield changed(server, busy, host=server.host, service="api")
-        yield Event(f"{action(asked)}.start", busy, host=server.host, service="api")
+        yield ServerEvent(f"{action(input)}.start", busy, host=server.host, service="api")
 
-    def heard(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
-        asked = run.asked
-        if action(asked) is None:
+    def events(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+        input = run.input
+        if action(input) is None:
             return
         if isinstance(line, Ended) and line.status == "done":
             done = after(run, seen)
-            yield changed(msgspec.structs.replace(asked.server, task_state=task(asked)), done, host=done.host)
-            yield Event(f"{action(asked)}.end", done, host=done.host)
-        elif isinstance(line, Unwinding) and line.reason == "failed" and says_error(asked):
-            host = asked.server.host if line.cause.step in AT_HOSTS else None
-            yield Event(f"{action(asked)}.error", asked.server, host=host, trouble=trouble_of(line.cause))
+            yield changed(msgspec.structs.replace(input.server, task_state=task(input)), done, host=done.host)
+            yield ServerEvent(f"{action(input)}.end", done, host=done.host)
+        elif isinstance(line, Unwinding) and line.reason == "failed" and says_error(input):
+            host = input.server.host if line.cause.step in AT_HOSTS else None
+            yield ServerEvent(f"{action(input)}.error", input.server, host=host, trouble=trouble_of(line.cause))
 
-    return EventSource(kind, accepted, heard)
+    return EventSource(kind, accepted, events)
 
 
 # ------------------------------------------------------------------------------------------------------------- boot
 
 
-def _boot_accepted(asked: boot.Boot) -> Iterator[Event]:
+def _boot_accepted(input: boot.Boot) -> Iterator[ServerEvent]:
     """Nova shows a server going from nothing to BUILDING."""
-    yield Event("update", asked.server, update=StateUpdate())
+    yield ServerEvent("update", input.server, update=StateUpdate())
 
 
-def _boot_heard(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     match line:
-        case Result(step=boot.claim_host.name):
+        case StepResult(step=boot.claim_host.name):
             claim = boot.claim_host.decode(line.value)
             begun = _begun(run, claim)
-            yield Event("create.start", begun, line.attempt, claim.name)
-            order = claim.order or run.asked.server
+            yield ServerEvent("create.start", begun, line.attempt, claim.name)
+            order = claim.order or run.input.server
             spawning = msgspec.structs.replace(begun, task_state=TaskState.SPAWNING, host=claim.name, node=claim.node)
             yield changed(order, spawning, attempt=line.attempt, host=claim.name)
         case Failed():
@@ -104,22 +104,22 @@ def _boot_heard(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | Non
             pass
 
 
-def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[Event]:
+def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[ServerEvent]:
     """Ports and power state are results that may have died with the teller who showed it ACTIVE: then the row was read."""
     claim, ports = run[boot.claim_host], run.get(boot.bind_ports)
     if seen is not None:
         built = seen
     else:
-        spawning = boot.recorded(run, claim, ports or (), 0, _now())
+        spawning = boot.recorded(run, claim, ports or (), 0, now_us())
         made = run.get(boot.make_ports)
-        networks = {**run.asked.networks, **({} if made is None else made.networks)}
-        built = boot.shown_active(spawning, run.get(boot.start_guest), _now(), networks)
+        networks = {**run.input.networks, **({} if made is None else made.networks)}
+        built = boot.shown_active(spawning, run.get(boot.start_guest), now_us(), networks)
     building = msgspec.structs.replace(built, vm_state=VmState.BUILDING, task_state=TaskState.SPAWNING)
     yield changed(building, built, attempt=run.attempt, host=claim.name)
-    yield Event("create.end", built, run.attempt, claim.name)
+    yield ServerEvent("create.end", built, run.attempt, claim.name)
 
 
-def _boot_turned(run: Run[boot.Boot, SagaContext], line: Unwinding) -> Iterator[Event]:
+def _boot_turned(run: Run[boot.Boot, SagaContext], line: Unwinding) -> Iterator[ServerEvent]:
     """The attempt that was under way ends with it; where no host was ever asked, what failed was the conductor's."""
     cancelled = line.reason == "cancel"
     trouble = Trouble(CANCELLED, line.cause.public, line.cause.step) if cancelled else None
@@ -128,22 +128,22 @@ def _boot_turned(run: Run[boot.Boot, SagaContext], line: Unwinding) -> Iterator[
         yield _create_error(run, line.attempt, trouble)
     elif line.attempt == 0 and not cancelled:
         begun = _begun(run, None)
-        yield Event("create.start", begun)
-        yield Event("create.error", begun, trouble=trouble)
+        yield ServerEvent("create.start", begun)
+        yield ServerEvent("create.error", begun, trouble=trouble)
     if not cancelled:
         failed = msgspec.structs.replace(_begun(run, None), vm_state=VmState.ERROR)
-        yield changed(run.asked.server, failed, attempt=line.attempt)
+        yield changed(run.input.server, failed, attempt=line.attempt)
 
 
-def _create_error(run: Run[boot.Boot, SagaContext], attempt: int, trouble: Trouble) -> Event:
+def _create_error(run: Run[boot.Boot, SagaContext], attempt: int, trouble: Trouble) -> ServerEvent:
     claim = run[boot.claim_host]
     host = claim.name if trouble.step in AT_HOSTS else None
-    return Event("create.error", _begun(run, claim), attempt, host, trouble=trouble)
+    return ServerEvent("create.error", _begun(run, claim), attempt, host, trouble=trouble)
 
 
 def _begun(run: Run[boot.Boot, SagaContext], claim: boot.Claim | None) -> Server:
     """As Nova shows a server whose build begins: on no host yet, without addresses."""
-    order = run.asked.server if claim is None or claim.order is None else claim.order
+    order = run.input.server if claim is None or claim.order is None else claim.order
     zone = order.availability_zone if claim is None else claim.availability_zone
     return msgspec.structs.replace(
         order, task_state=None, nics=(), host=None, node=None, availability_zone=zone, updated_at=None
@@ -153,28 +153,28 @@ def _begun(run: Run[boot.Boot, SagaContext], claim: boot.Claim | None) -> Server
 # ----------------------------------------------------------------------------------------------------------- delete
 
 
-def _delete_accepted(asked: delete.Delete) -> Iterator[Event]:
-    deleting = msgspec.structs.replace(asked.server, task_state=TaskState.DELETING)
-    yield changed(asked.server, deleting, host=deleting.host, service="api")
-    yield Event("delete.start", deleting, host=deleting.host, service="api")
+def _delete_accepted(input: delete.Delete) -> Iterator[ServerEvent]:
+    deleting = msgspec.structs.replace(input.server, task_state=TaskState.DELETING)
+    yield changed(input.server, deleting, host=deleting.host, service="api")
+    yield ServerEvent("delete.start", deleting, host=deleting.host, service="api")
 
 
-def _delete_heard(run: Run[delete.Delete, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _delete_events(run: Run[delete.Delete, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     found = run.get(delete.find_server)
     server = None if found is None else found.server
     if found is None or (server is not None and server.deleted):
         return
-    server = msgspec.structs.replace(server or run.asked.server, task_state=TaskState.DELETING)
+    server = msgspec.structs.replace(server or run.input.server, task_state=TaskState.DELETING)
     match line:
-        case Result(step=delete.destroy_guest.name) if server.host is not None and delete.destroy_guest.decode(
+        case StepResult(step=delete.destroy_guest.name) if server.host is not None and delete.destroy_guest.decode(
             line.value
         ):
-            yield Event("shutdown.start", server, host=server.host)
-            yield Event("shutdown.end", msgspec.structs.replace(server, nics=()), host=server.host)
+            yield ServerEvent("shutdown.start", server, host=server.host)
+            yield ServerEvent("shutdown.end", msgspec.structs.replace(server, nics=()), host=server.host)
         case Ended(status="done"):
-            gone = msgspec.structs.replace(delete.deleted(server, _now()), nics=())
+            gone = msgspec.structs.replace(delete.deleted(server, now_us()), nics=())
             yield changed(server, gone, host=gone.host, service="api")
-            yield Event("delete.end", gone, host=gone.host, service="api")
+            yield ServerEvent("delete.end", gone, host=gone.host, service="api")
         case _:
             pass
 
@@ -194,88 +194,86 @@ POWER_ACTIONS: dict[str, str] = {
 
 
 def _powered(run: Run[power.Power, SagaContext], seen: Server | None) -> Server:
-    found, state = run.get(power.begin_action), run.get(power.tell_host)
-    server = run.asked.server if found is None or found.server is None else found.server
+    found, state = run.get(power.begin_action), run.get(power.switch_power)
+    server = run.input.server if found is None or found.server is None else found.server
     return msgspec.structs.replace(
         server,
-        vm_state=power.EFFECTS[run.asked.verb].becomes,
+        vm_state=power.EFFECTS[run.input.verb].becomes,
         task_state=None,
         power_state=server.power_state if state is None else int(state),
-        updated_at=_now(),
+        updated_at=now_us(),
     )
 
 
 # ------------------------------------------------------------------------------------------------------ interfaces
 
 
-def _attached(run: Run[attach_interface.AttachInterface, SagaContext], seen: Server | None) -> Server:
-    found, port = run.get(attach_interface.begin_action), run.get(attach_interface.bind_port)
-    server = run.asked.server if found is None or found.server is None else found.server
+def _attached(run: Run[attach_claim.AttachInterfaceInput, SagaContext], seen: Server | None) -> Server:
+    found, port = run.get(attach_claim.begin_action), run.get(attach_claim.bind_port)
+    server = run.input.server if found is None or found.server is None else found.server
     if seen is not None:
         return seen
-    return server if port is None else attach_interface.with_card(server, run, port, _now())
+    return server if port is None else attach_interface.with_card(server, run, port, now_us())
 
 
-def _detached(run: Run[detach_interface.DetachInterface, SagaContext], seen: Server | None) -> Server:
+def _detached(run: Run[detach_interface.DetachInterfaceInput, SagaContext], seen: Server | None) -> Server:
     begun = run.get(detach_interface.begin_action)
-    server = run.asked.server if begun is None or begun.found.server is None else begun.found.server
-    return detach_interface.without_card(server, run.asked.nic, _now())
+    server = run.input.server if begun is None or begun.found.server is None else begun.found.server
+    return detach_interface.without_card(server, run.input.nic, now_us())
 
 
 # ------------------------------------------------------------------------------------------------------- snapshots
 
 
-def _snapshot_accepted(asked: snapshot.Snapshot) -> Iterator[Event]:
-    busy = msgspec.structs.replace(asked.server, task_state=snapshot.TASKS[asked.kind])
-    yield changed(asked.server, busy, host=busy.host, service="api")
+def _snapshot_accepted(input: snapshot.SnapshotInput) -> Iterator[ServerEvent]:
+    busy = msgspec.structs.replace(input.server, task_state=snapshot.TASKS[input.kind])
+    yield changed(input.server, busy, host=busy.host, service="api")
 
 
-def _snapshot_heard(run: Run[snapshot.Snapshot, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _snapshot_events(
+    run: Run[snapshot.SnapshotInput, SagaContext], line: Line, seen: Server | None
+) -> Iterator[ServerEvent]:
     """Nova tells of the copy itself, and of no failure."""
-    asked = run.asked
+    input = run.input
     found = run.get(snapshot.begin_action)
-    server = asked.server if found is None or found.server is None else found.server
+    server = input.server if found is None or found.server is None else found.server
     match line:
-        case Result(step=snapshot.show_taking.name):
-            taking = msgspec.structs.replace(server, task_state=snapshot.TAKING[asked.kind])
-            yield Event("snapshot.start", taking, host=server.host, image=asked.image)
+        case StepResult(step=snapshot.show_taking.name):
+            taking = msgspec.structs.replace(server, task_state=snapshot.TAKING[input.kind])
+            yield ServerEvent("snapshot.start", taking, host=server.host, image=input.image)
         case Ended(status="done"):
             done = msgspec.structs.replace(server, task_state=None)
             yield changed(msgspec.structs.replace(server, task_state=TaskState.IMAGE_UPLOADING), done, host=server.host)
-            yield Event("snapshot.end", done, host=server.host, image=asked.image)
+            yield ServerEvent("snapshot.end", done, host=server.host, image=input.image)
         case _:
             pass
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 # ---------------------------------------------------------------------------------------------------------- rebuild
 
 
-def _rebuild_server(asked: rebuild.Rebuild) -> Server:
-    return rebuild.with_new(asked, asked.server)
+def _rebuild_server(input: rebuild.Rebuild) -> Server:
+    return rebuild.with_new(input, input.server)
 
 
-def _rebuild_accepted(asked: rebuild.Rebuild) -> Iterator[Event]:
+def _rebuild_accepted(input: rebuild.Rebuild) -> Iterator[ServerEvent]:
     """As Nova's: the new image is in the record from the start; what is scheduled is where it was."""
-    server = _rebuild_server(asked)
-    yield changed(asked.server, server, host=server.host, service="api")
-    yield Event("rebuild_scheduled", server, host=server.host, for_host="conductor")
-    yield Event("rebuild.start", server, host=server.host)
+    server = _rebuild_server(input)
+    yield changed(input.server, server, host=server.host, service="api")
+    yield ServerEvent("rebuild_scheduled", server, host=server.host, for_host="conductor")
+    yield ServerEvent("rebuild.start", server, host=server.host)
 
 
-def _rebuild_heard(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _rebuild_events(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     if isinstance(line, Ended) and line.status == "done":
-        busy, state = _rebuild_server(run.asked), run.get(rebuild.rebuild_guest)
-        done = rebuild.rebuilt(run.asked, busy, busy.power_state if state is None else int(state), _now())
+        busy, state = _rebuild_server(run.input), run.get(rebuild.rebuild_guest)
+        done = rebuild.rebuilt(run.input, busy, busy.power_state if state is None else int(state), now_us())
         yield changed(busy, done, host=done.host)
-        yield Event("rebuild.end", done, host=done.host)
+        yield ServerEvent("rebuild.end", done, host=done.host)
     elif isinstance(line, Unwinding) and line.reason == "failed":
-        server = _rebuild_server(run.asked)
+        server = _rebuild_server(run.input)
         host = server.host if line.cause.step == rebuild.rebuild_guest.name else None
-        yield Event("rebuild.error", server, host=host, trouble=trouble_of(line.cause))
+        yield ServerEvent("rebuild.error", server, host=host, trouble=trouble_of(line.cause))
 
 
 # ----------------------------------------------------------------------------------------------------------- rescue
@@ -283,91 +281,91 @@ def _rebuild_heard(run: Run[rebuild.Rebuild, SagaContext], line: Line, seen: Ser
 
 def _rescued(run: Run[rescue.Rescue, SagaContext], seen: Server | None) -> Server:
     state = run.get(rescue.rescue_guest)
-    server = seen or run.asked.server
-    return rescue.rescued(run.asked, server, server.power_state if state is None else int(state), _now())
+    server = seen or run.input.server
+    return rescue.rescued(run.input, server, server.power_state if state is None else int(state), now_us())
 
 
 def _unrescued(run: Run[rescue.Unrescue, SagaContext], seen: Server | None) -> Server:
     state = run.get(rescue.unrescue_guest)
-    server = seen or run.asked.server
-    return rescue.unrescued(server, server.power_state if state is None else int(state), _now())
+    server = seen or run.input.server
+    return rescue.unrescued(server, server.power_state if state is None else int(state), now_us())
 
 
 # ------------------------------------------------------------------------------------------------------ soft delete
 
 
-def _soft_delete_accepted(asked: soft_delete.SoftDelete) -> Iterator[Event]:
+def _soft_delete_accepted(input: soft_delete.SoftDelete) -> Iterator[ServerEvent]:
     """As Nova's, it says when it was deleted, though it can be had back."""
-    busy = msgspec.structs.replace(asked.server, task_state=TaskState.SOFT_DELETING)
-    yield changed(asked.server, busy, host=busy.host, service="api")
-    yield Event("soft_delete.start", msgspec.structs.replace(busy, deleted_at=_now()), host=busy.host)
+    busy = msgspec.structs.replace(input.server, task_state=TaskState.SOFT_DELETING)
+    yield changed(input.server, busy, host=busy.host, service="api")
+    yield ServerEvent("soft_delete.start", msgspec.structs.replace(busy, deleted_at=now_us()), host=busy.host)
 
 
-def _soft_delete_heard(
+def _soft_delete_events(
     run: Run[soft_delete.SoftDelete, SagaContext], line: Line, seen: Server | None
-) -> Iterator[Event]:
+) -> Iterator[ServerEvent]:
     found, state = run.get(soft_delete.find_server), run.get(soft_delete.switch_off)
     if not isinstance(line, Ended) or line.status != "done" or found is None or found.server is None:
         return
     busy = msgspec.structs.replace(found.server, task_state=TaskState.SOFT_DELETING)
-    done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, _now())
+    done = soft_delete.soft_deleted(busy, busy.power_state if state is None else state, now_us())
     yield changed(busy, done, host=done.host)
-    yield Event("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)
+    yield ServerEvent("soft_delete.end", msgspec.structs.replace(done, deleted_at=done.soft_deleted_at), host=done.host)
 
 
 def _restored(run: Run[soft_delete.Restore, SagaContext], seen: Server | None) -> Server:
     state = run.get(soft_delete.switch_on)
-    server = seen or run.asked.server
-    return soft_delete.restored(server, server.power_state if state is None else int(state), _now())
+    server = seen or run.input.server
+    return soft_delete.restored(server, server.power_state if state is None else int(state), now_us())
 
 
-STORIES: dict[str, EventSource] = {
-    "boot": EventSource(boot.Boot, _boot_accepted, _boot_heard),
-    "delete": EventSource(delete.Delete, _delete_accepted, _delete_heard),
+EVENT_SOURCES: dict[str, EventSource] = {
+    "boot": EventSource(boot.Boot, _boot_accepted, _boot_events),
+    "delete": EventSource(delete.Delete, _delete_accepted, _delete_events),
     "power": start_and_end(
         power.Power,
-        lambda asked: POWER_ACTIONS[asked.verb],
+        lambda input: POWER_ACTIONS[input.verb],
         _powered,
-        task=lambda asked: power.EFFECTS[asked.verb].task,
-        says_error=lambda asked: POWER_ACTIONS[asked.verb] == "reboot",
+        task=lambda input: power.EFFECTS[input.verb].task,
+        says_error=lambda input: POWER_ACTIONS[input.verb] == "reboot",
     ),
     "crash_dump": start_and_end(
         crash_dump.CrashDump,
-        lambda asked: "trigger_crash_dump",
-        lambda run, seen: msgspec.structs.replace(seen or run.asked.server, updated_at=_now()),
-        says_error=lambda asked: False,
+        lambda input: "trigger_crash_dump",
+        lambda run, seen: msgspec.structs.replace(seen or run.input.server, updated_at=now_us()),
+        says_error=lambda input: False,
     ),
-    "rebuild": EventSource(rebuild.Rebuild, _rebuild_accepted, _rebuild_heard),
-    "soft_delete": EventSource(soft_delete.SoftDelete, _soft_delete_accepted, _soft_delete_heard),
+    "rebuild": EventSource(rebuild.Rebuild, _rebuild_accepted, _rebuild_events),
+    "soft_delete": EventSource(soft_delete.SoftDelete, _soft_delete_accepted, _soft_delete_events),
     "restore": start_and_end(
         soft_delete.Restore,
-        lambda asked: "restore",
+        lambda input: "restore",
         _restored,
-        task=lambda asked: TaskState.RESTORING,
-        says_error=lambda asked: False,
+        task=lambda input: TaskState.RESTORING,
+        says_error=lambda input: False,
     ),
     "rescue": start_and_end(
         rescue.Rescue,
-        lambda asked: "rescue",
+        lambda input: "rescue",
         _rescued,
-        task=lambda asked: TaskState.RESCUING,
-        says_error=lambda asked: False,
+        task=lambda input: TaskState.RESCUING,
+        says_error=lambda input: False,
     ),
     "unrescue": start_and_end(
         rescue.Unrescue,
-        lambda asked: "unrescue",
+        lambda input: "unrescue",
         _unrescued,
-        task=lambda asked: TaskState.UNRESCUING,
-        says_error=lambda asked: False,
+        task=lambda input: TaskState.UNRESCUING,
+        says_error=lambda input: False,
     ),
-    "attach_interface": start_and_end(attach_interface.AttachInterface, lambda asked: "interface_attach", _attached),
+    "attach_interface": start_and_end(attach_claim.AttachInterfaceInput, lambda input: "interface_attach", _attached),
     "detach_interface": start_and_end(
-        detach_interface.DetachInterface,
-        lambda asked: None if asked.gone else "interface_detach",
+        detach_interface.DetachInterfaceInput,
+        lambda input: None if input.gone else "interface_detach",
         _detached,
-        says_error=lambda asked: False,
+        says_error=lambda input: False,
     ),
-    "snapshot": EventSource(snapshot.Snapshot, _snapshot_accepted, _snapshot_heard),
+    "snapshot": EventSource(snapshot.SnapshotInput, _snapshot_accepted, _snapshot_events),
     **VOLUME_STORIES,
     **STORIES_OF_SHELVING,
     **STORIES_OF_MOVES,
@@ -375,7 +373,7 @@ STORIES: dict[str, EventSource] = {
 }
 """By the name of the saga, without its version."""
 
-UNTOLD: dict[str, str] = {
+WITHOUT_NOTIFICATIONS: dict[str, str] = {
     "extend_volume": "Nova says nothing of it; the volume service tells of its volumes itself",
     "snapshot_volumes": "Nova's compute, which tells of snapshots, has no part in those of volumes",
     "move_record": "it is on no host, and nothing of it changes but which database has its record",

@@ -4,28 +4,31 @@ start and end.
 Nova's compute says them: the new host prepares and finishes, the old one sends and lets go.  Of a failure there is `resize.error`.
 """
 
-import time
 from collections.abc import Iterator
 
 import msgspec
 
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.context import SagaContext
-from moorage.operations.live_migrate import live_migrate
+from moorage.operations.live_migrate import live_migrate, prepare_destination
 from moorage.operations.live_migrate.live_migrate_input import LiveMigrate
-from moorage.operations.notifications.event import Event, EventSource, changed, trouble_of
-from moorage.operations.resize import confirm_resize, cross_cell_resize, resize, resize_input, revert_resize
+from moorage.operations.notifications.event import EventSource, ServerEvent, changed, trouble_of
+from moorage.operations.resize import (
+    confirm_resize,
+    cross_cell_resize,
+    prepare_resize,
+    resize,
+    resize_input,
+    revert_resize,
+)
 from moorage.operations.steps import live_migration
+from moorage.operations.steps.server_action import now_us
 from moorage.saga import Line, Run
-from moorage.saga.journal import Ended, Result, Unwinding
+from moorage.saga.journal import Ended, StepResult, Unwinding
 
 STOP_GUEST = cross_cell_resize.stop_guest.name
 """Where a guest may go to another cell it leaves from then on, whichever way its disk goes."""
-AT_HOSTS = frozenset({STOP_GUEST, resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
+AT_HOSTS = frozenset({STOP_GUEST, prepare_resize.send_guest.name, resize.land_guest.name, resize.start_guest.name})
 
 
 def _busy(server: Server, task: TaskState | None) -> Server:
@@ -35,34 +38,34 @@ def _busy(server: Server, task: TaskState | None) -> Server:
 # ----------------------------------------------------------------------------------------------------------- resize
 
 
-def _accepted(asked: resize_input.Resize) -> Iterator[Event]:
-    busy = _busy(asked.server, TaskState.RESIZE_PREP)
-    yield changed(asked.server, busy, host=busy.host, service="api")
+def _accepted(input: resize_input.Resize) -> Iterator[ServerEvent]:
+    busy = _busy(input.server, TaskState.RESIZE_PREP)
+    yield changed(input.server, busy, host=busy.host, service="api")
 
 
-def _heard(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
-    asked, server = run.asked, run.asked.server
+def _events(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
+    input, server = run.input, run.input.server
     prep = _busy(server, TaskState.RESIZE_PREP)
     match line:
-        case Result(step=resize.claim_host.name):
-            claim = resize.claim_host.decode(line.value)
-            yield Event("resize_prep.start", prep, line.attempt, claim.name, new_flavor=asked.flavor)
-            yield Event("resize_prep.end", prep, line.attempt, claim.name, new_flavor=asked.flavor)
-        case Result() if line.step == (STOP_GUEST if asked.cross_cell else resize.send_guest.name):
-            yield Event("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
-            yield Event("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
+        case StepResult(step=prepare_resize.claim_host.name):
+            claim = prepare_resize.claim_host.decode(line.value)
+            yield ServerEvent("resize_prep.start", prep, line.attempt, claim.name, new_flavor=input.flavor)
+            yield ServerEvent("resize_prep.end", prep, line.attempt, claim.name, new_flavor=input.flavor)
+        case StepResult() if line.step == (STOP_GUEST if input.cross_cell else prepare_resize.send_guest.name):
+            yield ServerEvent("resize.start", _busy(server, TaskState.RESIZE_MIGRATING), line.attempt, server.host)
+            yield ServerEvent("resize.end", _busy(server, TaskState.RESIZE_MIGRATED), line.attempt, server.host)
         case Ended(status="done"):
-            claim = run[resize.claim_host]
-            now = _now()
+            claim = run[prepare_resize.claim_host]
+            now = now_us()
             done = resize.resized(run, seen or server, now)
             finishing = msgspec.structs.replace(done, vm_state=server.vm_state, task_state=TaskState.RESIZE_FINISH)
-            yield Event("resize_finish.start", finishing, host=claim.name)
+            yield ServerEvent("resize_finish.start", finishing, host=claim.name)
             yield changed(finishing, done, host=claim.name)
-            yield Event("resize_finish.end", done, host=claim.name)
+            yield ServerEvent("resize_finish.end", done, host=claim.name)
         case Unwinding(reason="failed"):
             at_host = line.cause.step in AT_HOSTS
             host = server.host if at_host else None
-            yield Event("resize.error", prep, host=host, trouble=trouble_of(line.cause))
+            yield ServerEvent("resize.error", prep, host=host, trouble=trouble_of(line.cause))
             yield changed(prep, server, host=server.host)
         case _:
             pass
@@ -71,39 +74,39 @@ def _heard(run: Run[resize_input.Resize, SagaContext], line: Line, seen: Server 
 # ----------------------------------------------------------------------------------------------- confirm and revert
 
 
-def _confirm_accepted(asked: confirm_resize.ConfirmResize) -> Iterator[Event]:
-    moved = asked.server.moved
-    yield Event("resize_confirm.start", asked.server, host=None if moved is None else moved.host)
+def _confirm_accepted(input: confirm_resize.ConfirmResize) -> Iterator[ServerEvent]:
+    moved = input.server.moved
+    yield ServerEvent("resize_confirm.start", input.server, host=None if moved is None else moved.host)
 
 
-def _confirm_heard(
+def _confirm_events(
     run: Run[confirm_resize.ConfirmResize, SagaContext], line: Line, seen: Server | None
-) -> Iterator[Event]:
-    server = run.asked.server
+) -> Iterator[ServerEvent]:
+    server = run.input.server
     if isinstance(line, Ended) and line.status == "done":
-        done = confirm_resize.confirmed(_now())(server)
+        done = confirm_resize.confirmed(now_us())(server)
         host = None if server.moved is None else server.moved.host
         yield changed(server, done, host=host)
-        yield Event("resize_confirm.end", done, host=host)
+        yield ServerEvent("resize_confirm.end", done, host=host)
 
 
-def _revert_accepted(asked: revert_resize.RevertResize) -> Iterator[Event]:
-    busy = _busy(asked.server, TaskState.RESIZE_REVERTING)
-    yield changed(asked.server, busy, host=busy.host, service="api")
-    moved = asked.server.moved  # the host that it goes back to says so
-    yield Event("resize_revert.start", busy, host=busy.host if moved is None else moved.host)
+def _revert_accepted(input: revert_resize.RevertResize) -> Iterator[ServerEvent]:
+    busy = _busy(input.server, TaskState.RESIZE_REVERTING)
+    yield changed(input.server, busy, host=busy.host, service="api")
+    moved = input.server.moved  # the host that it goes back to says so
+    yield ServerEvent("resize_revert.start", busy, host=busy.host if moved is None else moved.host)
 
 
-def _revert_heard(
+def _revert_events(
     run: Run[revert_resize.RevertResize, SagaContext], line: Line, seen: Server | None
-) -> Iterator[Event]:
-    server = run.asked.server
+) -> Iterator[ServerEvent]:
+    server = run.input.server
     busy = _busy(server, TaskState.RESIZE_REVERTING)
     match line:
         case Ended(status="done") if server.moved is not None:
-            done = revert_resize.reverted(run, server, server.moved, _now())
+            done = revert_resize.reverted(run, server, server.moved, now_us())
             yield changed(busy, done, host=done.host)
-            yield Event("resize_revert.end", done, host=done.host)
+            yield ServerEvent("resize_revert.end", done, host=done.host)
         case Unwinding(reason="failed"):
             yield changed(busy, msgspec.structs.replace(server, vm_state=VmState.RESIZED), host=server.host)
         case _:
@@ -113,54 +116,54 @@ def _revert_heard(
 # --------------------------------------------------------------------------------------------------- live migration
 
 
-def _live_accepted(asked: LiveMigrate) -> Iterator[Event]:
-    busy = _busy(asked.server, TaskState.MIGRATING)
-    yield changed(asked.server, busy, host=busy.host, service="api")
+def _live_accepted(input: LiveMigrate) -> Iterator[ServerEvent]:
+    busy = _busy(input.server, TaskState.MIGRATING)
+    yield changed(input.server, busy, host=busy.host, service="api")
 
 
-def _live_heard(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+def _live_events(run: Run[LiveMigrate, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
     """The destination prepares and takes, the source sends and lets go, or both take back."""
-    server = run.asked.server
+    server = run.input.server
     busy = _busy(server, TaskState.MIGRATING)
     match line:
-        case Result(step=live_migrate.prepare_guest.name):
-            claim = run[live_migrate.claim_host]
-            yield Event("live_migration_pre.start", busy, line.attempt, claim.name)
-            yield Event("live_migration_pre.end", busy, line.attempt, claim.name)
+        case StepResult(step=prepare_destination.prepare_guest.name):
+            claim = run[prepare_destination.claim_host]
+            yield ServerEvent("live_migration_pre.start", busy, line.attempt, claim.name)
+            yield ServerEvent("live_migration_pre.end", busy, line.attempt, claim.name)
         case Ended(status="done"):
             there = live_migrate.moved(run, seen or busy)
-            there = msgspec.structs.replace(there, cell=run[live_migrate.claim_host].cell)
+            there = msgspec.structs.replace(there, cell=run[prepare_destination.claim_host].cell)
             done = _busy(there, None)
-            yield Event("live_migration_post.start", busy, host=server.host)
-            yield Event("live_migration_post_dest.start", busy, host=done.host)
+            yield ServerEvent("live_migration_post.start", busy, host=server.host)
+            yield ServerEvent("live_migration_post_dest.start", busy, host=done.host)
             yield changed(busy, done, host=done.host)
-            yield Event("live_migration_post_dest.end", done, host=done.host)
-            yield Event("live_migration_post.end", busy, host=server.host)  # the old host knows no better yet
+            yield ServerEvent("live_migration_post_dest.end", done, host=done.host)
+            yield ServerEvent("live_migration_post.end", busy, host=server.host)  # the old host knows no better yet
         case Unwinding():
             yield from _live_turned(run, line, busy)
         case _:
             pass
 
 
-def _live_turned(run: Run[LiveMigrate, SagaContext], line: Unwinding, busy: Server) -> Iterator[Event]:
-    server, claim = run.asked.server, run.get(live_migrate.claim_host)
+def _live_turned(run: Run[LiveMigrate, SagaContext], line: Unwinding, busy: Server) -> Iterator[ServerEvent]:
+    server, claim = run.input.server, run.get(prepare_destination.claim_host)
     stopped = line.reason == "cancel" or line.cause.problem().code == live_migration.ABORTED
     if stopped:
-        yield Event("live_migration_abort.start", busy, host=server.host)
-        yield Event("live_migration_abort.end", busy, host=server.host)
+        yield ServerEvent("live_migration_abort.start", busy, host=server.host)
+        yield ServerEvent("live_migration_abort.end", busy, host=server.host)
     if claim is not None:
-        yield Event("live_migration_rollback.start", busy, host=server.host)
-        yield Event("live_migration_rollback.end", server, host=server.host)
-        yield Event("live_migration_rollback_dest.start", busy, host=claim.name)
-        yield Event("live_migration_rollback_dest.end", busy, host=claim.name)
+        yield ServerEvent("live_migration_rollback.start", busy, host=server.host)
+        yield ServerEvent("live_migration_rollback.end", server, host=server.host)
+        yield ServerEvent("live_migration_rollback_dest.start", busy, host=claim.name)
+        yield ServerEvent("live_migration_rollback_dest.end", busy, host=claim.name)
     yield changed(busy, server, host=server.host)
 
 
 STORIES_OF_MOVES: dict[str, EventSource] = {
-    "resize": EventSource(resize_input.Resize, _accepted, _heard),
-    "confirm_resize": EventSource(confirm_resize.ConfirmResize, _confirm_accepted, _confirm_heard),
-    "live_migrate": EventSource(LiveMigrate, _live_accepted, _live_heard),
-    "revert_resize": EventSource(revert_resize.RevertResize, _revert_accepted, _revert_heard),
+    "resize": EventSource(resize_input.Resize, _accepted, _events),
+    "confirm_resize": EventSource(confirm_resize.ConfirmResize, _confirm_accepted, _confirm_events),
+    "live_migrate": EventSource(LiveMigrate, _live_accepted, _live_events),
+    "revert_resize": EventSource(revert_resize.RevertResize, _revert_accepted, _revert_events),
 }
 
 

@@ -1,7 +1,7 @@
-"""The herald: writes what a story says into the outbox, in the transaction in which it becomes true.
+"""Writes the notifications of operations into the outbox, in the transaction that makes them true.
 
-It costs a commit that says something one statement, whatever it says, and a commit that says nothing none.  What cannot
-be put into words is logged and left out: no server fails because nobody could be told of it.
+A commit with notifications costs one more statement, however many they are; a commit without costs none.  A notification
+that cannot be built is logged and left out: no operation fails because of its notifications.
 """
 
 import logging
@@ -18,9 +18,9 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server
 from moorage.operations.notifications.audit_periods import AuditUnit, running
-from moorage.operations.notifications.event import Event
-from moorage.operations.notifications.event_map import STORIES
-from moorage.operations.records.servers import Telling
+from moorage.operations.notifications.event import ServerEvent
+from moorage.operations.notifications.event_map import EVENT_SOURCES
+from moorage.operations.records.servers import ChangeListener
 from moorage.saga import Line, Run, Saga
 from moorage.sql import Tx
 from moorage.store.outbox import Outbox
@@ -43,53 +43,53 @@ class OutboxWriter:
         """The machine this process runs on, as publisher ids say it."""
         self.state_changes: StateChanges = state_changes
         self.audit_unit: AuditUnit = audit_unit
-        self.unworded = 0
-        """How much could not be put into words since the start."""
+        self.failures = 0
+        """Notifications that could not be built since the start."""
         self._seen: dict[OperationId, Server] = {}
 
     def seen(self, operation: OperationId, server: Server) -> None:
-        """The record, as a step found it; kept until the story ends, or too many are."""
+        """The record, as a step found it; kept until the operation ends, or until there are too many."""
         while len(self._seen) >= SEEN_MAX:
             self._seen.pop(next(iter(self._seen)))
         self._seen[operation] = server
 
     def accepted(self, tx: Tx, begun: Sequence[Accepted]) -> None:
         """Operations of one request, in the commit that accepts them."""
-        told: list[Notification] = []
+        notifications: list[Notification] = []
         for new in begun:
-            story = STORIES.get(new.saga.partition("/")[0])
-            if story is None:
+            source = EVENT_SOURCES.get(new.saga.partition("/")[0])
+            if source is None:
                 continue
             try:
-                asked = msgspec.json.decode(new.asked, type=story.asked)
-                told += self._stamped(new.id, new.saga, asked, story.accepted(asked))
+                input = msgspec.json.decode(new.asked, type=source.input_type)
+                notifications += self._stamped(new.id, new.saga, input, source.accepted(input))
             except Exception:
-                self.unworded += 1
-                logger.exception("what is accepted as %s %s could not be put into words", new.saga, new.id)
-        OUTBOX.write(tx, told)
+                self.failures += 1
+                logger.exception("what is accepted as %s %s could not be turned into notifications", new.saga, new.id)
+        OUTBOX.write(tx, notifications)
 
-    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """A commit of a story, with the lines it writes."""
-        story = STORIES.get(saga.name.partition("/")[0])
-        if story is None:
+    def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+        """Write the notifications of a commit: `lines` are the journal lines that it writes."""
+        source = EVENT_SOURCES.get(saga.name.partition("/")[0])
+        if source is None:
             return
-        told: list[Notification] = []
+        notifications: list[Notification] = []
         seen = self._seen.get(run.operation)
         for line in lines:
             try:
-                told += self._stamped(run.operation, saga.name, run.asked, story.heard(run, line, seen))
+                notifications += self._stamped(run.operation, saga.name, run.input, source.events(run, line, seen))
             except Exception:
-                self.unworded += 1
-                logger.exception("a line of %s %s could not be put into words", saga.name, run.operation)
-        OUTBOX.write(tx, told)
+                self.failures += 1
+                logger.exception("a line of %s %s could not be turned into notifications", saga.name, run.operation)
+        OUTBOX.write(tx, notifications)
 
-    def of_change(self, principal: Principal, request_id: str, event: ChangeEvent) -> Telling:
+    def of_change(self, principal: Principal, request_id: str, event: ChangeEvent) -> ChangeListener:
         """For a record that is changed without an operation: a lock, another name, metadata, tags.
 
-        As in Nova `lock` and `unlock` are always told, tags too, and the rest when operators want updates.
+        As in Nova `lock` and `unlock` are always notified, changes of tags too, and the rest when operators want updates.
         """
 
-        def telling(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
+        def write_change(tx: Tx, outbox: Outbox, before: Server, after: Server) -> None:
             tags = before.tags != after.tags
             if event == "update" and not (tags or self.state_changes):
                 return
@@ -113,9 +113,11 @@ class OutboxWriter:
                 ],
             )
 
-        return telling
+        return write_change
 
-    def _stamped(self, operation: OperationId, saga: str, asked: Any, said: Iterable[Event]) -> list[Notification]:
+    def _stamped(
+        self, operation: OperationId, saga: str, input: Any, events: Iterable[ServerEvent]
+    ) -> list[Notification]:
         """Who, when, which: everything that does not depend on what happened."""
         now = time.time_ns() // 1000
         return [
@@ -127,10 +129,10 @@ class OutboxWriter:
                 service=each.service if each.host is None else each.for_host,
                 host=each.host or self.host,
                 told_by=self.host if each.host is not None and each.for_host == "conductor" else "",
-                request_id=getattr(asked, "request_id", ""),
-                global_request_id=getattr(asked, "global_request_id", ""),
-                user=getattr(asked, "user", "") or each.server.user,
-                project=getattr(asked, "by_project", "") or each.server.project,
+                request_id=getattr(input, "request_id", ""),
+                global_request_id=getattr(input, "global_request_id", ""),
+                user=getattr(input, "user", "") or each.server.user,
+                project=getattr(input, "by_project", "") or each.server.project,
                 trouble=each.trouble and msgspec.structs.replace(each.trouble, saga=saga.partition("/")[0]),
                 update=each.update,
                 volume=each.volume,
@@ -139,13 +141,13 @@ class OutboxWriter:
                 period=None if each.update is None else running(now, self.audit_unit),
                 snapshot_image=each.image,
             )
-            for each in said
+            for each in events
             if each.update is None or self._wanted(each)
         ]
 
-    def _wanted(self, said: Event) -> bool:
-        """Whether operators want to hear of this change of states (Nova's `notify_on_state_change`)."""
-        was, now = said.update, said.server
+    def _wanted(self, event: ServerEvent) -> bool:
+        """Whether operators want to know this change of states (Nova's `notify_on_state_change`)."""
+        was, now = event.update, event.server
         if not self.state_changes or was is None:
             return False
         if was.old_state is None or was.old_state != now.vm_state.value:
@@ -161,7 +163,7 @@ def _difference(before: Server, after: Server) -> StateUpdate:
     )
 
 
-def _id(operation: OperationId, said: Event) -> str:
+def _id(operation: OperationId, event: ServerEvent) -> str:
     """The same for the same event; an operation may change a server's states more than once in an attempt."""
-    states = f"/{said.server.vm_state}/{said.server.task_state}" if said.update is not None else ""
-    return f"{operation}/{said.attempt}/{said.event}{states}"
+    states = f"/{event.server.vm_state}/{event.server.task_state}" if event.update is not None else ""
+    return f"{operation}/{event.attempt}/{event.event}{states}"

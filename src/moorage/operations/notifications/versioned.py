@@ -34,7 +34,7 @@ ACTION_PAYLOAD = ("InstanceActionPayload", "1.9")
 DEVICE_NAME_CHARACTERS = 14
 
 
-TOLD_AT_ONCE = frozenset({
+SENT_AT_ONCE = frozenset({
     "create", "delete", "shutdown", "reboot", "resume", "rebuild", "resize", "resize_finish", "resize_revert",
     "shelve", "shelve_offload", "unshelve", "live_migration_pre", "live_migration_rollback",
 })  # fmt: skip
@@ -54,7 +54,7 @@ def payload(notification: Notification, *, bdms: bool = False) -> dict[str, Any]
     """One versioned object; others stand inside it.  `bdms`: the block devices are always told."""
     server, action = notification.server, notification.event.partition(".")[0]
     data = _server(notification)
-    if bdms or _has_devices_at_hand(notification):
+    if bdms or _has_block_devices(notification):
         data["block_devices"] = [_block_device(each) for each in server.volumes]
     if action == "create":
         data |= {
@@ -135,9 +135,9 @@ def _server(notification: Notification) -> dict[str, Any]:
     }
 
 
-def _has_devices_at_hand(notification: Notification) -> bool:
+def _has_block_devices(notification: Notification) -> bool:
     event = notification.event
-    return notification.service == "compute" and event.partition(".")[0] in TOLD_AT_ONCE and event not in WITHOUT_THEM
+    return notification.service == "compute" and event.partition(".")[0] in SENT_AT_ONCE and event not in WITHOUT_THEM
 
 
 def _block_device(device: BlockDevice) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Nova says nothing else of them: no update of the server's state, for that does not change.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,8 @@ import msgspec
 
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
-from moorage.operations.notifications.event import Event, EventSource, trouble_of
+from moorage.operations.notifications.event import EventSource, ServerEvent, trouble_of
+from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.volumes import without_device
 from moorage.operations.volumes import attach_volume, detach_volume, swap_volume
 from moorage.saga import Line, Run
@@ -27,48 +27,44 @@ def of_volume(
 ) -> EventSource:
     """`WORD.start` when it is accepted, `WORD.end` when it is done, `WORD.error` where it failed and Nova says so."""
 
-    def told(asked: Any, event: str, server: Server, **also: Any) -> Event:
-        old, new = getattr(asked, "volume", None), getattr(asked, "new_volume", None)
-        return Event(f"{word}.{event}", server, host=asked.server.host, volume=old, new_volume=new, **also)
+    def event_of(input: Any, event: str, server: Server, **also: Any) -> ServerEvent:
+        old, new = getattr(input, "volume", None), getattr(input, "new_volume", None)
+        return ServerEvent(f"{word}.{event}", server, host=input.server.host, volume=old, new_volume=new, **also)
 
-    def accepted(asked: Any) -> Iterator[Event]:
-        yield told(asked, "start", asked.server)
+    def accepted(input: Any) -> Iterator[ServerEvent]:
+        yield event_of(input, "start", input.server)
 
-    def heard(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[Event]:
+    def events(run: Run[Any, SagaContext], line: Line, seen: Server | None) -> Iterator[ServerEvent]:
         if isinstance(line, Ended) and line.status == "done":
-            yield told(run.asked, "end", after(run, seen))
+            yield event_of(run.input, "end", after(run, seen))
         elif isinstance(line, Unwinding) and line.reason == "failed" and says_error:
-            yield told(run.asked, "error", run.asked.server, trouble=trouble_of(line.cause))
+            yield event_of(run.input, "error", run.input.server, trouble=trouble_of(line.cause))
 
-    return EventSource(kind, accepted, heard)
+    return EventSource(kind, accepted, events)
 
 
 def _attached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     found, attachment = run.get(attach_volume.begin_action), run.get(attach_volume.connect)
-    server = run.asked.server if found is None or found.server is None else found.server
+    server = run.input.server if found is None or found.server is None else found.server
     if seen is not None:
         return seen
-    return server if attachment is None else attach_volume.attached(server, run, attachment, _now())
+    return server if attachment is None else attach_volume.attached(server, run, attachment, now_us())
 
 
 def _detached(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     found = run.get(detach_volume.begin_action)
-    server = run.asked.server if found is None or found.server is None else found.server
-    return without_device(server, run.asked.device.bdm, _now())
+    server = run.input.server if found is None or found.server is None else found.server
+    return without_device(server, run.input.device.bdm, now_us())
 
 
 def _swapped(run: Run[Any, SagaContext], seen: Server | None) -> Server:
     found, attachment = run.get(swap_volume.begin_action), run.get(swap_volume.connect)
-    server = run.asked.server if found is None or found.server is None else found.server
+    server = run.input.server if found is None or found.server is None else found.server
     return server if attachment is None else swap_volume.swapped(server, run, attachment)
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
-
-
 VOLUME_STORIES: dict[str, EventSource] = {
-    "attach_volume": of_volume(attach_volume.AttachVolume, "volume_attach", _attached),
-    "detach_volume": of_volume(detach_volume.DetachVolume, "volume_detach", _detached, says_error=False),
-    "swap_volume": of_volume(swap_volume.SwapVolume, "volume_swap", _swapped),
+    "attach_volume": of_volume(attach_volume.AttachVolumeInput, "volume_attach", _attached),
+    "detach_volume": of_volume(detach_volume.DetachVolumeInput, "volume_detach", _detached, says_error=False),
+    "swap_volume": of_volume(swap_volume.SwapVolumeInput, "volume_swap", _swapped),
 }

@@ -20,7 +20,7 @@ NAMED_MAX = 5
 NOTHING = CellCount(0, 0)
 
 
-class CellSeen(msgspec.Struct, frozen=True):
+class CellSummary(msgspec.Struct, frozen=True):
     """One cell, as the region knows it."""
 
     cell: CellId
@@ -33,12 +33,12 @@ class CellSeen(msgspec.Struct, frozen=True):
     """Those whose records are kept there for lists and usage."""
 
 
-def listed(tx: Tx) -> list[CellSeen]:
+def listed(tx: Tx) -> list[CellSummary]:
     """Every cell that the region has heard of, by name."""
     said, known, hosts = cells.every(tx), identity.cells(tx), cells.host_counts(tx)
     counts = region_servers.counts_by_cell(tx)
     return [
-        CellSeen(
+        CellSummary(
             cell,
             said.get(cell, CellSaid(cell)),
             known[cell].uuid if cell in known else None,

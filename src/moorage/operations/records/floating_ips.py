@@ -56,9 +56,9 @@ async def allocate(network: NetworkClient, token: str, pool: str | None) -> Json
 
 
 async def _pool(network: NetworkClient, token: str, pool: str) -> str:
-    asked: dict[str, Any] = {"router:external": "True", "fields": "id"}
-    rows = await network.list_as(token, "networks", {**asked, "id": pool})
-    rows = rows or await network.list_as(token, "networks", {**asked, "name": pool})
+    input: dict[str, Any] = {"router:external": "True", "fields": "id"}
+    rows = await network.list_as(token, "networks", {**input, "id": pool})
+    rows = rows or await network.list_as(token, "networks", {**input, "name": pool})
     if not rows:
         raise NotFound("Floating IP pool not found.")
     if len(rows) > 1:
@@ -99,7 +99,7 @@ async def take_off(network: NetworkClient, token: str, floating: Json) -> None:
     await network.change_as(token, FLOATING, floating["id"], {"port_id": None})
 
 
-def as_told(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
+def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, str]]]) -> tuple[Nic, ...]:
     """The cards with the floating addresses that the network service tells of their ports."""
     return tuple(
         msgspec.structs.replace(
@@ -116,6 +116,6 @@ async def show_on(
     told = await network.floating_of([nic.port for nic in server.nics if nic.port])
 
     def changed(found: Server) -> Server:
-        return msgspec.structs.replace(found, nics=as_told(found.nics, told))
+        return msgspec.structs.replace(found, nics=with_floating(found.nics, told))
 
     await servers.change(region, cells, server.id, changed, now)

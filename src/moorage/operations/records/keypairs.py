@@ -35,11 +35,11 @@ async def add(region: Database, new: KeyPair, most: int) -> KeyPair:
 async def refuse_early(region: Database, user: str, name: str, most: int) -> None:
     """What `add` would refuse now, before anything is made for it. Raises as that does."""
 
-    def look(tx: Tx) -> bool:
+    def has_no_room(tx: Tx) -> bool:
         keypairs.refuse_taken(tx, user, name)
         return most >= 0 and keypairs.count(tx, user) >= most
 
-    if await region.read(look):
+    if await region.read(has_no_room):
         raise OverQuota("Quota exceeded, too many key pairs.")
 
 

@@ -29,7 +29,7 @@ BUILT_SOON_S = 0.1
 METADATA_ITEMS_MAX = 128
 
 Changed = Callable[[Server], Server]
-Telling = Callable[[Tx, Outbox, Server, Server], None]
+ChangeListener = Callable[[Tx, Outbox, Server, Server], None]
 """`(tx, outbox, before, after)`: writes what others are told of a change, with the change."""
 
 
@@ -40,7 +40,7 @@ async def change(
     changed: Changed,
     now: int,
     action: Action | None = None,
-    telling: Telling | None = None,
+    telling: ChangeListener | None = None,
 ) -> Server:
     """Apply `changed` to the record as it is now, and write it. Raises NotFound, Conflict, or what `changed` raises.
 
@@ -70,7 +70,7 @@ async def change(
 
 
 def _write(
-    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, telling: Telling | None
+    tx: Tx, *, table: Any, before: Server, server: Server, action: Action | None, telling: ChangeListener | None
 ) -> Server | None:
     written = replace_server(tx, table, server, was=before.generation)
     if written is not None and action is not None:

@@ -13,14 +13,14 @@ from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
 from moorage.operations import flavor_cache
 from moorage.operations.accept import accepted, dispatch, newest_known
-from moorage.operations.boot.accept_boot import needs_of_flavor, refuse_devices
+from moorage.operations.boot.boot_servers import needs_of_flavor, refuse_devices
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.disk_config import PROPERTY
 from moorage.operations.resize.cross_cell_resize import RESIZE_ACROSS_CELLS
 from moorage.operations.resize.resize import RESIZE
 from moorage.operations.resize.resize_input import Resize
-from moorage.operations.steps import moving, other_cells, server_lock
+from moorage.operations.steps import move_ports, other_cells, server_lock
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
 from moorage.operations.steps.servers import StateCheck
@@ -68,10 +68,10 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        moving.refuse_silent(context, now.host or "")
+        move_ports.refuse_silent(context, now.host or "")
         if now.moved is not None:
             raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
-        asked = Resize(
+        input = Resize(
             server=now,
             seq=seq,
             flavor=flavor,
@@ -93,7 +93,7 @@ async def begin(
             cross_cell=crosses,
             image=ImageId(new_uuid()) if crosses and not now.volume_backed else None,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     def charge(tx: Tx, now: Server) -> Problem | None:
         wanted = more(now, flavor)

@@ -6,7 +6,7 @@ Of a server that came from another cell the record there goes last (`confirm_res
 `hidden_records` removes it when it is back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,11 +21,11 @@ from moorage.model.server import PowerState, Server, VmState
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import moving, second_records, server_action, server_lock
+from moorage.operations.steps import move_ports, moving, second_records, server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.servers import AboutServer, Found, StateCheck
-from moorage.saga import Run, Saga, step
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.servers import AboutServer, LocatedServer, StateCheck
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.region import quotas
 
@@ -49,7 +49,7 @@ ConfirmRun = Run[ConfirmResize, SagaContext]
 
 
 @step(patience_s=HOST_PATIENCE_S)
-async def begin_confirm(run: ConfirmRun) -> Found:
+async def begin_confirm(run: ConfirmRun) -> LocatedServer:
     """Refused while the new host says that it has no such guest: what its old host keeps may be all there is of it."""
     found = await moving.begun_after(run, ACTION, MigrationStatus.CONFIRMING)
     server = found.server
@@ -79,7 +79,7 @@ async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
 async def fail_confirm(run: ConfirmRun) -> None:
     """Nothing was let go: it may be confirmed or reverted still."""
     await server_action.failed(run, EVENT)
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is not None and found.server.moved is not None:
         await moving.show_moved(run, found, MigrationStatus.FINISHED)
 
@@ -96,7 +96,9 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
         if not moving.on_one_host(server):
             await destroy_or_leave(run, step, source.cell, source.name, server.id)
             return
-        await run.context.hosts.tell(source.address, errand(run, step), server.id, Verb.FORGET_LEFT, OfMove(move))
+        await run.context.hosts.tell(
+            source.address, command_context(run, step), server.id, Verb.FORGET_LEFT, OfMove(move)
+        )
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             why = f"the host could not let go of the guest: {failed.public}"
@@ -142,16 +144,15 @@ async def drop_bindings_at_both_ends(run: Run[AboutServer, SagaContext], server:
 @step(region=True, needs=(begin_confirm, drop_source_bindings), no_undo=FORWARD_ONLY)
 async def release_source(run: ConfirmRun) -> None:
     """The claim that the move held, and what the larger of the two flavors weighed more."""
-    given_back: list[Row] = []
     server = _server(run)
     after = msgspec.structs.replace(server, moved=None)
 
-    def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.release(tx, moving.moved_of(server).migration)
+    def work(tx: Tx) -> Sequence[Row]:
+        rows = run.context.placement.release(tx, moving.moved_of(server).migration)
         quotas.release(tx, server.project, difference(server, after), server.user)
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 def difference(before: Server, after: Server) -> dict[str, int]:
@@ -203,10 +204,6 @@ def _server(run: ConfirmRun) -> Server:
     return server
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
-
-
 CONFIRM_RESIZE = Saga(
     "confirm_resize/1",
     ConfirmResize,
@@ -215,7 +212,7 @@ CONFIRM_RESIZE = Saga(
     drop_source_bindings,
     release_source,
     record_confirmed,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 CONFIRM_IN_OTHER_CELL = Saga(
@@ -228,7 +225,7 @@ CONFIRM_IN_OTHER_CELL = Saga(
     record_confirmed,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 """For servers that came from another cell."""
 
@@ -244,11 +241,11 @@ async def begin(
         check(now)
         if _version(now) is not saga:
             raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
-        moving.refuse_silent(context, moving.source_of(now).name)
+        move_ports.refuse_silent(context, moving.source_of(now).name)
         if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
-            moving.refuse_silent(context, moving.here(now).name)
-        asked = ConfirmResize(now, seq, request_id, user, carried.get(), project)
-        return accepted(saga, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+            move_ports.refuse_silent(context, moving.here(now).name)
+        input = ConfirmResize(now, seq, request_id, user, carried.get(), project)
+        return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))
 

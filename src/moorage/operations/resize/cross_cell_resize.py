@@ -23,150 +23,44 @@ from functools import partial
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
-from moorage.bus.messages import GuestNow, Verb
-from moorage.model.errors import HostFailed, Problem
-from moorage.model.guest import GuestSpec, MoveTarget, PowerState
-from moorage.model.ids import CellId
+from moorage.model.errors import Problem
+from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.migration import MigrationStatus
-from moorage.model.server import Server, TaskState, VmState
-from moorage.model.volume import RESERVED
-from moorage.operations import move_claims
+from moorage.model.server import VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.images.snapshot import IMAGE_PATIENCE_S
-from moorage.operations.resize import resize, transfer_image
-from moorage.operations.resize.resize import (
+from moorage.operations.resize import prepare_resize, resize, transfer_image
+from moorage.operations.resize.prepare_cross_cell import (
+    check_services,
+    claim_host,
+    left_cell,
+    open_cell,
+    prepare_host,
+    record_destination,
+    reserve_volumes,
+    server_of,
+    stays_in_cell,
+)
+from moorage.operations.resize.prepare_resize import (
     HOST_PATIENCE_S,
-    NETWORK_PATIENCE_S,
     ResizeRun,
     activate_bindings,
-    await_vifs,
     begin_action,
     bind_destination,
     check_source,
     read_ports,
-    switch_volumes,
 )
-from moorage.operations.resize.resize_input import Resize, tries_of
-from moorage.operations.steps import moving, other_cells, record_cells, record_copies, second_records, server_action
-from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand, errand_to_source
+from moorage.operations.resize.resize import await_vifs, switch_volumes
+from moorage.operations.resize.resize_input import Resize
+from moorage.operations.steps import moving, record_copies, second_records, server_action
+from moorage.operations.steps.hosts import HOST_SILENT, command_context, source_command_context
 from moorage.operations.steps.moving import End
-from moorage.operations.steps.other_cells import Reach
-from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Saga, on_some_host, step
 from moorage.sql import Tx
 from moorage.store.cell.record_transfer import RecordCopy
 
 PATIENCE_S = 24 * 3600.0
 FORWARD_ONLY = "the server has been shown on its new host"
-HAS_GUEST = "guest_already_there"
-
-
-@step(needs=(begin_action, check_source, read_ports), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
-async def check_neighbours(run: ResizeRun) -> Reach:
-    """The cells that cannot have it, each with its cause: asked of the network and the volume service before anything is touched."""
-    return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.RESIZE)
-
-
-@step(region=True, moves=True, needs=(begin_action, read_ports, check_neighbours))
-async def claim_host(run: ResizeRun) -> Claim:
-    """The best willing host of any cell; after an attempt that failed, of the same cell first. What it held is held by the move."""
-    cards = run[read_ports]
-    exhausted = frozenset(each for cause in run.causes for each in cause.without)
-    where = (_server(run), cards, _left(run), run.blamed)
-    tries = tries_of(run.asked, *where, attempt=run.attempt, exhausted=exhausted)
-    return await move_claims.claimed(run, other_cells.widened(run, tries, _left(run), run[check_neighbours]), cards)
-
-
-@claim_host.undo
-async def give_claim_back(run: ResizeRun) -> None:
-    """What the move held is the server's again."""
-    await move_claims.given_back(run, run.get(read_ports) if run.asked.across else None)
-
-
-@step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
-async def prepare_host(run: ResizeRun) -> MoveTarget:
-    """The host is heard: in the server's cell it says where it takes guests, in another one that it has none of it."""
-    claim = run[claim_host]
-    try:
-        if _stays_in_cell(run):
-            return await moving.target_at(run, claim)
-        await _refuse_with_guest(run, claim)
-        return MoveTarget(where=claim.name)
-    except Problem:
-        run.context.placement.count_failure(claim.host, failed=True)
-        raise
-
-
-async def _refuse_with_guest(run: ResizeRun, claim: Claim) -> None:
-    to = HostAddress(claim.cell, claim.name)
-    try:
-        await run.context.hosts.ask(to, run.asked.server.id, Verb.GUEST_POWER, None, GuestNow)
-    except HostFailed as failed:
-        if failed.code != NO_GUEST:
-            raise
-        return
-    if not run.unsure:
-        raise HostFailed("the host has a guest of the server already", private=claim.name, code=HAS_GUEST)
-
-
-@step(needs=(claim_host, prepare_host), no_undo=second_records.A_FENCE)
-async def open_cell(run: ResizeRun) -> None:
-    """Another cell's database takes writes. One that is out is no fault of its hosts: another cell is tried, and it counts as no attempt."""
-    cell = run[claim_host].cell
-    if not _stays_in_cell(run):
-        await record_cells.or_elsewhere(run, cell, lambda: second_records.open_cell(run, cell))
-
-
-@step(
-    host_local=True,
-    needs=(begin_action, claim_host, prepare_host, bind_destination),
-    patience_s=VOLUME_PATIENCE_S,
-)
-async def reserve_volumes(run: ResizeRun) -> None:
-    """An attachment more for each volume, of no host yet: what the volume service refuses it refuses while the guest runs."""
-    if _stays_in_cell(run) or not _server(run).volumes:
-        return
-    await moving.not_overtaken(run, _left(run))
-    client = volumes_of(run.context)
-    for volume in _volumes(run):
-        there = await client.attachments_of(run.asked.server.id, volume)
-        if not any(each.status == RESERVED for each in there):
-            await client.reserve(volume, run.asked.server.id)
-
-
-@reserve_volumes.undo
-async def drop_reservations(run: ResizeRun) -> None:
-    """What was exported by then is its old host's again."""
-    claim = run.get(claim_host)
-    if claim is not None and claim.cell != run.asked.server.cell and run.asked.server.volumes:
-        await or_left_to_delete(run.context, run.asked.server.id, _drop_reservations(run))
-
-
-async def _drop_reservations(run: ResizeRun) -> None:
-    server = (await records.find(run.context, run.asked.server.id)).server
-    if server is None or not server.volumes:
-        return
-    client, kept = volumes_of(run.context), {each.attachment for each in server.volumes}
-    for each in server.volumes:
-        for other in await client.attachments_of(server.id, str(each.volume)):
-            if other.status == RESERVED and other.id not in kept:
-                await client.drop_attachment(other.id)
-
-
-@step(
-    needs=(begin_action, claim_host, prepare_host, bind_destination, reserve_volumes),
-    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
-)
-async def record_destination(run: ResizeRun) -> None:
-    """The move's record says where it goes, and in which cells its ends are if that is not one."""
-    claim, left = run[claim_host], _left(run)
-    cells = (None, None) if _stays_in_cell(run) else (left, claim.cell)
-    to = move_claims.destination(claim, run[prepare_host].address)
-    to |= {"source_cell": cells[0], "dest_cell": cells[1]}
-    move, status, task = run.asked.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
-    await moving.show(run, left, move, status, task, **to)
 
 
 @step(
@@ -176,13 +70,13 @@ async def record_destination(run: ResizeRun) -> None:
 )
 async def stop_guest(run: ResizeRun) -> None:
     """It is switched off for whatever host, and stays so: its disk changes no more."""
-    server = _server(run)
+    server = server_of(run)
     if server.vm_state is not VmState.ACTIVE:
         return
-    await moving.not_overtaken(run, _left(run))
+    await moving.not_overtaken(run, left_cell(run))
     with moving.nowhere_else():
         await run.context.hosts.power_off(
-            server_action.host_of(run[begin_action]), errand(run, "stop_guest"), server.id
+            server_action.host_of(run[begin_action]), command_context(run, "stop_guest"), server.id
         )
 
 
@@ -192,8 +86,8 @@ async def start_source(run: ResizeRun) -> None:
 
     Unless it is to be deleted: then nobody waited for a host that is silent and may run it, and while one may it stays off.
     """
-    server, mine = run.asked.server, partial(errand_to_source, run)
-    await resize.plug_volumes_again(run, mine)
+    server, mine = run.input.server, partial(source_command_context, run)
+    await prepare_resize.plug_volumes_again(run, mine)
     if server.vm_state is VmState.ACTIVE and (not await moving.for_delete(run) or await _is_gone(run)):
         await moving.switch_on_again(run, mine("start_source"))
 
@@ -201,9 +95,9 @@ async def start_source(run: ResizeRun) -> None:
 async def _is_gone(run: ResizeRun) -> bool:
     """Whether the host that was claimed has nothing of it any more."""
     claim = run.get(claim_host)
-    if claim is None or claim.name == run.asked.server.host:
+    if claim is None or claim.name == run.input.server.host:
         return True
-    return await moving.take_back_guest(run, "drop_sent", claim, run.asked.migration, same_host=False)
+    return await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
 
 
 @step(
@@ -213,20 +107,20 @@ async def _is_gone(run: ResizeRun) -> bool:
 )
 async def send_guest(run: ResizeRun) -> None:
     """Within its cell the disk goes from host to host."""
-    if _stays_in_cell(run):
-        await resize.send_guest.do(run)
+    if stays_in_cell(run):
+        await prepare_resize.send_guest.do(run)
 
 
 @send_guest.undo
 async def end_sending(run: ResizeRun) -> None:
     """Nothing of what was sent is left. Its guest stays off: another host may be tried."""
     claim = run.get(claim_host)
-    if claim is None or claim.cell != run.asked.server.cell:
+    if claim is None or claim.cell != run.input.server.cell:
         return
-    here = moving.here(run.asked.server).address
-    await moving.if_there(run.context.hosts.power_off(here, errand(run, "end_sending"), run.asked.server.id))
-    if claim.name != run.asked.server.host:
-        await moving.take_back_guest(run, "drop_what_came", claim, run.asked.migration, same_host=False)
+    here = moving.here(run.input.server).address
+    await moving.if_there(run.context.hosts.power_off(here, command_context(run, "end_sending"), run.input.server.id))
+    if claim.name != run.input.server.host:
+        await moving.take_back_guest(run, "drop_what_came", claim, run.input.migration, same_host=False)
 
 
 @step(
@@ -236,16 +130,16 @@ async def end_sending(run: ResizeRun) -> None:
 )
 async def land_guest(run: ResizeRun) -> None:
     """Within its cell the new host makes the guest of what was sent."""
-    if _stays_in_cell(run):
+    if stays_in_cell(run):
         await resize.land_guest.do(run)
 
 
 @land_guest.undo
 async def drop_guest(run: ResizeRun) -> None:
     claim = run.get(claim_host)
-    if claim is not None and claim.cell == run.asked.server.cell:
-        same = claim.name == run.asked.server.host
-        await moving.take_back_guest(run, "drop_guest", claim, run.asked.migration, same_host=same)
+    if claim is not None and claim.cell == run.input.server.cell:
+        same = claim.name == run.input.server.host
+        await moving.take_back_guest(run, "drop_guest", claim, run.input.migration, same_host=same)
 
 
 @step(
@@ -255,7 +149,7 @@ async def drop_guest(run: ResizeRun) -> None:
 )
 async def start_guest(run: ResizeRun) -> PowerState:
     """It is switched on there, or left off as it was; in another cell it is made of the image of its disk, or of its volumes."""
-    if _stays_in_cell(run):
+    if stays_in_cell(run):
         return await resize.start_guest.do(run)
     claim, image = run[claim_host], run[transfer_image.hold_image]
     guest = await resize.guest_there(run, run[activate_bindings])
@@ -267,7 +161,7 @@ async def _started(run: ResizeRun, claim: Claim, guest: GuestSpec) -> PowerState
     to = End(claim.cell, claim.name).address
     try:
         with moving.elsewhere_only(but=(HOST_SILENT,)):  # it may run there: nobody else starts it before that is over
-            state = await run.context.hosts.start_guest(to, errand(run, "start_guest"), guest)
+            state = await run.context.hosts.start_guest(to, command_context(run, "start_guest"), guest)
     except Problem:
         run.context.placement.count_failure(claim.host, failed=True)
         raise
@@ -288,7 +182,7 @@ async def destroy_guest(run: ResizeRun) -> None:
 @step(region=True, needs=(claim_host, await_vifs))
 async def begin_copy(run: ResizeRun) -> None:
     """What the other cell gets is not shown."""
-    if not _stays_in_cell(run):
+    if not stays_in_cell(run):
         await second_records.open_copy(run, run[claim_host].cell)
 
 
@@ -296,21 +190,21 @@ async def begin_copy(run: ResizeRun) -> None:
 async def end_copy(run: ResizeRun) -> None:
     """It has got nothing, or it is out and gets rid of it when it is back."""
     claim = run.get(claim_host)
-    if claim is not None and claim.cell != run.asked.server.cell:
+    if claim is not None and claim.cell != run.input.server.cell:
         await second_records.drop_copy(run, claim.cell)
 
 
 @step(needs=(claim_host, begin_copy))
 async def seal_record(run: ResizeRun) -> None:
     """Requests wait for the other record."""
-    if not _stays_in_cell(run):
-        await second_records.seal(run, _left(run))
+    if not stays_in_cell(run):
+        await second_records.seal(run, left_cell(run))
 
 
 @seal_record.undo
 async def unseal_record(run: ResizeRun) -> None:
     """Requests write to it again."""
-    await second_records.unseal(run, moving.here(run.asked.server).cell)
+    await second_records.unseal(run, moving.here(run.input.server).cell)
 
 
 @step(
@@ -319,9 +213,9 @@ async def unseal_record(run: ResizeRun) -> None:
 )
 async def copy_record(run: ResizeRun) -> None:
     """VERIFY_RESIZE on its new host, with the finished action and the finished move, and all there is besides."""
-    if _stays_in_cell(run):
+    if stays_in_cell(run):
         return
-    written = await second_records.copy(run, _left(run), run[claim_host].cell, _finished(run))
+    written = await second_records.copy(run, left_cell(run), run[claim_host].cell, _finished(run))
     if run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, written)
 
@@ -332,7 +226,7 @@ def _finished(run: ResizeRun) -> Callable[[RecordCopy], RecordCopy]:
 
     def rewritten(record: RecordCopy) -> RecordCopy:
         there = record_copies.finished(record, request, events, now)
-        there = record_copies.with_status(there, run.asked.migration, MigrationStatus.FINISHED, now)
+        there = record_copies.with_status(there, run.input.migration, MigrationStatus.FINISHED, now)
         return msgspec.structs.replace(there, server=resize.resized(run, record.server, now))
 
     return rewritten
@@ -347,17 +241,17 @@ def _finished(run: ResizeRun) -> Callable[[RecordCopy], RecordCopy]:
 async def show_there(run: ResizeRun) -> None:
     """From this commit on it is in the other cell; within its cell only the lines are written."""
     claim = run[claim_host]
-    if _stays_in_cell(run):
+    if stays_in_cell(run):
         await run.commit(lambda tx: None)
         return
-    await second_records.show(run, _left(run), claim.cell)
-    run.context.hosts.start_counts(claim.name, run.asked.server.id, run.asked.seq)
+    await second_records.show(run, left_cell(run), claim.cell)
+    run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
 @step(needs=(read_ports, claim_host, activate_bindings, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def record_resized(run: ResizeRun) -> None:
     """Within its cell: VERIFY_RESIZE, on its new host, in its new size; the action is finished with it."""
-    if _stays_in_cell(run):
+    if stays_in_cell(run):
         await resize.record_resized.do(run)
 
 
@@ -372,7 +266,7 @@ RESIZE_ACROSS_CELLS = Saga(
     begin_action,
     check_source,
     read_ports,
-    check_neighbours,
+    check_services,
     on_some_host(
         claim_host,
         prepare_host,
@@ -403,24 +297,3 @@ RESIZE_ACROSS_CELLS = Saga(
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
-
-
-def _server(run: ResizeRun) -> Server:
-    server = run[begin_action].server
-    assert server is not None
-    return server
-
-
-def _left(run: ResizeRun) -> CellId:
-    """The cell that has the record until it is shown elsewhere."""
-    cell = run[begin_action].cell
-    assert cell is not None
-    return cell
-
-
-def _stays_in_cell(run: ResizeRun) -> bool:
-    return run[claim_host].cell == _left(run)
-
-
-def _volumes(run: ResizeRun) -> list[str]:
-    return [each.volume for each in _server(run).volumes if each.volume is not None]

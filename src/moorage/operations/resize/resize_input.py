@@ -55,7 +55,7 @@ class Resize(msgspec.Struct, frozen=True):
     """It may go to other cells."""
 
 
-class AskedMove(Protocol):
+class MoveInput(Protocol):
     """What a move to any host of its cell is asked."""
 
     @property
@@ -74,7 +74,7 @@ class AskedMove(Protocol):
     def far(self) -> tuple[HostId, ...]: ...
 
 
-class MayCross(AskedMove, Protocol):
+class MayCross(MoveInput, Protocol):
     """One that may be given addresses of other segments."""
 
     @property
@@ -82,7 +82,7 @@ class MayCross(AskedMove, Protocol):
 
 
 def tries_of(
-    asked: MayCross,
+    input: MayCross,
     server: Server,
     cards: Cards,
     cell: CellId,
@@ -92,35 +92,35 @@ def tries_of(
     exhausted: Collection[str] = frozenset(),
 ) -> Tries:
     """On the segments of its addresses, and where that is allowed on others."""
-    ask = ask_of(asked, server, cards, cell, not_on, attempt=attempt)
-    return tries(ask, server, cards, allowed=asked.across, exhausted=exhausted)
+    ask = ask_of(input, server, cards, cell, not_on, attempt=attempt)
+    return tries(ask, server, cards, allowed=input.across, exhausted=exhausted)
 
 
 def ask_of(
-    asked: AskedMove, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
+    input: MoveInput, server: Server, cards: Cards, cell: CellId, not_on: Iterable[str], *, attempt: int = 1
 ) -> Ask:
     """As a boot asks, of its own cell: another cell would need its record moved. In its group it is counted where it is, and where
     an earlier attempt wanted it."""
-    group = None if asked.group is None else msgspec.structs.replace(asked.group, own=min(attempt, 2))
-    wanted = groups.wanted(cards.ports, cards.networks, asked.needs)
+    group = None if input.group is None else msgspec.structs.replace(input.group, own=min(attempt, 2))
+    wanted = groups.wanted(cards.ports, cards.networks, input.needs)
     return Ask(
-        resources=asked.needs.resources,
-        required=asked.needs.required,
-        forbidden=asked.needs.forbidden,
+        resources=input.needs.resources,
+        required=input.needs.required,
+        forbidden=input.needs.forbidden,
         nics=tuple(segments_of(port, cards.networks) for port in cards.ports),
         availability_zone=server.pinned_az,
-        host=asked.host,
-        leaves=None if asked.same_host else server.provider,
+        host=input.host,
+        leaves=None if input.same_host else server.provider,
         not_on=tuple(HostId(host) for host in not_on),
-        same_host=asked.near,
-        different_host=asked.far,
+        same_host=input.near,
+        different_host=input.far,
         group=group,
         groups=wanted.groups,
         same_subtree=wanted.same_subtree,
         same_device=wanted.same_device,
         group_policy=wanted.group_policy,
         project=server.project,
-        extra_specs=dict(asked.flavor.extra_specs),
+        extra_specs=dict(input.flavor.extra_specs),
         image_properties=dict(server.image_properties),
         min_level=PORTS_ARRIVE_BOUND,
         cells=(cell,),

@@ -11,6 +11,8 @@ One that came from another cell goes back with the record that it has by now, so
 `seal_record`, `copy_record` and `show_there`.  The row of the region that hides the old cell's record is open since the move.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from moorage.bus.messages import OfMove, Verb
@@ -28,6 +30,7 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.resize.confirm_resize import difference
 from moorage.operations.steps import (
+    move_ports,
     moving,
     offload,
     record_copies,
@@ -41,10 +44,10 @@ from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.guests import guest_of
-from moorage.operations.steps.hosts import NO_GUEST, errand
+from moorage.operations.steps.hosts import NO_GUEST, command_context
 from moorage.operations.steps.ports import nics_after
-from moorage.operations.steps.servers import Found, StateCheck
-from moorage.saga import Run, Saga, step
+from moorage.operations.steps.servers import LocatedServer, StateCheck
+from moorage.saga import Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import quotas
@@ -71,7 +74,7 @@ RevertRun = Run[RevertResize, SagaContext]
 
 
 @step
-async def begin_revert(run: RevertRun) -> Found:
+async def begin_revert(run: RevertRun) -> LocatedServer:
     return await moving.begun_after(run, ACTION, MigrationStatus.REVERTING)
 
 
@@ -79,7 +82,7 @@ async def begin_revert(run: RevertRun) -> Found:
 async def fail_revert(run: RevertRun) -> None:
     """It is on its new host still, and may be confirmed or reverted."""
     await server_action.failed(run, EVENTS[0])
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is not None and found.server.moved is not None:
         await moving.show_moved(run, found, MigrationStatus.FINISHED)
 
@@ -90,7 +93,7 @@ async def check_source(run: RevertRun) -> None:
     server = _server(run)
     source = moving.source_of(server)
     await moving.target_at(run, source)
-    moved, mine = moving.moved_of(server), errand(run, "check_source")
+    moved, mine = moving.moved_of(server), command_context(run, "check_source")
     if moved.live:
         await run.context.hosts.tell(source.address, mine, server.id, Verb.RETURN_GUEST, OfMove(moved.migration))
     elif not moving.on_one_host(server):
@@ -117,7 +120,9 @@ async def stop_destination(run: RevertRun) -> None:
     """
     server = _server(run)
     try:
-        await run.context.hosts.power_off(moving.here(server).address, errand(run, "stop_destination"), server.id)
+        await run.context.hosts.power_off(
+            moving.here(server).address, command_context(run, "stop_destination"), server.id
+        )
     except HostFailed as failed:
         if failed.code != NO_GUEST or moving.on_one_host(server):
             raise
@@ -126,11 +131,13 @@ async def stop_destination(run: RevertRun) -> None:
 @stop_destination.undo
 async def start_destination(run: RevertRun) -> None:
     """What ran runs again."""
-    server = run.asked.server
+    server = run.input.server
     if server.power_state in OFF:
         return
     try:
-        await run.context.hosts.power_on(moving.here(server).address, errand(run, "start_destination"), server.id)
+        await run.context.hosts.power_on(
+            moving.here(server).address, command_context(run, "start_destination"), server.id
+        )
     except HostFailed as failed:
         if failed.code not in {"host_silent", "guest_not_found"}:
             raise
@@ -147,17 +154,16 @@ async def clear_destination(run: RevertRun) -> None:
 @step(region=True, needs=(begin_revert, clear_destination), no_undo=FORWARD_ONLY)
 async def take_claim_back(run: RevertRun) -> None:
     """The server's claim is the one that the move held, and its quota what the old flavor weighs."""
-    given_back: list[Row] = []
     server = _server(run)
     after = msgspec.structs.replace(server, flavor=moving.moved_of(server).flavor, moved=None)
 
-    def work(tx: Tx) -> None:
+    def work(tx: Tx) -> Sequence[Row]:
         before = segment_change.held_before(server)
-        given_back[:] = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
+        rows = run.context.placement.move_back(tx, server.id, moving.moved_of(server).migration, before=before)
         quotas.release(tx, server.project, difference(server, after), server.user)
+        return rows
 
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    run.context.placement.settle(await run.commit(work, result=no_result))
 
 
 @step(needs=(begin_revert, take_claim_back), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -179,8 +185,10 @@ async def return_ports(run: RevertRun) -> tuple[Port, ...]:
         return cards.ports
     await moving.not_overtaken(run, _cell(run))
     to, left = moving.source_of(server), moving.here(server).name
-    kept = segment_change.kept_of(server, cards)
-    return await moving.bound_at(run, cards, to, moved.profiles, second=moved.second_bindings, left=left, keeps=kept)
+    kept = segment_change.addresses_to_restore(server, cards)
+    return await move_ports.bound_at(
+        run, cards, move_ports.BindTarget(to, moved.profiles, left, keeps=kept), second=moved.second_bindings
+    )
 
 
 @step(
@@ -198,7 +206,7 @@ async def start_source(run: RevertRun) -> PowerState:
     guest = await with_drive(run.context, old, guest, cards.networks, ports)
     guest = await with_disks(run.context, old, guest, run[return_volumes])
     try:
-        return await run.context.hosts.start_guest(source.address, errand(run, "start_source"), guest)
+        return await run.context.hosts.start_guest(source.address, command_context(run, "start_source"), guest)
     except HostFailed as failed:
         raise Unavailable(f"the host could not start the guest: {failed.public}", private=failed.private) from failed
 
@@ -217,7 +225,7 @@ async def record_reverted(run: RevertRun) -> None:
 
     changed = lambda row: reverted(run, row, moved, now)  # noqa: E731
     await records.change(run.context, found.cell, server.id, records.fence(run), changed, also)
-    run.context.hosts.start_counts(moved.host, server.id, run.asked.seq)
+    run.context.hosts.start_counts(moved.host, server.id, run.input.seq)
 
 
 def reverted(run: RevertRun, server: Server, moved: Moved, now: int) -> Server:
@@ -287,7 +295,7 @@ async def copy_record(run: RevertRun) -> None:
 async def show_there(run: RevertRun) -> None:
     """From this commit on it is in the old cell."""
     await second_records.show(run, _cell(run), _old_cell(run))
-    run.context.hosts.start_counts(moving.moved_of(_server(run)).host, run.asked.server.id, run.asked.seq)
+    run.context.hosts.start_counts(moving.moved_of(_server(run)).host, run.input.server.id, run.input.seq)
 
 
 @step(needs=(begin_revert, read_ports, show_there), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -325,10 +333,6 @@ def _cell(run: RevertRun) -> CellId:
     return cell
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
-
-
 REVERT_RESIZE = Saga(
     "revert_resize/1",
     RevertResize,
@@ -343,7 +347,7 @@ REVERT_RESIZE = Saga(
     start_source,
     record_reverted,
     drop_destination_bindings,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 REVERT_TO_OTHER_CELL = Saga(
@@ -365,7 +369,7 @@ REVERT_TO_OTHER_CELL = Saga(
     drop_bindings_there,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 """For servers that came from another cell."""
 
@@ -382,8 +386,8 @@ async def begin(
         moving.moved_of(now)
         if _version(now) is not saga:
             raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
-        asked = RevertResize(now, seq, request_id, principal.user, carried.get(), principal.project or "")
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        input = RevertResize(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.RESIZE_REVERTING)
     await dispatch(context, new)

@@ -13,7 +13,7 @@ A move that ends within its cell, or whose root is a volume, makes none.
 
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
-from moorage.operations.resize.resize import HOST_PATIENCE_S, ResizeRun, claim_host
+from moorage.operations.resize.prepare_resize import HOST_PATIENCE_S, ResizeRun, claim_host
 from moorage.operations.steps import disk_copy, moving, snapshot_image
 from moorage.saga import step
 
@@ -25,30 +25,30 @@ async def hold_image(run: ResizeRun) -> ImageId | None:
     """The image, without data, is there from here on; an earlier attempt may have made it, and filled it."""
     image = _image(run)
     if image is not None:
-        await moving.not_overtaken(run, moving.here(run.asked.server).cell)
-        await snapshot_image.make_for_move(run.context, run.asked.server, image)
+        await moving.not_overtaken(run, moving.here(run.input.server).cell)
+        await snapshot_image.make_for_move(run.context, run.input.server, image)
     return image
 
 
 @hold_image.undo
 async def drop_image(run: ResizeRun) -> None:
     """In one try: nobody waits for an image service that is out, for the round deletes what is left."""
-    if run.asked.image is not None:
-        await snapshot_image.drop(run.context, run.asked.image)
+    if run.input.image is not None:
+        await snapshot_image.drop(run.context, run.input.image)
 
 
 @step(moves=True, needs=(claim_host, hold_image), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: ResizeRun) -> bool:
     """The host that is left copies the disk; False: that is not needed, or an earlier attempt has sent it."""
-    image, here = _image(run), moving.here(run.asked.server).address
+    image, here = _image(run), moving.here(run.input.server).address
     if image is None:
-        if run.tried and run.asked.image is not None:  # an earlier attempt may have left a copy that it did not send
-            await disk_copy.drop(run, "drop_copy", here, run.asked.image)
+        if run.tried and run.input.image is not None:  # an earlier attempt may have left a copy that it did not send
+            await disk_copy.drop(run, "drop_copy", here, run.input.image)
         return False
-    if await snapshot_image.is_whole(run.context, image):
+    if await snapshot_image.is_usable(run.context, image):
         return False
     if run.tried:  # its host has not been told of this attempt before, so it would obey who was overtaken
-        await moving.not_overtaken(run, moving.here(run.asked.server).cell)
+        await moving.not_overtaken(run, moving.here(run.input.server).cell)
     with moving.nowhere_else():
         await disk_copy.take(run, "take_snapshot", here, image, Quiesce.NO)
     return True
@@ -56,8 +56,8 @@ async def take_snapshot(run: ResizeRun) -> bool:
 
 @take_snapshot.undo
 async def drop_snapshot(run: ResizeRun) -> None:
-    if run.asked.image is not None:
-        await disk_copy.drop(run, "drop_snapshot", moving.here(run.asked.server).address, run.asked.image)
+    if run.input.image is not None:
+        await disk_copy.drop(run, "drop_snapshot", moving.here(run.input.server).address, run.input.image)
 
 
 @step(
@@ -69,15 +69,15 @@ async def drop_snapshot(run: ResizeRun) -> None:
 async def upload_image(run: ResizeRun) -> None:
     """It sends the copy to the image service."""
     image = _image(run)
-    if image is not None and not await snapshot_image.is_whole(run.context, image):
+    if image is not None and not await snapshot_image.is_usable(run.context, image):
         with moving.nowhere_else():
-            await disk_copy.send(run, "upload_image", moving.here(run.asked.server).address, image)
+            await disk_copy.send(run, "upload_image", moving.here(run.input.server).address, image)
 
 
 @step(needs=(claim_host, upload_image), no_undo="the disk is on its new host")
 async def delete_image(run: ResizeRun) -> None:
     """In one try, also of what an earlier attempt made; the round deletes what is left."""
-    image = run.asked.image
+    image = run.input.image
     if image is not None and (run.tried or _image(run) is not None):
         await snapshot_image.drop(run.context, image)
 
@@ -85,4 +85,4 @@ async def delete_image(run: ResizeRun) -> None:
 def _image(run: ResizeRun) -> ImageId | None:
     """None: the disk goes from host to host, or is a volume."""
     claim = run[claim_host]
-    return None if claim.cell == moving.here(run.asked.server).cell else run.asked.image
+    return None if claim.cell == moving.here(run.input.server).cell else run.input.image

@@ -9,12 +9,13 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.accept import accepted, dispatch
-from moorage.operations.boot.accept_boot import check_zone
+from moorage.operations.boot.boot_checks import check_zone
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
 from moorage.operations.shelve import unshelve_in_place
 from moorage.operations.shelve.cross_cell_unshelve import UNSHELVE_CROSS_CELL
-from moorage.operations.shelve.unshelve import ACTION, UNSHELVE, UNSHELVE_ACROSS
+from moorage.operations.shelve.unshelve import UNSHELVE, UNSHELVE_ACROSS
+from moorage.operations.shelve.unshelve_claim import ACTION
 from moorage.operations.steps import other_cells, server_lock
 from moorage.operations.steps.ports import refuse_without_credentials
 from moorage.operations.steps.server_group import group_of
@@ -62,7 +63,7 @@ async def begin(
         check(now)
         if now.vm_state is VmState.SHELVED:
             raise Unavailable("The instance is being changed; try again.")
-        asked = Unshelve(
+        input = Unshelve(
             server=now,
             seq=seq,
             image=None if now.shelved is None else now.shelved.image,
@@ -80,7 +81,7 @@ async def begin(
             across=saga is not UNSHELVE and context.settings.allow_move_across_segments,
             cross_cell=saga is UNSHELVE_CROSS_CELL,
         )
-        return accepted(saga, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id)
+        return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.UNSHELVING)
     await dispatch(context, new)

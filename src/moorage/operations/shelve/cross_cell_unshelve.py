@@ -14,27 +14,29 @@ cell, which a failure leaves as it was.
 
 from moorage.model.ids import CellId
 from moorage.operations.shelve.unshelve import (
-    UnshelveRun,
-    asked_cell,
     await_vifs,
-    begin_action,
-    bind_ports,
-    check_cells,
-    check_image,
-    claim_host,
-    connect_volumes,
     delete_image,
     ended_well,
     leave_addresses,
-    let_go,
-    read_ports,
     record_host,
     release_addresses,
     show_active,
     start_guest,
     unshelved,
 )
+from moorage.operations.shelve.unshelve_claim import (
+    UnshelveRun,
+    begin_action,
+    bind_ports,
+    cell_at_begin,
+    check_cells,
+    check_image,
+    claim_host,
+    connect_volumes,
+    read_ports,
+)
 from moorage.operations.steps import record_copies, second_records, server_action
+from moorage.operations.steps import servers as records
 from moorage.operations.steps.second_records import SHOWN_THERE
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Saga, on_some_host, step
@@ -46,7 +48,7 @@ IN_ITS_CELL = "the server is shown ACTIVE from here on"
 def _elsewhere(run: UnshelveRun) -> CellId | None:
     """The cell that its record goes to; None: it stays."""
     claim = run.get(claim_host)
-    return None if claim is None or claim.cell == asked_cell(run) else claim.cell
+    return None if claim is None or claim.cell == cell_at_begin(run) else claim.cell
 
 
 @step(needs=(claim_host,), no_undo=second_records.A_FENCE)
@@ -77,14 +79,14 @@ async def end_copy(run: UnshelveRun) -> None:
 async def seal_record(run: UnshelveRun) -> None:
     """Requests wait for the other record."""
     if _elsewhere(run) is not None:
-        await second_records.seal(run, asked_cell(run))
+        await second_records.seal(run, cell_at_begin(run))
 
 
 @seal_record.undo
 async def unseal_record(run: UnshelveRun) -> None:
     """Requests write to it again."""
     if _elsewhere(run) is not None:
-        await second_records.unseal(run, asked_cell(run))
+        await second_records.unseal(run, cell_at_begin(run))
 
 
 @step(needs=(claim_host, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
@@ -98,7 +100,7 @@ async def copy_record(run: UnshelveRun) -> None:
         ended = record_copies.finished(record, server_action.request_of(run), ended_well(run, now), now)
         return RecordCopy(unshelved(run, record.server, now), ended.actions, ended.migrations)
 
-    await second_records.copy(run, asked_cell(run), to, rewritten)
+    await second_records.copy(run, cell_at_begin(run), to, rewritten)
 
 
 @step(region=True, needs=(claim_host, copy_record), no_undo=SHOWN_THERE, point_of_no_return=True)
@@ -108,7 +110,7 @@ async def show_there(run: UnshelveRun) -> None:
     if to is None:
         await run.commit(lambda tx: None)
     else:
-        await second_records.show(run, asked_cell(run), to)
+        await second_records.show(run, cell_at_begin(run), to)
 
 
 @step(needs=(claim_host, show_there), no_undo=IN_ITS_CELL)
@@ -121,14 +123,14 @@ async def announce_here(run: UnshelveRun) -> None:
 @step(needs=(claim_host, show_there), no_undo=SHOWN_THERE)
 async def remove_record(run: UnshelveRun) -> bool:
     """The old record goes; False: its cell is out, and nobody waits for it."""
-    return _elsewhere(run) is None or await second_records.removed(run, asked_cell(run))
+    return _elsewhere(run) is None or await second_records.removed(run, cell_at_begin(run))
 
 
 @step(region=True, needs=(claim_host, remove_record), no_undo=SHOWN_THERE)
 async def forget_hidden(run: UnshelveRun) -> None:
     """Nothing is hidden any more, where the old record is gone."""
     if _elsewhere(run) is not None and run[remove_record]:
-        await second_records.forget(run, asked_cell(run))
+        await second_records.forget(run, cell_at_begin(run))
 
 
 UNSHELVE_CROSS_CELL = Saga(
@@ -158,5 +160,5 @@ UNSHELVE_CROSS_CELL = Saga(
     delete_image,
     remove_record,
     forget_hidden,
-    ended=let_go,
+    ended=records.release_server,
 )

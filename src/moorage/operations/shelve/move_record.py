@@ -23,7 +23,6 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import other_cells, second_records, server_lock
 from moorage.operations.steps import servers as records
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
@@ -45,60 +44,56 @@ MoveRecordRun = Run[MoveRecord, SagaContext]
 @step(no_undo=second_records.A_FENCE)
 async def open_cell(run: MoveRecordRun) -> None:
     """The other cell takes writes: refused before anything is touched."""
-    await second_records.open_cell(run, run.asked.to)
+    await second_records.open_cell(run, run.input.to)
 
 
 @step(region=True, needs=(open_cell,))
 async def begin_copy(run: MoveRecordRun) -> None:
     """What the other cell gets is not shown."""
-    await second_records.open_copy(run, run.asked.to)
+    await second_records.open_copy(run, run.input.to)
 
 
 @begin_copy.undo
 async def end_copy(run: MoveRecordRun) -> None:
     """It has got nothing, or it is out and gets rid of it when it is back."""
-    await second_records.drop_copy(run, run.asked.to)
+    await second_records.drop_copy(run, run.input.to)
 
 
 @step(needs=(begin_copy,))
 async def seal_record(run: MoveRecordRun) -> None:
     """Requests wait for the other record."""
-    await second_records.seal(run, run.asked.left)
+    await second_records.seal(run, run.input.left)
 
 
 @seal_record.undo
 async def unseal_record(run: MoveRecordRun) -> None:
     """Requests write to it again."""
-    await second_records.unseal(run, run.asked.left)
+    await second_records.unseal(run, run.input.left)
 
 
 @step(needs=(begin_copy, seal_record), no_undo="the undo of begin_copy removes it: until then it is not shown")
 async def copy_record(run: MoveRecordRun) -> None:
     """All there is of the server, in one transaction of the other cell."""
-    await second_records.copy(run, run.asked.left, run.asked.to, second_records.as_it_is)
+    await second_records.copy(run, run.input.left, run.input.to, second_records.as_it_is)
 
 
 @step(region=True, needs=(seal_record, copy_record), no_undo=second_records.SHOWN_THERE, point_of_no_return=True)
 async def show_there(run: MoveRecordRun) -> None:
     """From this commit on it is in the other cell."""
-    await second_records.show(run, run.asked.left, run.asked.to)
+    await second_records.show(run, run.input.left, run.input.to)
 
 
 @step(needs=(show_there,), no_undo=second_records.SHOWN_THERE)
 async def remove_record(run: MoveRecordRun) -> bool:
     """The old record goes; False: its cell is out, and nobody waits for it."""
-    return await second_records.removed(run, run.asked.left)
+    return await second_records.removed(run, run.input.left)
 
 
 @step(region=True, needs=(remove_record,), no_undo=second_records.SHOWN_THERE)
 async def forget_hidden(run: MoveRecordRun) -> None:
     """Nothing is hidden any more, where the old record is gone."""
     if run[remove_record]:
-        await second_records.forget(run, run.asked.left)
-
-
-def _ended(tx: Tx, run: MoveRecordRun, status: str) -> None:
-    records.let_go(tx, run)
+        await second_records.forget(run, run.input.left)
 
 
 MOVE_RECORD = Saga(
@@ -111,7 +106,7 @@ MOVE_RECORD = Saga(
     show_there,
     remove_record,
     forget_hidden,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -136,8 +131,8 @@ async def begin(
             raise Conflict(f"Instance {now.id} is not shelved offloaded: its record alone cannot go to another cell.")
         if now.cell == to:
             raise Invalid(f"Instance {now.id} is in cell {to} already.")
-        asked = MoveRecord(now, seq, now.cell, to, request_id, user, carried.get(), project)
-        return accepted(MOVE_RECORD, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+        input = MoveRecord(now, seq, now.cell, to, request_id, user, carried.get(), project)
+        return accepted(MOVE_RECORD, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server, "move", make, task=TaskState.MIGRATING)
     await dispatch(context, new)

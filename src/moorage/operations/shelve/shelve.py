@@ -24,12 +24,11 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import disk_copy, moving, offload, server_action, server_lock, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
-from moorage.operations.steps.hosts import errand
+from moorage.operations.steps.hosts import command_context
 from moorage.operations.steps.ports import refuse_without_credentials
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.operations.steps.volumes import all_held_only
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
@@ -61,18 +60,18 @@ ShelveRun = Run[Shelve, SagaContext]
 @step(of_request=True)
 async def hold_image(run: ShelveRun) -> ImageId | None:
     """The image is this story's from here on: it was made, empty, before the request was accepted."""
-    return run.asked.image
+    return run.input.image
 
 
 @hold_image.undo
 async def delete_image(run: ShelveRun) -> None:
     """Absent is success."""
-    if run.asked.image is not None:
-        await run.context.images.delete(run.asked.image)
+    if run.input.image is not None:
+        await run.context.images.delete(run.input.image)
 
 
 @step(needs=(hold_image,))
-async def begin_action(run: ShelveRun) -> Found:
+async def begin_action(run: ShelveRun) -> LocatedServer:
     """The action shows from the start; where the server is now is found with it."""
     return await server_action.begun(run, SHELVE)
 
@@ -89,7 +88,7 @@ async def stop_guest(run: ShelveRun) -> None:
     server = _server(run)
     if server.vm_state is VmState.ACTIVE:
         await run.context.hosts.power_off(
-            server_action.host_of(run[begin_action]), errand(run, "stop_guest"), server.id
+            server_action.host_of(run[begin_action]), command_context(run, "stop_guest"), server.id
         )
 
 
@@ -98,7 +97,7 @@ async def start_guest(run: ShelveRun) -> None:
     """What ran runs again, and a silent host that may have switched it off is waited for."""
     found = run.get(begin_action)
     if found is not None and found.server is not None and found.server.vm_state is VmState.ACTIVE:
-        await moving.switch_on_again(run, errand(run, "start_guest"))
+        await moving.switch_on_again(run, command_context(run, "start_guest"))
 
 
 @step(region=True, needs=(stop_guest,), no_undo="what is being done goes with the operation")
@@ -109,17 +108,17 @@ async def show_copying(run: ShelveRun) -> None:
 @step(needs=(begin_action, stop_guest, show_copying), patience_s=HOST_PATIENCE_S)
 async def take_snapshot(run: ShelveRun) -> None:
     """The host copies the disk."""
-    if run.asked.image is not None:
+    if run.input.image is not None:
         await disk_copy.take(
-            run, "take_snapshot", server_action.host_of(run[begin_action]), run.asked.image, Quiesce.NO
+            run, "take_snapshot", server_action.host_of(run[begin_action]), run.input.image, Quiesce.NO
         )
 
 
 @take_snapshot.undo
 async def drop_snapshot(run: ShelveRun) -> None:
     found = run.get(begin_action)
-    if found is not None and found.server is not None and run.asked.image is not None:
-        await disk_copy.drop(run, "drop_snapshot", server_action.host_of(found), run.asked.image)
+    if found is not None and found.server is not None and run.input.image is not None:
+        await disk_copy.drop(run, "drop_snapshot", server_action.host_of(found), run.input.image)
 
 
 @step(region=True, needs=(take_snapshot,), no_undo="what is being done goes with the operation")
@@ -134,25 +133,25 @@ async def show_uploading(run: ShelveRun) -> None:
 )
 async def upload_image(run: ShelveRun) -> None:
     """The host sends the copy to the image service."""
-    if run.asked.image is not None:
-        await disk_copy.send(run, "upload_image", server_action.host_of(run[begin_action]), run.asked.image)
+    if run.input.image is not None:
+        await disk_copy.send(run, "upload_image", server_action.host_of(run[begin_action]), run.input.image)
 
 
 @step(needs=(begin_action, upload_image), no_undo="its disk is an image by now", point_of_no_return=True)
 async def record_shelved(run: ShelveRun) -> None:
     """SHELVED, from which image, and the end of the action."""
-    await server_action.done(run, run[begin_action], SHELVE_EVENT, lambda server: shelved(run.asked, server))
+    await server_action.done(run, run[begin_action], SHELVE_EVENT, lambda server: shelved(run.input, server))
 
 
-def shelved(asked: Shelve, server: Server) -> Server:
+def shelved(input: Shelve, server: Server) -> Server:
     """The record of a server whose disk is in an image, and whose guest is off, or will be in a moment."""
     now = server_action.now_us()
     return msgspec.structs.replace(
         server,
         vm_state=VmState.SHELVED,
-        task_state=TaskState.SHELVING_OFFLOADING if asked.offload else None,
+        task_state=TaskState.SHELVING_OFFLOADING if input.offload else None,
         power_state=PowerState.SHUTDOWN,
-        shelved=Shelved(now, asked.image, server.host),
+        shelved=Shelved(now, input.image, server.host),
         updated_at=now,
     )
 
@@ -161,29 +160,29 @@ def shelved(asked: Shelve, server: Server) -> Server:
 async def clear_host(run: ShelveRun) -> None:
     """The guest goes if it is not to stay; one that stood still and stays is switched off."""
     server = _server(run)
-    if run.asked.offload:
+    if run.input.offload:
         await offload.destroy(run, "clear_host", server)
     elif server.vm_state in STANDS_STILL:
         await run.context.hosts.power_off(
-            server_action.host_of(run[begin_action]), errand(run, "clear_host"), server.id, 0.0
+            server_action.host_of(run[begin_action]), command_context(run, "clear_host"), server.id, 0.0
         )
 
 
 @step(needs=(begin_action, clear_host), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def keep_volumes(run: ShelveRun) -> dict[str, str]:
     """Mapping → the attachment that holds its volume for the server, on no host."""
-    return await all_held_only(run.context, _server(run)) if run.asked.offload else {}
+    return await all_held_only(run.context, _server(run)) if run.input.offload else {}
 
 
 @step(needs=(begin_action, keep_volumes), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def take_ports_off(run: ShelveRun) -> None:
-    if run.asked.offload:
+    if run.input.offload:
         await offload.take_ports_off(run.context, _server(run))
 
 
 @step(region=True, needs=(begin_action, take_ports_off), no_undo=FORWARD_ONLY)
 async def give_back_host(run: ShelveRun) -> None:
-    if run.asked.offload:
+    if run.input.offload:
         await offload.give_back_host(run)
     else:
         await run.commit(lambda tx: None)
@@ -193,19 +192,15 @@ async def give_back_host(run: ShelveRun) -> None:
 async def record_offloaded(run: ShelveRun) -> None:
     found = run[begin_action]
     assert found.cell is not None
-    if run.asked.offload:
+    if run.input.offload:
         attachments = run[keep_volumes]
         await records.change(
             run.context,
             found.cell,
-            run.asked.server.id,
+            run.input.server.id,
             records.fence(run),
             lambda server: with_attachments(offload.offloaded(server), attachments),
         )
-
-
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
 
 
 SHELVE_SAGA = Saga(
@@ -224,16 +219,16 @@ SHELVE_SAGA = Saga(
     take_ports_off,
     give_back_host,
     record_offloaded,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
 async def _show(run: ShelveRun, task: TaskState) -> None:
     """Nothing is copied of a server without an image."""
-    if run.asked.image is None:
+    if run.input.image is None:
         await run.commit(lambda tx: None)
         return
-    await run.commit(lambda tx: region_servers.show_task(tx, run.asked.server.id, run.operation, task))
+    await run.commit(lambda tx: region_servers.show_task(tx, run.input.server.id, run.operation, task))
 
 
 def _server(run: ShelveRun) -> Server:
@@ -258,7 +253,7 @@ OffloadRun = Run[ShelveOffload, SagaContext]
 
 
 @step
-async def begin_offload(run: OffloadRun) -> Found:
+async def begin_offload(run: OffloadRun) -> LocatedServer:
     return await server_action.begun(run, OFFLOAD)
 
 
@@ -272,7 +267,7 @@ async def check_image(run: OffloadRun) -> None:
     """Nothing is destroyed before the image was seen whole. Raises Conflict when it is not there any more."""
     server = _offloading(run)
     image = None if server.shelved is None else server.shelved.image
-    if image is not None and not await snapshot_image.is_whole(run.context, image):
+    if image is not None and not await snapshot_image.is_usable(run.context, image):
         raise Conflict(
             f"The image {image} of the shelved instance {server.id} cannot be found: it stays on its host.",
             code=IMAGE_GONE,
@@ -318,7 +313,7 @@ SHELVE_OFFLOAD = Saga(
     unbind_ports,
     release_host,
     end_offload,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -345,9 +340,9 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = Shelve(now, seq, image, at_once, request_id, principal.user, carried.get(), principal.project or "")
+        input = Shelve(now, seq, image, at_once, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            SHELVE_SAGA, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            SHELVE_SAGA, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     try:
@@ -368,8 +363,8 @@ async def begin_offloading(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = ShelveOffload(now, seq, request_id, user, carried.get(), project)
-        return accepted(SHELVE_OFFLOAD, operation, now, asked, owner=owner, user=user, seq=seq, request_id=request_id)
+        input = ShelveOffload(now, seq, request_id, user, carried.get(), project)
+        return accepted(SHELVE_OFFLOAD, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server, OFFLOAD, make, task=TaskState.SHELVING_OFFLOADING)
     await dispatch(context, new)

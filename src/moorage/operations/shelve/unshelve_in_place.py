@@ -13,10 +13,9 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found, StateCheck
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer, StateCheck
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
@@ -36,7 +35,7 @@ InPlaceRun = Run[UnshelveInPlace, SagaContext]
 
 
 @step
-async def begin_in_place(run: InPlaceRun) -> Found:
+async def begin_in_place(run: InPlaceRun) -> LocatedServer:
     return await server_action.begun(run, ACTION)
 
 
@@ -48,7 +47,7 @@ async def fail_in_place(run: InPlaceRun) -> None:
 @step(needs=(begin_in_place,), patience_s=HOST_PATIENCE_S)
 async def power_on(run: InPlaceRun) -> PowerState:
     return await run.context.hosts.power_on(
-        server_action.host_of(run[begin_in_place]), errand(run, "power_on"), run.asked.server.id
+        server_action.host_of(run[begin_in_place]), command_context(run, "power_on"), run.input.server.id
     )
 
 
@@ -58,7 +57,9 @@ async def power_off(run: InPlaceRun) -> None:
     if found is None or found.server is None:
         return
     try:
-        await run.context.hosts.power_off(server_action.host_of(found), errand(run, "power_off"), found.server.id)
+        await run.context.hosts.power_off(
+            server_action.host_of(found), command_context(run, "power_off"), found.server.id
+        )
     except HostFailed as failed:
         if failed.code not in {"host_silent", "guest_not_found"}:
             raise
@@ -85,17 +86,19 @@ def started(server: Server, state: PowerState) -> Server:
 @step(needs=(begin_in_place, record_active), no_undo="it only goes forward", patience_s=PATIENCE_S)
 async def drop_image(run: InPlaceRun) -> None:
     """Its disk never went, so the image of it is of no use."""
-    shelved = run.asked.server.shelved
+    shelved = run.input.server.shelved
     if shelved is not None and shelved.image is not None:
         await run.context.images.delete(shelved.image)
 
 
-def _ended(tx: Tx, run: Run[records.AboutServer, SagaContext], status: str) -> None:
-    records.let_go(tx, run)
-
-
 UNSHELVE_IN_PLACE = Saga(
-    "unshelve_in_place/1", UnshelveInPlace, begin_in_place, power_on, record_active, drop_image, ended=_ended
+    "unshelve_in_place/1",
+    UnshelveInPlace,
+    begin_in_place,
+    power_on,
+    record_active,
+    drop_image,
+    ended=records.release_server,
 )
 
 
@@ -109,9 +112,9 @@ async def begin(
         check(now)
         if now.vm_state is not VmState.SHELVED:
             raise Unavailable("The instance is being changed; try again.")
-        asked = UnshelveInPlace(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = UnshelveInPlace(now, seq, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            UNSHELVE_IN_PLACE, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            UNSHELVE_IN_PLACE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.POWERING_ON)

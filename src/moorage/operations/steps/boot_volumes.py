@@ -20,9 +20,9 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps.volumes import (
     delete_or_leave,
     disk_of,
+    drop_attachments,
     exported,
     held,
-    let_go,
     or_left_to_delete,
     volumes_of,
 )
@@ -43,7 +43,7 @@ class Boots(Protocol):
     def server(self) -> Server: ...
 
 
-class Place(Protocol):
+class VolumeHost(Protocol):
     """What of a claim is needed here."""
 
     @property
@@ -61,7 +61,7 @@ class NotMade(Problem):
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
     """Wait for those that are being made, and hold all of them for the server; what was refused turns the boot."""
-    server, found = run.asked.server, Attachments()
+    server, found = run.input.server, Attachments()
     for device in server.volumes:
         assert device.volume is not None
         if device.created:
@@ -73,14 +73,14 @@ async def hold_volumes(run: Run[Boots, SagaContext]) -> Attachments:
 @hold_volumes.undo
 async def let_volumes_go(run: Run[Boots, SagaContext]) -> None:
     """Nothing is held for the server any more, and volumes that were made for it are deleted."""
-    server = run.asked.server
-    await or_left_to_delete(run.context, server.id, _let_go(run.context, server.id, server.volumes))
+    server = run.input.server
+    await or_left_to_delete(run.context, server.id, _release_volumes(run.context, server.id, server.volumes))
 
 
-async def _let_go(context: SagaContext, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
+async def _release_volumes(context: SagaContext, server: ServerId, devices: tuple[BlockDevice, ...]) -> None:
     for device in devices:
         assert device.volume is not None
-        await let_go(context, server, device.volume)
+        await drop_attachments(context, server, device.volume)
         if device.created:
             await delete_or_leave(context, device.volume)
 
@@ -114,8 +114,8 @@ def connecting(claim_host: Step[Any, Any, Any]) -> Step[Any, Any, Attachments]:
     @step(moves=True, no_undo="exports go with their attachments (hold_volumes)", patience_s=VOLUME_PATIENCE_S)
     async def connect_volumes(run: Run[Boots, SagaContext]) -> Attachments:
         """Each volume goes to the host and is in use from now on; a host that cannot be reached by it is refused with that cause."""
-        claim: Place = run[claim_host]
-        to, server, first = HostAddress(claim.cell, claim.name), run.asked.server, run[hold_volumes]
+        claim: VolumeHost = run[claim_host]
+        to, server, first = HostAddress(claim.cell, claim.name), run.input.server, run[hold_volumes]
         again = run.unsure or run.attempt > 1
         found = Attachments()
         for device in server.volumes:

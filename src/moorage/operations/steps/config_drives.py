@@ -17,9 +17,9 @@ MANDATORY = "mandatory"
 IMAGE_WANTS = "img_config_drive"
 
 
-def wanted(context: SagaContext, asked: bool, image_properties: Mapping[str, str]) -> bool:
+def wanted(context: SagaContext, input: bool, image_properties: Mapping[str, str]) -> bool:
     """Whether a new server has one: its owner asks for it, every server has one here, or its image must have it."""
-    return asked or context.settings.force_config_drive or image_properties.get(IMAGE_WANTS) == MANDATORY
+    return input or context.settings.force_config_drive or image_properties.get(IMAGE_WANTS) == MANDATORY
 
 
 async def with_drive(

@@ -10,7 +10,7 @@ from moorage.model.errors import HostFailed
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId
 from moorage.operations.context import SagaContext
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand, errand_to_source
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, source_command_context
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 
@@ -19,12 +19,12 @@ CopyRun = Run[AboutServer, SagaContext]
 
 async def take(run: CopyRun, step: str, at: HostAddress, image: ImageId, quiesce: Quiesce) -> None:
     """The host copies the disk. Taken again, the copy is a new one."""
-    await run.context.hosts.take_snapshot(at, _patient(run, step), run.asked.server.id, image, quiesce)
+    await run.context.hosts.take_snapshot(at, _patient(run, step), run.input.server.id, image, quiesce)
 
 
 async def send(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None:
     """The host makes the image whole of its copy; one that is whole already is success."""
-    await run.context.hosts.upload_snapshot(at, _patient(run, step), run.asked.server.id, image)
+    await run.context.hosts.upload_snapshot(at, _patient(run, step), run.input.server.id, image)
 
 
 async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None:
@@ -33,7 +33,7 @@ async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
     A host that knows no snapshots has none.
     """
     try:
-        await run.context.hosts.drop_snapshot(at, errand_to_source(run, step), run.asked.server.id, image)
+        await run.context.hosts.drop_snapshot(at, source_command_context(run, step), run.input.server.id, image)
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST, "not_supported"}:
             raise
@@ -41,4 +41,4 @@ async def drop(run: CopyRun, step: str, at: HostAddress, image: ImageId) -> None
 
 def _patient(run: CopyRun, step: str) -> CommandContext:
     """As long as data may take."""
-    return msgspec.structs.replace(errand(run, step), patience_s=run.context.settings.image_deadline_s)
+    return msgspec.structs.replace(command_context(run, step), patience_s=run.context.settings.image_deadline_s)

@@ -12,7 +12,7 @@ from moorage.model.fence_proof import FencedBy, FenceProof
 from moorage.model.host import Host
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
 from moorage.operations.steps.moving import MoveRun, here
 from moorage.operations.steps.server_action import now_us
 from moorage.store.cell import hosts as cell_hosts
@@ -51,7 +51,9 @@ async def prove(run: MoveRun, step: str, server: Server) -> FenceProof:
     source = here(server)
     if not run.context.hosts.is_silent(source.name):
         try:
-            await run.context.hosts.power_off(source.address, errand(run, asked_anew(step)), server.id, 0.0)
+            await run.context.hosts.power_off(
+                source.address, command_context(run, unique_command(step)), server.id, 0.0
+            )
             return FenceProof(source.name, FencedBy.HOST, now_us())
         except HostFailed as failed:
             if failed.code == NO_GUEST:
@@ -92,15 +94,15 @@ async def _known(context: SagaContext, server: Server, found: Host | None, *, be
         raise _unproved(host)
     said_at = found.forced_down_at
     if said_at is None or found.seen_at > said_at + int(min(HEARD_LATE_S, context.settings.host_silence_s) * 1e6):
-        raise _heard_since(host)
+        raise _came_back(host)
     return FenceProof(host, FencedBy.OPERATOR, said_at, found.forced_down_by or "")
 
 
-async def _confirmed(context: SagaContext, asked: Awaitable[bool], within_s: float, host: str) -> bool:
+async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: float, host: str) -> bool:
     assert context.fence is not None
     try:
         async with asyncio.timeout(within_s):
-            return await asked
+            return await input
     except Exception as failure:  # noqa: BLE001 - a plug-in's: whatever it is, nothing is confirmed
         logger.warning("fence plug-in %s does not say whether %s is off: %r", context.fence.name, host, failure)
         return False
@@ -114,7 +116,7 @@ def _unproved(host: str) -> Conflict:
     ).naming(f"Host {host} is not heard, but nothing proves that its guests are off.")
 
 
-def _heard_since(host: str) -> Conflict:
+def _came_back(host: str) -> Conflict:
     return Conflict(
         "The server's host was heard after it was said to be down, so nothing proves that its guests are off. Switch the machine "
         "off, and say so again: 'openstack compute service set --down HOST nova-compute'; then evacuate again.",

@@ -24,7 +24,7 @@ from moorage.model.resources import Needs
 from moorage.model.world import Choice, World
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WantedGroups(msgspec.Struct, frozen=True):
     """The groups of one server."""
 
     groups: tuple[RequestGroup, ...] = ()
@@ -33,7 +33,7 @@ class Wanted(msgspec.Struct, frozen=True):
     group_policy: Literal["none", "isolate"] = "none"
 
 
-class Given(msgspec.Struct, frozen=True):
+class GroupShare(msgspec.Struct, frozen=True):
     """Which provider gives what a group asks: kept with the claim, for people."""
 
     group: str
@@ -44,7 +44,7 @@ class Given(msgspec.Struct, frozen=True):
     resources: dict[str, int]
 
 
-def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: Needs | None = None) -> Wanted:
+def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: Needs | None = None) -> WantedGroups:
     """All groups in one question: the flavor's, and those of every port with a guarantee or that is a virtual function."""
     groups = [] if needs is None else list(needs.groups)
     together: list[Subtree] = []
@@ -59,7 +59,7 @@ def wanted(ports: Iterable[Port], networks: Mapping[str, NetworkFacts], needs: N
             groups.append(function)
             devices += [(each.id, function.id) for each in own if set(each.resources) & set(BANDWIDTH.values())]
     policy = "none" if needs is None else needs.group_policy
-    return Wanted(tuple(groups), tuple(together), tuple(devices), policy)
+    return WantedGroups(tuple(groups), tuple(together), tuple(devices), policy)
 
 
 def is_function(port: Port) -> bool:
@@ -113,7 +113,7 @@ def profiles(ports: Iterable[Port], choice: Choice) -> dict[int, dict[str, Any]]
     return found
 
 
-def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple[Given, ...]:
+def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple[GroupShare, ...]:
     """The chosen providers with their names as they are now."""
     if not groups:
         return ()
@@ -122,6 +122,6 @@ def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple
         names[world.nested.ids[slot]] = world.nested.names[slot]
     providers: Mapping[str, ProviderId] = choice.providers
     return tuple(
-        Given(each.id, each.port, providers[each.id], names.get(providers[each.id], ""), each.resources)
+        GroupShare(each.id, each.port, providers[each.id], names.get(providers[each.id], ""), each.resources)
         for each in groups
     )

@@ -23,31 +23,31 @@ HOST_SILENT = "host_silent"
 NO_GUEST = "guest_not_found"
 
 
-def errand(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
+def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
     """One command of this story, with the turn of RULES §10: operation, attempt, do or undo."""
-    turn = FencingToken(run.asked.seq, run.attempt)
+    turn = FencingToken(run.input.seq, run.attempt)
     return CommandContext(
         operation=run.operation,
         turn=turn.undo() if run.phase == "undo" else turn,
         step=step,
         patience_s=run.context.settings.host_deadline_s,
-        request_id=run.asked.request_id,
+        request_id=run.input.request_id,
         until_done=run.past,
     )
 
 
-def errand_to_source(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
+def source_command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
     """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's.
 
     A story that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
     """
-    mine = errand(run, step)
+    mine = command_context(run, step)
     if run.phase != "undo" or not (run.attempt or run.tried):
         return mine
-    return msgspec.structs.replace(mine, turn=FencingToken(run.asked.seq, max(run.attempt, len(run.tried) + 1)).undo())
+    return msgspec.structs.replace(mine, turn=FencingToken(run.input.seq, max(run.attempt, len(run.tried) + 1)).undo())
 
 
-def asked_anew(step: str) -> str:
+def unique_command(step: str) -> str:
     """A name for one order among several of a step: else the host's journal answers it with what it said of the first one.
 
     What is sent again for want of an answer is the same order, and keeps its name.
@@ -69,7 +69,7 @@ async def destroy_or_leave(
     are its own, and it destroys the rest before it does anything else (RULES §10).
     """
     try:
-        await run.context.hosts.destroy_guest(HostAddress(cell, host), errand(run, step), server, release)
+        await run.context.hosts.destroy_guest(HostAddress(cell, host), command_context(run, step), server, release)
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise
@@ -87,7 +87,7 @@ async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server:
         return True
     try:
         await run.context.hosts.detach_interface(
-            HostAddress(server.cell, server.host), errand(run, step), server.id, port
+            HostAddress(server.cell, server.host), command_context(run, step), server.id, port
         )
     except HostFailed as failed:
         if failed.code == NO_GUEST:

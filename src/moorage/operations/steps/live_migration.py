@@ -17,10 +17,10 @@ from moorage.model.migration import MigrationStatus, Progress
 from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.context import SagaContext
-from moorage.operations.steps import moving
+from moorage.operations.steps import move_ports, moving
 from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, asked_anew, errand
-from moorage.operations.steps.moving import End, MoveRun, Place
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, unique_command
+from moorage.operations.steps.moving import HostOfCell, MoveRun
 from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.server_action import now_us
 from moorage.operations.steps.volumes import connector_of, volumes_of
@@ -42,7 +42,7 @@ SHOWN_EVERY_S = 1.0
 """Progress is written no more often."""
 
 
-class Way(msgspec.Struct, frozen=True):
+class LiveMovePath(msgspec.Struct, frozen=True):
     """From where to where, for which move."""
 
     source: HostAddress
@@ -53,9 +53,9 @@ class Way(msgspec.Struct, frozen=True):
     """In which the destination was chosen."""
 
 
-def errand_of(run: MoveRun, step: str, attempt: int) -> CommandContext:
+def command_after(run: MoveRun, step: str, attempt: int) -> CommandContext:
     """A command after the attempt in which the destination was chosen: no older than what was told to it then (RULES §10)."""
-    mine = errand(run, step)
+    mine = command_context(run, step)
     return msgspec.structs.replace(mine, turn=msgspec.structs.replace(mine.turn, attempt=max(attempt, run.attempt)))
 
 
@@ -64,14 +64,16 @@ def errand_of(run: MoveRun, step: str, attempt: int) -> CommandContext:
 
 async def source_of(run: MoveRun, source: HostAddress) -> LiveSource:
     """What its own host says. Raises HostFailed: it is silent, or cannot send a guest that runs."""
-    return await run.context.hosts.ask(source, run.asked.server.id, Verb.LIVE_SOURCE, None, LiveSource)
+    return await run.context.hosts.ask(source, run.input.server.id, Verb.LIVE_SOURCE, None, LiveSource)
 
 
-async def target_at(run: MoveRun, to: Place, source: LiveSource, guest: GuestSpec, *, block: bool | None) -> MoveTarget:
+async def target_at(
+    run: MoveRun, to: HostOfCell, source: LiveSource, guest: GuestSpec, *, block: bool | None
+) -> MoveTarget:
     """Where it takes the guest. Raises HostFailed when the guest could not go on there."""
     address = HostAddress(to.cell, to.name)
-    asked = LiveTarget(guest, source, block)
-    return await run.context.hosts.ask(address, run.asked.server.id, Verb.LIVE_TARGET, asked, MoveTarget)
+    input = LiveTarget(guest, source, block)
+    return await run.context.hosts.ask(address, run.input.server.id, Verb.LIVE_TARGET, input, MoveTarget)
 
 
 # --------------------------------------------------------------------------------------------------------- the switch
@@ -79,7 +81,7 @@ async def target_at(run: MoveRun, to: Place, source: LiveSource, guest: GuestSpe
 
 async def now_at(run: MoveRun, host: HostAddress, move: str) -> LiveNow | None:
     """How it stands, by the word of one host; None: it is silent. Raises Unavailable: it cannot say."""
-    asking = run.context.hosts.ask(host, run.asked.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
+    asking = run.context.hosts.ask(host, run.input.server.id, Verb.LIVE_STATUS, OfMove(move), LiveNow)
     return await _unless(asking, HOST_SILENT)
 
 
@@ -93,7 +95,7 @@ async def _unless(asking: Awaitable[AnswerT], *codes: str | None) -> AnswerT | N
         return None
 
 
-async def sending_since(run: MoveRun, way: Way) -> int:
+async def sending_since(run: MoveRun, way: LiveMovePath) -> int:
     """When the guest was first told to go, by the move's record, in microseconds since 1970.  One without a record begins now."""
     found = await run.context.cells[way.source.cell].read(lambda tx: migrations.get(tx, way.move))
     return found.sending_at if found is not None and found.sending_at else now_us()
@@ -104,14 +106,14 @@ def is_overdue(since: int, timeout_s: float) -> bool:
     return now_us() - since > timeout_s * 1e6
 
 
-async def begin(run: MoveRun, way: Way) -> None:
+async def begin(run: MoveRun, way: LiveMovePath) -> None:
     order = SendLive(way.target, way.move)
     await run.context.hosts.tell(
-        way.source, errand_of(run, "send_live", way.attempt), run.asked.server.id, Verb.SEND_LIVE, order
+        way.source, command_after(run, "send_live", way.attempt), run.input.server.id, Verb.SEND_LIVE, order
     )
 
 
-async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool) -> LiveNow | None:
+async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_copy: bool) -> LiveNow | None:
     """Wait until the guest has left its source: None.  What the source said last, when it will not leave.
 
     Nothing is under way any more then, so whoever is told may take the move back.  A cancel aborts it, and `timeout_s` since it was
@@ -147,7 +149,7 @@ async def has_left(run: MoveRun, way: Way, timeout_s: float, *, post_copy: bool)
         look_in_s = min(look_in_s * 2, LOOK_MOST_S)
 
 
-async def _switched(run: MoveRun, way: Way, at_source: LiveNow | None) -> bool:
+async def _switched(run: MoveRun, way: LiveMovePath, at_source: LiveNow | None) -> bool:
     """A source that cannot be asked is answered for by the destination, if the guest is there."""
     if at_source is not None:
         return at_source.state is LiveState.SWITCHED
@@ -155,16 +157,16 @@ async def _switched(run: MoveRun, way: Way, at_source: LiveNow | None) -> bool:
     return there is not None and there.state is LiveState.ARRIVED
 
 
-async def is_lost(run: MoveRun, way: Way) -> bool:
+async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
     """The destination, which has said that it has no such guest, knows nothing of the move either: nothing will arrive any more."""
     there = await now_at(run, way.to, way.move)
     return there is not None and there.state is LiveState.NONE
 
 
-async def _end(run: MoveRun, way: Way) -> LiveNow | None:
+async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
-    mine, move = errand_of(run, asked_anew("abort_live"), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.tell(way.source, mine, run.asked.server.id, Verb.ABORT_LIVE, move)
+    mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
+    telling = run.context.hosts.tell(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
     await _unless(telling, HOST_SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
@@ -174,29 +176,29 @@ async def _end(run: MoveRun, way: Way) -> LiveNow | None:
     return None
 
 
-async def closed(run: MoveRun, way: Way, step: str) -> bool:
+async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     """The place at the destination is taken away, so that nothing arrives. False: the guest is there, or the host is silent."""
-    mine, move = errand_of(run, asked_anew(step), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.tell(way.to, mine, run.asked.server.id, Verb.DROP_LIVE, move)
+    mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
+    telling = run.context.hosts.tell(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
     return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
 
 
-async def stays(run: MoveRun, way: Way) -> bool:
+async def stays(run: MoveRun, way: LiveMovePath) -> bool:
     """Nothing is sent any more, and the guest is at its source. False: it has left, or nobody can say."""
     return await _end(run, way) is not None
 
 
-async def stay(run: MoveRun, way: Way) -> None:
+async def stay(run: MoveRun, way: LiveMovePath) -> None:
     """The way back: the same. Raises Unavailable while nobody can say so."""
     if await stays(run, way):
         return
     raise Unavailable("neither host says where the guest is; it is waited for")
 
 
-async def _force(run: MoveRun, way: Way, *, post_copy: bool) -> None:
+async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
-    mine = errand_of(run, asked_anew("force_live"), way.attempt)
-    telling = run.context.hosts.tell(way.source, mine, run.asked.server.id, Verb.FORCE_LIVE, order)
+    mine = command_after(run, unique_command("force_live"), way.attempt)
+    telling = run.context.hosts.tell(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
     await _unless(telling, HOST_SILENT, NO_GUEST)
 
 
@@ -205,7 +207,7 @@ async def unplugged_after(run: MoveRun, ports: set[str], timeout_s: float) -> se
 
     Their active bindings are elsewhere still, so only its word counts, and not how the ports are. Raises HostFailed if one failed.
     """
-    server, waiting, loop = run.asked.server.id, set(ports), asyncio.get_running_loop()
+    server, waiting, loop = run.input.server.id, set(ports), asyncio.get_running_loop()
     until = loop.time() + timeout_s
     with run.context.arrivals.of(server) as arrived:
         while True:
@@ -230,11 +232,11 @@ async def is_cancelled(run: MoveRun) -> bool:
 
 
 async def _is_forced(run: MoveRun, move: str) -> bool:
-    told = await run.context.region.read(lambda tx: inbox.of_server(tx, run.asked.server.id, FORCE))
+    told = await run.context.region.read(lambda tx: inbox.of_server(tx, run.input.server.id, FORCE))
     return any(each.tag == move for each in told)
 
 
-async def show(run: MoveRun, way: Way, status: MigrationStatus, **changes: Any) -> None:
+async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **changes: Any) -> None:
     """The move's record says how far it is, if this teller is still the one."""
     await moving.show(run, way.source.cell, way.move, status, **changes)
 
@@ -242,28 +244,26 @@ async def show(run: MoveRun, way: Way, status: MigrationStatus, **changes: Any) 
 # ------------------------------------------------------------------------------------------------------------ ports
 
 
-async def bound_after(
-    run: MoveRun, cards: Cards, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
-) -> tuple[Port, ...]:
+async def bound_after(run: MoveRun, cards: Cards, to: move_ports.BindTarget, *, second: bool) -> tuple[Port, ...]:
     """The ports are active where the guest is now, as far as the network service allows; it is not asked whether the guest may be there.
 
     One that is not the server's any more is left out, and one that it refuses stays as it is: who compares ports with records mends it.
     """
     try:
-        return await moving.bound_at(run, cards, to, profiles, second=second, left=left)
+        return await move_ports.bound_at(run, cards, to, second=second)
     except (NotFound, Stale, BindRefused) as problem:
         logger.warning("%s: ports are bound one by one: %s", run.operation, problem.public)
     bound: list[Port] = []
     for port in cards.ports:
         now = await _as_it_is(run, port)
         if now is not None:
-            bound.append(await _bound_if_allowed(run, now, to, profiles, second=second, left=left))
+            bound.append(await _bound_if_allowed(run, now, to, second=second))
     return tuple(bound)
 
 
 async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
     """None: it is not the server's any more. Raises Unavailable when the network service does not say so of a port it does not show."""
-    server = run.asked.server
+    server = run.input.server
     try:
         now = await run.context.network.port(port.id)
     except NotFound as missing:
@@ -277,14 +277,12 @@ async def _as_it_is(run: MoveRun, port: Port) -> Port | None:
     return msgspec.structs.replace(now, index=port.index, tag=port.tag, ours=port.ours)
 
 
-async def _bound_if_allowed(
-    run: MoveRun, port: Port, to: End, profiles: Mapping[int, Mapping[str, Any]], *, second: bool, left: str
-) -> Port:
+async def _bound_if_allowed(run: MoveRun, port: Port, to: move_ports.BindTarget, *, second: bool) -> Port:
     for twice in (True, False) if second else (False,):  # its second binding may have been deleted
         try:
-            one = await moving.bound_at(run, Cards((port,)), to, profiles, second=twice, left=left)
+            one = await move_ports.bound_at(run, Cards((port,)), to, second=twice)
         except (NotFound, Stale, BindRefused) as problem:
-            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.name, problem.public)
+            logger.warning("%s: port %s is not bound to %s: %s", run.operation, port.id, to.end.name, problem.public)
         else:
             return one[0]
     return port
@@ -294,7 +292,7 @@ async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
     """The ports have no binding on the host that the guest left; one that could not be bound elsewhere keeps it."""
     for port in cards.ports:
         try:
-            await run.context.network.delete_binding(run.asked.server.id, host, [port.id])
+            await run.context.network.delete_binding(run.input.server.id, host, [port.id])
         except Conflict as active:
             logger.warning("%s: port %s stays bound to %s: %s", run.operation, port.id, host, active.public)
 
@@ -302,10 +300,10 @@ async def drop_bindings(run: MoveRun, host: str, cards: Cards) -> None:
 # ---------------------------------------------------------------------------------------------------------- volumes
 
 
-async def export_beside(context: SagaContext, to: HostAddress, server: Server, device: BlockDevice) -> str:
+async def export_second_attachment(context: SagaContext, to: HostAddress, server: Server, device: BlockDevice) -> str:
     """The volume is exported to that host too, while its guest has it where it is; the attachment. Again is the same."""
     assert device.volume is not None
-    client, beside = volumes_of(context), await _beside(context, server, device)
+    client, beside = volumes_of(context), await _second_attachments(context, server, device)
     for each in beside[1:]:
         await client.drop_attachment(each)
     if beside:
@@ -314,24 +312,24 @@ async def export_beside(context: SagaContext, to: HostAddress, server: Server, d
     return (await client.export_beside(device.volume, server.id, connector, to.host)).id
 
 
-async def drop_beside(context: SagaContext, server: Server, device: BlockDevice) -> None:
+async def drop_second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> None:
     """Only its own host has the volume again."""
-    for each in await _beside(context, server, device):
+    for each in await _second_attachments(context, server, device):
         await volumes_of(context).drop_attachment(each)
 
 
-async def _beside(context: SagaContext, server: Server, device: BlockDevice) -> list[str]:
+async def _second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> list[str]:
     """All that the volume service holds of the volume for the server beside what the record knows."""
     there = await volumes_of(context).attachments_of(server.id, device.volume)
     return [each.id for each in there if each.id != device.attachment]
 
 
-async def completed_beside(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
+async def complete_second_attachments(context: SagaContext, to: HostAddress, server: Server) -> dict[str, str]:
     """Mapping → attachment: each volume is in use there. One that the volume service has no more is left out."""
     found: dict[str, str] = {}
     for each in server.volumes:
         try:
-            attachment = await export_beside(context, to, server, each)
+            attachment = await export_second_attachment(context, to, server, each)
             await volumes_of(context).complete(attachment)
         except NotFound as gone:
             logger.warning(
@@ -342,9 +340,11 @@ async def completed_beside(context: SagaContext, to: HostAddress, server: Server
     return found
 
 
-async def still_beside(context: SagaContext, server: Server, attachments: Mapping[str, str]) -> dict[str, str]:
+async def present_second_attachments(
+    context: SagaContext, server: Server, attachments: Mapping[str, str]
+) -> dict[str, str]:
     """Those of the attachments that the volume service has."""
-    there = {each for device in server.volumes for each in await _beside(context, server, device)}
+    there = {each for device in server.volumes for each in await _second_attachments(context, server, device)}
     return {bdm: each for bdm, each in attachments.items() if each in there}
 
 

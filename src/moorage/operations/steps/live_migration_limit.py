@@ -1,5 +1,5 @@
 """How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and those that are go in
-the order in which they were asked for.  One that looks for its host still, or makes bindings there, stands in no line yet: who is ready
+the order in which they were asked for.  One that polls for its host still, or makes bindings there, stands in no line yet: who is ready
 before it goes before it.  When the source falls silent, all that wait for it end.
 
 The line is nothing but the moves' records in the cell: a place at the source is held by whose record says that it prepares or is sent.
@@ -23,7 +23,7 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import live_migration, moving
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT
-from moorage.operations.steps.live_migration import Way
+from moorage.operations.steps.live_migration import LiveMovePath
 from moorage.operations.steps.moving import MoveRun
 from moorage.operations.steps.server_action import now_us
 from moorage.sql import Tx
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 AnswerT = TypeVar("AnswerT")
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _MoveInput(msgspec.Struct, frozen=True):
     migration: str
 
 
@@ -45,8 +45,8 @@ QUEUED_MAX_S = 7 * 24 * 3600.0
 """How long a live migration waits for its turn."""
 OUTAGE_MAX_S = 300.0
 """How long it waits for a database meanwhile, as the steps around it do: the week is for its turn."""
-LOOK_NEXT_S, LOOK_MOST_S = 0.25, 5.0
-"""How often the first one in line looks, and the last one."""
+POLL_NEXT_S, POLL_MOST_S = 0.25, 5.0
+"""How often the first one in line polls, and the last one."""
 LIVE_SAGA = "live_migrate/"
 
 
@@ -54,14 +54,14 @@ def move_of(operation: Operation) -> str | None:
     """The live migration that an operation is; None: it is none."""
     if not operation.saga.startswith(LIVE_SAGA):
         return None
-    return msgspec.json.decode(operation.asked, type=_Asked).migration
+    return msgspec.json.decode(operation.asked, type=_MoveInput).migration
 
 
 async def freed(run: MoveRun, cell: CellId, move: str) -> None:
     """The guest stays, so the next one may go, however long it takes to clear what was made for it elsewhere."""
     try:
         await records.change(
-            run.context, cell, run.asked.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
+            run.context, cell, run.input.server.id, records.fence(run), moving.as_it_is, lambda tx: _stays(tx, move)
         )
     except NotFound:
         return  # with the server's record the move's goes
@@ -73,43 +73,43 @@ def _stays(tx: Tx, move: str) -> None:
         migrations.put(tx, msgspec.structs.replace(found, stays=True))
 
 
-async def taken(run: MoveRun, way: Way, **changes: Any) -> None:
+async def taken(run: MoveRun, way: LiveMovePath, **changes: Any) -> None:
     """The move's record says these changes, and that the host prepares; until it is this one's turn, that it is queued.
 
     Raises HostFailed: it has waited for too long, or a database is out for too long.
     """
-    over, looks = frozenset[str](), 0
+    over, polls = frozenset[str](), 0
     cell, host, most = (
         run.context.cells[way.source.cell],
         way.source.host,
         run.context.settings.max_concurrent_live_migrations,
     )
-    in_the_way = await _outlasted(lambda: _asked(run, way, over, changes))
+    in_the_way = await _outlasted(lambda: _enqueue(run, way, over, changes))
     if not in_the_way:
         return
 
-    async def look() -> Sequence[Migration]:
-        nonlocal over, looks
+    async def poll() -> Sequence[Migration]:
+        nonlocal over, polls
         if await live_migration.is_cancelled(run):  # a hint of it may be lost, and nothing is committed here
             raise _final("The live migration was aborted.", live_migration.ABORTED)
         if run.context.hosts.is_silent(host):
             raise _final("The host of the server fell silent before its turn came.", HOST_SILENT)
-        over |= await _over(run.context, in_the_way[looks % len(in_the_way)])
-        looks += 1
+        over |= await _over(run.context, in_the_way[polls % len(in_the_way)])
+        polls += 1
         line = await cell.read(lambda tx: migrations.sending_from(tx, host))
         if any(each.uuid == way.move and now_us() - each.created_at > QUEUED_MAX_S * 1e6 for each in line):
             raise _final("The live migration waited too long for its turn.", live_migration.TIMED_OUT)
-        return _before(line, way.move, over, most) or await _asked(run, way, over, changes)
+        return _before(line, way.move, over, most) or await _enqueue(run, way, over, changes)
 
     with run.context.aside(run.operation):
         while in_the_way:
-            await asyncio.sleep(min(LOOK_NEXT_S * len(in_the_way), LOOK_MOST_S))
-            in_the_way = await _outlasted(look)
+            await asyncio.sleep(min(POLL_NEXT_S * len(in_the_way), POLL_MOST_S))
+            in_the_way = await _outlasted(poll)
 
 
 async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
     """Its answer, when it has one. Raises HostFailed when a database is out for too long; what holds up every order alike is not waited for here."""
-    loop, pause_s = asyncio.get_running_loop(), LOOK_NEXT_S
+    loop, pause_s = asyncio.get_running_loop(), POLL_NEXT_S
     until = loop.time() + OUTAGE_MAX_S
     while True:
         try:
@@ -121,7 +121,7 @@ async def _outlasted(once: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
                 raise _final(f"The live migration waited too long: {out.public}", live_migration.TIMED_OUT) from out
             logger.info("a live migration waits: %s", out)
         await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 2, LOOK_MOST_S)
+        pause_s = min(pause_s * 2, POLL_MOST_S)
 
 
 def _final(why: str, code: str) -> HostFailed:
@@ -131,18 +131,23 @@ def _final(why: str, code: str) -> HostFailed:
     return problem
 
 
-async def _asked(run: MoveRun, way: Way, over: frozenset[str], changes: dict[str, Any]) -> Sequence[Migration]:
+async def _enqueue(
+    run: MoveRun, way: LiveMovePath, over: frozenset[str], changes: dict[str, Any]
+) -> Sequence[Migration]:
     """Take a place, or stand in line: who is in the way; nobody: it has a place."""
-    most, found = run.context.settings.max_concurrent_live_migrations, list[Migration]()
+    most = run.context.settings.max_concurrent_live_migrations
 
-    def also(tx: Tx) -> None:
+    def also(tx: Tx) -> Sequence[Migration]:
         alone(tx, f"live migrations from {way.source.host}")
-        found[:] = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
+        found = _before(migrations.sending_from(tx, way.source.host), way.move, over, most)
         status = MigrationStatus.QUEUED if found else MigrationStatus.PREPARING
         moving.with_status(tx, way.move, status, stays=False, **changes)
+        return found
 
-    await records.change(run.context, way.source.cell, run.asked.server.id, records.fence(run), moving.as_it_is, also)
-    return tuple(found)
+    _, in_the_way = await records.change_with(
+        run.context, way.source.cell, run.input.server.id, records.fence(run), moving.as_it_is, also
+    )
+    return in_the_way
 
 
 def _before(line: Sequence[Migration], move: str, over: Collection[str], most: int) -> list[Migration]:
@@ -160,9 +165,9 @@ def _before(line: Sequence[Migration], move: str, over: Collection[str], most: i
 async def _over(context: SagaContext, other: Migration) -> frozenset[str]:
     """That move, if no operation tells it any more: then its record says what is not so, and it is nobody's turn."""
 
-    def is_told(tx: Tx) -> bool:
+    def is_executed(tx: Tx) -> bool:
         where = region_servers.find(tx, other.server)
         found = None if where is None or where.operation is None else region_operations.get(tx, where.operation)
         return found is not None and move_of(found) == other.uuid
 
-    return frozenset() if await context.region.read(is_told) else frozenset({other.uuid})
+    return frozenset() if await context.region.read(is_executed) else frozenset({other.uuid})

@@ -4,7 +4,7 @@ The host that a server leaves keeps its guest (off), its claim (held by the move
 confirmed or reverted.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -12,38 +12,28 @@ import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, CommandContext, HostAddress
 from moorage.bus.messages import GuestNow, OfMove, Verb
-from moorage.model.errors import BusOut, Conflict, HostFailed, NotFound, Problem, Unavailable
+from moorage.model.errors import BusOut, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
-from moorage.model.network import FixedIp, Port
-from moorage.model.request_groups import ALLOCATION
 from moorage.model.server import FlavorCopy, Moved, Server, TaskState
-from moorage.model.world import World
 from moorage.operations.context import SagaContext
-from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps import server_action
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.guest_respawn import Cards
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, destroy_or_leave, errand
-from moorage.operations.steps.ports import subnets_beside
-from moorage.operations.steps.servers import AboutServer, Found
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context, destroy_or_leave
+from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import actions, migrations
 from moorage.store.region import servers as region_servers
 
-PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
-                         "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
-"""What of a binding profile speaks of the host."""
-HOST_TOO_OLD = "host_too_old"
 ON_REQUEST = "on request"
 """The cancel word of a move that somebody wants no more: its server goes on where it was."""
 DELETED = "deleted"
 """The cancel word of a delete that is for good."""
 
 
-class Place(Protocol):
+class HostOfCell(Protocol):
     """A host of a cell."""
 
     @property
@@ -64,7 +54,7 @@ class End(msgspec.Struct, frozen=True):
         return HostAddress(self.cell, self.name)
 
 
-class Moving(server_action.Asked, Protocol):
+class Moving(server_action.UserInput, Protocol):
     """What is asked of a move that begins."""
 
     @property
@@ -138,19 +128,19 @@ def put(tx: Tx, migration: Migration) -> None:
 
 async def begun(
     run: MovingRun, word: str, kind: MigrationType, status: MigrationStatus, new: FlavorCopy | None = None
-) -> Found:
+) -> LocatedServer:
     """The action `word` and the move's record show from here on; `new`: the flavor that it is to have. Raises NotFound, Stale."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
-    server, asked, now = found.server, run.asked, server_action.now_us()
+        raise NotFound(f"server {run.input.server.id} is on no host")
+    server, input, now = found.server, run.input, server_action.now_us()
     migration = Migration(
-        uuid=asked.migration,
+        uuid=input.migration,
         server=server.id,
         type=kind,
         status=status,
-        user=asked.user,
-        project=asked.by_project,
+        user=input.user,
+        project=input.by_project,
         created_at=now,
         updated_at=now,
         source_host=found.server.host,
@@ -158,7 +148,7 @@ async def begun(
         source_provider=server.provider,
         old_flavor=server.flavor,
         new_flavor=new or server.flavor,
-        request_id=asked.request_id,
+        request_id=input.request_id,
     )
 
     def also(tx: Tx) -> None:
@@ -166,7 +156,7 @@ async def begun(
         actions.write(tx, server_action.action_of(run, word))
 
     written = await records.change(run.context, found.cell, server.id, records.fence(run), as_it_is, also)
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
 async def show(
@@ -175,14 +165,16 @@ async def show(
     """The move's record says that, and the server's what is being done (`task`). Raises Stale."""
     also = lambda tx: with_status(tx, move, status, **changes)  # noqa: E731
     changed = as_it_is if task is None else lambda server: msgspec.structs.replace(server, task_state=task)
-    await records.change(run.context, cell, run.asked.server.id, records.fence(run), changed, also)
+    await records.change(run.context, cell, run.input.server.id, records.fence(run), changed, also)
 
 
-async def begun_after(run: Run[server_action.Asked, SagaContext], word: str, status: MigrationStatus) -> Found:
+async def begun_after(
+    run: Run[server_action.UserInput, SagaContext], word: str, status: MigrationStatus
+) -> LocatedServer:
     """The action `word` of what comes after a move, and how far that move is, show from here on. Raises NotFound, Stale."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     move = moved_of(found.server).migration
 
     def also(tx: Tx) -> None:
@@ -190,10 +182,10 @@ async def begun_after(run: Run[server_action.Asked, SagaContext], word: str, sta
         actions.write(tx, server_action.action_of(run, word))
 
     written = await records.change(run.context, found.cell, found.server.id, records.fence(run), as_it_is, also)
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
-async def show_moved(run: MoveRun, found: Found, status: MigrationStatus) -> None:
+async def show_moved(run: MoveRun, found: LocatedServer, status: MigrationStatus) -> None:
     """The record of the move that the server waits in says that. Raises Stale."""
     assert found.server is not None
     assert found.cell is not None
@@ -207,16 +199,16 @@ def as_it_is(server: Server) -> Server:
 
 async def not_overtaken(run: MoveRun, cell: CellId) -> None:
     """Ask the fence before anything is done at the network or the volume service. Raises Stale."""
-    await records.change(run.context, cell, run.asked.server.id, records.fence(run), as_it_is)
+    await records.change(run.context, cell, run.input.server.id, records.fence(run), as_it_is)
 
 
 # --------------------------------------------------------------------------------------------------------- the hosts
 
 
-async def target_at(run: MoveRun, to: Place) -> MoveTarget:
+async def target_at(run: MoveRun, to: HostOfCell) -> MoveTarget:
     """Where that host takes guests. Raises HostFailed: it is silent, or its agent or driver knows no moves."""
     address = HostAddress(to.cell, to.name)
-    return await run.context.hosts.ask(address, run.asked.server.id, Verb.MOVE_TARGET, None, MoveTarget)
+    return await run.context.hosts.ask(address, run.input.server.id, Verb.MOVE_TARGET, None, MoveTarget)
 
 
 async def has_guest(context: SagaContext, at: End, server: ServerId) -> bool:
@@ -248,17 +240,17 @@ async def is_lost(context: SagaContext, server: Server, *, sure: bool = False) -
         return observed or (server.moved is not None and server.moved.live)
 
 
-async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same_host: bool) -> bool:
+async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *, same_host: bool) -> bool:
     """Nothing of the move is at its destination any more; where that is the same host, the guest is as it was before, off.
 
     False: the host is silent, and does so when it returns.
     """
-    server = run.asked.server.id
+    server = run.input.server.id
     if not same_host:
         return await _destroyed(run, step, to)
     try:
         await run.context.hosts.tell(
-            HostAddress(to.cell, to.name), errand(run, step), server, Verb.RETURN_GUEST, OfMove(move)
+            HostAddress(to.cell, to.name), command_context(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:
         if failed.code == HOST_SILENT and await for_delete(run):
@@ -268,10 +260,10 @@ async def take_back_guest(run: MoveRun, step: str, to: Place, move: str, *, same
     return True
 
 
-async def _destroyed(run: MoveRun, step: str, to: Place) -> bool:
+async def _destroyed(run: MoveRun, step: str, to: HostOfCell) -> bool:
     """False: the host is silent.  A destroy that failed half-way is asked again: the other host's guest may be all there is."""
     try:
-        return await destroy_or_leave(run, step, to.cell, to.name, run.asked.server.id)
+        return await destroy_or_leave(run, step, to.cell, to.name, run.input.server.id)
     except HostFailed as failed:
         raise Unavailable(f"the host could not destroy the guest: {failed.public}", private=failed.private) from failed
 
@@ -283,7 +275,7 @@ async def for_delete(run: MoveRun) -> bool:
     """
     if run.cancelled == DELETED:
         return True
-    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.asked.server.id))
+    where = await run.context.region.read(lambda tx: region_servers.find(tx, run.input.server.id))
     return where is not None and where.task is TaskState.DELETING
 
 
@@ -317,9 +309,9 @@ async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
     A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
     or the server is to go.  Raises Unavailable.
     """
-    old = here(run.asked.server)
+    old = here(run.input.server)
     try:
-        await run.context.hosts.power_on(old.address, mine, run.asked.server.id)
+        await run.context.hosts.power_on(old.address, mine, run.input.server.id)
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise
@@ -339,80 +331,4 @@ async def if_there(telling: Awaitable[object]) -> None:
             raise
 
 
-def refuse_silent(context: SagaContext, host: str) -> None:
-    """Raises Conflict when nobody hears that host."""
-    world = context.placement.world()
-    at = world.slots_by_name.get(host)
-    if at is None or not bool(world.alive[at]):
-        raise Conflict("Service is unavailable at this time.")
-
-
-def refuse_old_hosts(context: SagaContext, source: str, ports: Iterable[Port], done: str) -> None:
-    """Raises HostFailed where a port has a resource request, and the server's host, or the pin, is of before ports arrive bound.
-
-    The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
-    it, whatever it could (S1.12).
-    """
-    if too_old(context, source) and any(port.resource_request for port in ports):
-        raise HostFailed(
-            f"Ports with a resource request cannot be {done} before all of the hosts concerned are upgraded.",
-            private=f"{source} has level {_level_of(context.placement.world(), source)}, the pin is {context.settings.level_pin}",
-            code=HOST_TOO_OLD,
-        )
-
-
-def too_old(context: SagaContext, source: str) -> bool:
-    """Whether the server's host, or the pin, is of before ports arrive bound."""
-    pin, level = context.settings.level_pin, _level_of(context.placement.world(), source)
-    return level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND)
-
-
-def _level_of(world: World, host: str) -> int:
-    """Of a host's agent; 0: there is no such host."""
-    at = world.slots_by_name.get(host)
-    return 0 if at is None else int(world.level[at])
-
-
 # --------------------------------------------------------------------------------------------------------- the ports
-
-
-async def second_bindings(context: SagaContext, cards: Cards, source: str, destination: str) -> bool:
-    """Whether its ports may have bindings on both hosts: they are on the one, and the network service knows more than one binding."""
-    if source == destination or any(port.host != source for port in cards.ports):
-        return False
-    return bool(cards.ports) and await context.network.has_bindings()
-
-
-def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
-    """NIC index → what its binding says of providers and devices of its host."""
-    return {
-        port.index: {key: port.profile[key] for key in PROVIDERS_AND_DEVICES if key in port.profile}
-        for port in cards.ports
-    }
-
-
-async def bound_at(
-    run: MoveRun,
-    cards: Cards,
-    to: End,
-    profiles: Mapping[int, Mapping[str, Any]],
-    *,
-    second: bool,
-    left: str,
-    subnets: Mapping[int, str] | None = None,
-    keeps: Mapping[int, Sequence[FixedIp]] | None = None,
-) -> tuple[Port, ...]:
-    """The ports are active on that host; `left`: where they may have been until now. Safe twice.
-
-    `subnets`, `keeps`: NIC index → the subnet that a port gets another address of, and those that it keeps; only without second bindings.
-    """
-    server = run.asked.server.id
-    if not cards.ports:
-        return ()
-    if second:
-        return await run.context.network.activate_binding(server, to.name, cards.ports)
-    beside = subnets_beside(cards.ports, cards.networks, subnets) if subnets else None
-    return await run.context.network.bind_ports(
-        server, to.name, to.availability_zone, cards.ports,
-        subnets=subnets, beside=beside, profiles=profiles, tried=(left, to.name), unsure=True, keeps=keeps,
-    )  # fmt: skip

@@ -9,14 +9,13 @@ from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState
-from moorage.model.verdict import Row
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments
 from moorage.operations.steps.hosts import HOST_SILENT, destroy_or_leave
 from moorage.operations.steps.server_action import DoingRun, now_us
 from moorage.operations.steps.volumes import all_held_only, exported
-from moorage.sql import Tx
+from moorage.saga import no_result
 
 
 async def destroy(run: DoingRun, step: str, server: Server) -> bool:
@@ -34,13 +33,8 @@ async def take_ports_off(context: SagaContext, server: Server) -> None:
 
 async def give_back_host(run: DoingRun) -> None:
     """The claim of host and guarantees goes; addresses of segments stay claimed by the server, which still has them."""
-    given_back: list[Row] = []
-
-    def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.keep_addresses(tx, run.asked.server.id)
-
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    engine = run.context.placement
+    engine.settle(await run.commit(lambda tx: engine.keep_addresses(tx, run.input.server.id), result=no_result))
 
 
 def offloaded(server: Server) -> Server:

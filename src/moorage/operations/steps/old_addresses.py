@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 
 from moorage.model.ids import CellId
-from moorage.model.verdict import Row
 from moorage.operations.steps import moving, segment_change
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.moving import MoveRun
-from moorage.sql import Tx
+from moorage.saga import no_result
 
 FORWARD_ONLY = "the server has been shown with its new addresses"
 PATIENCE_S = 24 * 3600.0
@@ -18,7 +17,7 @@ async def leave(run: MoveRun, cell: CellId, cards: Cards, subnets: Mapping[int, 
     """Its ports have no address any more that they only kept; what the record shows stays, so none is left without."""
     if not subnets:
         return
-    server = (await records.find(run.context, run.asked.server.id)).server
+    server = (await records.find(run.context, run.input.server.id)).server
     if server is None:
         return
     shown = {str(nic.port): {each.address for each in nic.addresses} for nic in server.nics}
@@ -37,10 +36,5 @@ async def release(run: MoveRun, consumer: str, cards: Cards, subnets: Mapping[in
     left = segment_change.leaves(cards, subnets)
     if not left:
         return
-    given_back: list[Row] = []
-
-    def work(tx: Tx) -> None:
-        given_back[:] = run.context.placement.shrink(tx, consumer, left)
-
-    await run.commit(work)
-    run.context.placement.settle(given_back)
+    engine = run.context.placement
+    engine.settle(await run.commit(lambda tx: engine.shrink(tx, consumer, left), result=no_result))

@@ -49,7 +49,7 @@ RESIZE, LIVE, ANEW = Takes(bindings=True, disks=True), Takes(bindings=True, link
 """Of a resize or cold migration; of a live migration; of a server that is made anew: an evacuation or an unshelve."""
 
 
-class Reach(msgspec.Struct, frozen=True):
+class CellReach(msgspec.Struct, frozen=True):
     """What a step found out, kept in the journal."""
 
     unfit: dict[CellId, Unfit] = {}
@@ -109,17 +109,17 @@ async def chosen(
 # ------------------------------------------------------------------------------------------- which cells can have it
 
 
-async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Reach:
+async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> CellReach:
     """Every other cell that cannot have the server, and why. Raises Unavailable."""
     others = [cell for cell in context.cells.ids if cell != server.cell]
     nowhere = await _nowhere(context, server, cards, takes)
     if nowhere is not None:
-        return Reach(dict.fromkeys(others, nowhere))
+        return CellReach(dict.fromkeys(others, nowhere))
     zones = await _zones(context, server)
     if zones is None:
-        return Reach(dict.fromkeys(others, NO_ATTACHMENTS))
+        return CellReach(dict.fromkeys(others, NO_ATTACHMENTS))
     found = {cell: _unfit(context, server, cell, cards, zones, takes) for cell in others}
-    return Reach({cell: why for cell, why in found.items() if why is not None})
+    return CellReach({cell: why for cell, why in found.items() if why is not None})
 
 
 async def _nowhere(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> Unfit | None:
@@ -163,7 +163,7 @@ def _unfit(
 # -------------------------------------------------------------------------------------------------- what is asked
 
 
-def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: Reach | None) -> Tries:
+def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: CellReach | None) -> Tries:
     """The same of hosts of all cells, where the move may leave its own (`reach` is known).
 
     After an attempt that failed, hosts of its cell are asked first, and then all; the server's own cell comes before or after others as
@@ -175,7 +175,7 @@ def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: Reach
 
 
 def of_all_cells(
-    tries: Tries, home: CellId, reach: Reach, *, out: Collection[CellId] = (), last: CellId | None = None
+    tries: Tries, home: CellId, reach: CellReach, *, out: Collection[CellId] = (), last: CellId | None = None
 ) -> Tries:
     """`last`: the cell whose host was tried before."""
     asks = tuple(
@@ -186,7 +186,7 @@ def of_all_cells(
     return Tries(asks, _across(tries.widest, home, reach, out, None), tries.may_leave)
 
 
-def _across(ask: Ask, home: CellId, reach: Reach, out: Collection[CellId], cells: tuple[CellId, ...] | None) -> Ask:
+def _across(ask: Ask, home: CellId, reach: CellReach, out: Collection[CellId], cells: tuple[CellId, ...] | None) -> Ask:
     return msgspec.structs.replace(
         ask, cells=cells, prefer_cell=home, cells_unfit=dict(reach.unfit), cells_out=tuple(out)
     )

@@ -166,7 +166,7 @@ def _only_ipv6(port: Port) -> bool:
     return bool(port.fixed_ips) and all(":" in each.address for each in port.fixed_ips)
 
 
-def subnets_beside(
+def other_subnets(
     ports: Sequence[Port], networks: Mapping[str, NetworkFacts], chosen: Mapping[int, str]
 ) -> dict[int, SubnetsBeside]:
     """For each NIC with a chosen subnet, what else its segment has: the claim counted all its IPv4 addresses."""

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 async def freeze(context: SagaContext, server: Server, why: str) -> None:
     """Raises HostFailed, or another Problem when the host cannot be asked."""
-    asked = FreezeGuest(why, STILL_FOR_S)
-    await context.hosts.ask(_host_of(server), server.id, Verb.FREEZE_GUEST, asked, GuestNow, ANSWER_PATIENCE_S)
+    input = FreezeGuest(why, STILL_FOR_S)
+    await context.hosts.ask(_host_of(server), server.id, Verb.FREEZE_GUEST, input, GuestNow, ANSWER_PATIENCE_S)
 
 
 async def thaw(context: SagaContext, server: Server, why: str) -> None:
@@ -37,7 +37,7 @@ async def thaw(context: SagaContext, server: Server, why: str) -> None:
     await context.hosts.ask(_host_of(server), server.id, Verb.THAW_GUEST, ThawGuest(why), GuestNow, ANSWER_PATIENCE_S)
 
 
-async def let_go(context: SagaContext, server: Server, why: str) -> None:
+async def thaw_if_possible(context: SagaContext, server: Server, why: str) -> None:
     """Thaw it where it is by now, if that can be done; if not, it thaws by itself."""
     try:
         found = await records.find(context, server.id)

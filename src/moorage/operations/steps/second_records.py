@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 async def open_cell(run: CopyRun, cell: CellId) -> None:
     """That cell takes writes now, and nobody who told this before us writes there. Raises Unavailable."""
-    server, by = run.asked.server.id, records.fence(run)
+    server, by = run.input.server.id, records.fence(run)
     await run.context.cells[cell].write(lambda tx: cell_servers.take_over(tx, server, by))
 
 
@@ -64,7 +64,7 @@ async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
 
 async def open_copy(run: CopyRun, to: CellId) -> None:
     """Whatever that cell gets of the server is not shown; the work of a region step."""
-    await run.commit(lambda tx: hidden_records.open_row(tx, run.asked.server.id, to))
+    await run.commit(lambda tx: hidden_records.open_row(tx, run.input.server.id, to))
 
 
 async def drop_copy(run: CopyRun, to: CellId) -> None:
@@ -79,13 +79,13 @@ async def drop_copy(run: CopyRun, to: CellId) -> None:
 
 async def seal(run: CopyRun, left: CellId) -> None:
     """From here on requests wait for the other cell's record. Raises Stale."""
-    server, by = run.asked.server.id, records.fence(run)
+    server, by = run.input.server.id, records.fence(run)
     await run.context.cells[left].write(lambda tx: record_transfer.seal(tx, server, by))
 
 
 async def unseal(run: CopyRun, left: CellId) -> None:
     """The undo: requests may write to it again."""
-    server, by = run.asked.server.id, records.fence(run)
+    server, by = run.input.server.id, records.fence(run)
     try:
         await run.context.cells[left].write(lambda tx: record_transfer.unseal(tx, server, by))
     except NotFound:
@@ -97,7 +97,7 @@ async def copy(run: CopyRun, left: CellId, to: CellId, rewritten: Rewritten) -> 
 
     It is read after the seal, so who does it again reads the same.
     """
-    server, by = run.asked.server.id, records.fence(run)
+    server, by = run.input.server.id, records.fence(run)
     found = await run.context.cells[left].read(partial(record_transfer.read, server=server))
     if found is None:
         raise NotFound(f"server {server} is not in cell {left}")
@@ -118,7 +118,7 @@ async def show(run: CopyRun, left: CellId, shown: CellId, also: Callable[[Tx], N
 
     `also` is written with it.  Raises Fenced: somebody else holds the server, or has shown it elsewhere.
     """
-    server, operation = run.asked.server.id, run.operation
+    server, operation = run.input.server.id, run.operation
 
     def work(tx: Tx) -> None:
         if not region_servers.show_in(tx, server, operation, left, shown):
@@ -136,7 +136,7 @@ async def removed(run: CopyRun, cell: CellId) -> bool:
 
     Its database is out, or a host of it is waited for that the server was evacuated from.
     """
-    server, by = run.asked.server.id, records.fence(run)
+    server, by = run.input.server.id, records.fence(run)
     try:
         return await run.context.cells[cell].write(
             lambda tx: record_transfer.remove_unless_waited_for(tx, server, cell, by)
@@ -150,4 +150,4 @@ async def removed(run: CopyRun, cell: CellId) -> bool:
 
 async def forget(run: CopyRun, cell: CellId) -> None:
     """The region says that nothing is hidden there; the work of a region step."""
-    await run.commit(lambda tx: hidden_records.end_row(tx, run.asked.server.id, cell, now_us()))
+    await run.commit(lambda tx: hidden_records.end_row(tx, run.input.server.id, cell, now_us()))

@@ -64,8 +64,8 @@ def tries(ask: Ask, server: Server, cards: Cards, *, allowed: bool, exhausted: C
 
 def _with(ask: Ask, nics: Mapping[int, SegmentAsk]) -> Ask:
     """Only of hosts whose ports arrive bound: the others bind by themselves, and know of no address that is kept."""
-    asked = tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics))
-    return msgspec.structs.replace(ask, nics=asked, min_level=max(ask.min_level, PORTS_ARRIVE_BOUND))
+    input = tuple(nics.get(place, nic) for place, nic in enumerate(ask.nics))
+    return msgspec.structs.replace(ask, nics=input, min_level=max(ask.min_level, PORTS_ARRIVE_BOUND))
 
 
 def _others(server: Server, cards: Cards, exhausted: Collection[str]) -> dict[int, SegmentAsk]:
@@ -123,12 +123,12 @@ def leaves(cards: Cards, subnets: Mapping[int, str]) -> dict[Key, int]:
     return total
 
 
-def kept(cards: Cards, subnets: Mapping[int, str]) -> dict[int, tuple[FixedIp, ...]]:
+def addresses_until_confirmed(cards: Cards, subnets: Mapping[int, str]) -> dict[int, tuple[FixedIp, ...]]:
     """NIC index → the addresses that a port keeps until the move is confirmed."""
     return {port.index: port.fixed_ips for port in cards.ports if port.index in subnets}
 
 
-def kept_again(
+def previous_addresses(
     server: Server, cards: Cards, subnets: Mapping[int, str], attempt: int
 ) -> dict[int, tuple[FixedIp, ...]] | None:
     """NIC index → the addresses it had, of every card that may leave its segment; None: none of them has left it.
@@ -143,7 +143,7 @@ def kept_again(
 
 def new_only(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port]) -> tuple[Port, ...]:
     """The ports as the guest and the owner see them."""
-    old = kept(cards, subnets)
+    old = addresses_until_confirmed(cards, subnets)
     return tuple(_without(port, {each.address for each in old.get(port.index, ())}) for port in ports)
 
 
@@ -201,7 +201,7 @@ def held_before(server: Server) -> dict[Key, int] | None:
     return {key: amount for key, amount in held_by_all(nics).items() if key[1] == IPV4_ADDRESS}
 
 
-def kept_of(server: Server, cards: Cards) -> dict[int, tuple[FixedIp, ...]]:
+def addresses_to_restore(server: Server, cards: Cards) -> dict[int, tuple[FixedIp, ...]]:
     """NIC index → all the addresses that a port is to have again when the move is reverted."""
     old = {} if server.moved is None else {str(each.port): each.old for each in server.moved.readdressed}
     return {port.index: _fixed(old[port.id]) for port in cards.ports if port.id in old}
@@ -218,18 +218,20 @@ def addressed_as(nic: Nic, before: Nic | None) -> Nic:
     return msgspec.structs.replace(nic, addresses=before.addresses, segment=before.segment)
 
 
-def told(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
+def describe_bound(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
     """The same of a move whose teller may have forgotten what was bound; a card that had no address before is none that left."""
     if cards is None or ports is None:
         return None
-    return said(each for each in readdressed(cards, subnets, ports) if each.old)
+    return describe(each for each in readdressed(cards, subnets, ports) if each.old)
 
 
-def said(changes: Iterable[Readdressed]) -> str | None:
+def describe(changes: Iterable[Readdressed]) -> str | None:
     """For people; None: nothing changed."""
-    words = [f"port {each.port}: {_told(each.old)} is now {_told(each.new)}" for each in changes]
+    words = [
+        f"port {each.port}: {_format_addresses(each.old)} is now {_format_addresses(each.new)}" for each in changes
+    ]
     return "; ".join(words) or None
 
 
-def _told(addresses: Iterable[Address]) -> str:
+def _format_addresses(addresses: Iterable[Address]) -> str:
     return ", ".join(each.address for each in addresses) or "none"

@@ -11,25 +11,25 @@ from moorage.model.server import Server
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.servers import AboutServer, Found
+from moorage.operations.steps.servers import AboutServer, LocatedServer
 from moorage.saga import Run
 from moorage.sql import Tx
 from moorage.store.cell import actions
 
 
-class Asked(AboutServer, Protocol):
+class UserInput(AboutServer, Protocol):
     """And who asked."""
 
     @property
     def user(self) -> str: ...
 
 
-DoingRun = Run[Asked, SagaContext]
+DoingRun = Run[UserInput, SagaContext]
 Changed = Callable[[Server], Server]
 
 
 def request_of(run: DoingRun) -> str:
-    return run.asked.request_id or f"req-{run.operation}"
+    return run.input.request_id or f"req-{run.operation}"
 
 
 def now_us() -> int:
@@ -40,11 +40,11 @@ def action_of(run: DoingRun, word: str) -> Action:
     """As it is shown while it goes on."""
     now = now_us()
     return Action(
-        server=run.asked.server.id,
+        server=run.input.server.id,
         action=word,
         request_id=request_of(run),
-        user=run.asked.user,
-        project=run.asked.server.project,
+        user=run.input.user,
+        project=run.input.server.project,
         started_at=now,
         updated_at=now,
     )
@@ -55,30 +55,30 @@ def ended_event(name: str, now: int, host: str | None) -> Event:
     return Event(name, now, now, "Success", host)
 
 
-async def begun(run: DoingRun, word: str) -> Found:
+async def begun(run: DoingRun, word: str) -> LocatedServer:
     """The record, as it is now that nobody else holds the server; the action shows from here on. Raises NotFound."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     await run.context.cells[found.cell].write(lambda tx: actions.write(tx, action_of(run, word)))
     return found
 
 
 def finish(tx: Tx, run: DoingRun, events: tuple[Event, ...], now: int) -> None:
     """The action went well."""
-    actions.finish(tx, run.asked.server.id, request_of(run), events, now, None)
+    actions.finish(tx, run.input.server.id, request_of(run), events, now, None)
 
 
 async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> None:
     """The action ends in Error; `changed` is what the record says then, unchanged without it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
     now = now_us()
     events = (failed_event(event, now, found.server.host, run.turned),)
 
     def finish(tx: Tx) -> None:
-        actions.finish(tx, run.asked.server.id, request_of(run), events, now, "Error")
+        actions.finish(tx, run.input.server.id, request_of(run), events, now, "Error")
 
     if changed is None:
         await run.context.cells[found.cell].write(finish)
@@ -86,7 +86,7 @@ async def failed(run: DoingRun, event: str, changed: Changed | None = None) -> N
         await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
 
 
-async def done(run: DoingRun, found: Found, event: str, changed: Changed) -> None:
+async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed) -> None:
     """The record as it is now, and the end of the action, in one write."""
     assert found.cell is not None
     now = now_us()
@@ -95,14 +95,14 @@ async def done(run: DoingRun, found: Found, event: str, changed: Changed) -> Non
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         changed,
-        lambda tx: actions.finish(tx, run.asked.server.id, request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, request_of(run), events, now, None),
     )
 
 
-def host_of(found: Found) -> HostAddress:
+def host_of(found: LocatedServer) -> HostAddress:
     """Where its guest is."""
     assert found.server is not None
     assert found.server.cell is not None

@@ -152,7 +152,7 @@ async def _soon_over(context: SagaContext, server: ServerId, busy: _Busy) -> boo
     return found.server.operation == busy.holder and found.server.task_state is None
 
 
-async def let_go(context: SagaContext, server: ServerId, holder: OperationId) -> bool:
+async def soon_released(context: SagaContext, server: ServerId, holder: OperationId) -> bool:
     """Whether who holds the server is soon over, and has let go: what was refused because of it may be tried again."""
     return await _soon_over(context, server, await _busy(context, holder)) and await over(context, holder)
 
@@ -214,4 +214,4 @@ def _turned(journal: bytes) -> Problem:
     return turn.cause.problem()
 
 
-__all__ = ["SHORT", "accept", "ended", "ended_or", "let_go", "over"]
+__all__ = ["SHORT", "accept", "ended", "ended_or", "over", "soon_released"]

@@ -1,7 +1,7 @@
 """The record of a server, wherever it is: in its cell, or still in the region."""
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
+
+T = TypeVar("T")
 
 TRIES_AFTER_STALE = 20
 LOOKS_MAX = 5
@@ -36,7 +38,7 @@ class AboutServer(Protocol):
     def request_id(self) -> str: ...
 
 
-class Found(msgspec.Struct, frozen=True):
+class LocatedServer(msgspec.Struct, frozen=True):
     """Where a server's record is, and what it says."""
 
     server: Server | None
@@ -49,10 +51,10 @@ class Found(msgspec.Struct, frozen=True):
 
 def fence(run: Run[AboutServer, SagaContext]) -> Fence:
     """Who writes to the cell on behalf of this story."""
-    return Fence(operation=run.operation, seq=run.asked.seq, epoch=run.epoch, line=run.line)
+    return Fence(operation=run.operation, seq=run.input.seq, epoch=run.epoch, line=run.line)
 
 
-async def find(context: SagaContext, server: ServerId) -> Found:
+async def find(context: SagaContext, server: ServerId) -> LocatedServer:
     """The record: the cell's row if it is finished or there is no order, else the order.
 
     Where the cell has none, the region is asked again before that is said: the server may have moved meanwhile.
@@ -61,15 +63,15 @@ async def find(context: SagaContext, server: ServerId) -> Found:
     for _ in range(LOOKS_MAX):
         where = await context.region.read_inline(lambda tx: region_servers.find(tx, server))
         if where is None:
-            return Found(None)
+            return LocatedServer(None)
         cell = where.cell
         if cell is None or (cell == looked and where.recorded_in is not None):
-            return Found(where.order, missing_in=where.recorded_in)
+            return LocatedServer(where.order, missing_in=where.recorded_in)
         row = await context.cells[cell].read_inline(lambda tx: cell_servers.get(tx, server))
         if row is not None:
-            return Found(row, cell)
+            return LocatedServer(row, cell)
         if where.recorded_in is None:
-            return Found(where.order)
+            return LocatedServer(where.order)
         looked = cell
     raise Unavailable(f"instance {server} moves from cell to cell all the time; try again later")
 
@@ -87,15 +89,26 @@ async def change(
     `also` is written with it.  Raises NotFound when the row is not there, Stale when a later operation has it, Internal when
     its state cannot follow the one it has.
     """
+    written, _ = await change_with(context, cell, server, by, how, also or _nothing)
+    return written
 
-    def together(tx: Tx) -> Server:
+
+async def change_with(
+    context: SagaContext,
+    cell: CellId,
+    server: ServerId,
+    by: Fence,
+    how: Callable[[Server], Server],
+    also: Callable[[Tx], T],
+) -> tuple[Server, T]:
+    """The same, with what `also` returns.  Raises as `change` does."""
+
+    def together(tx: Tx) -> tuple[Server, T]:
         row = cell_servers.get(tx, server)
         if row is None:
             raise NotFound(f"server {server} has no record where it should be", private=f"cell {cell}")
         written = cell_servers.write(tx, checked_change(row, how(row)), by)
-        if also is not None:
-            also(tx)
-        return written
+        return written, also(tx)
 
     for _ in range(TRIES_AFTER_STALE):
         try:
@@ -105,8 +118,17 @@ async def change(
     return await context.cells[cell].write(together)
 
 
-def let_go(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
+def release_server(tx: Tx, run: Run[AboutServer, SagaContext], _status: str) -> None:
+    """For `Saga(ended=…)`, where nothing else is written: free the server."""
+    release(tx, run)
+
+
+def _nothing(_tx: Tx) -> None:
+    """Nothing is written with the row."""
+
+
+def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
     """In the commit that ends a story: free the server, or hand it to who waits in line."""
-    heir = region_servers.release(tx, run.asked.server.id, run.operation, drop_order=drop_order)
+    heir = region_servers.release(tx, run.input.server.id, run.operation, drop_order=drop_order)
     if heir is not None:
         region_operations.let_begin(tx, heir)

@@ -147,7 +147,7 @@ def has_agent(server: Server) -> bool:
     return server.image_properties.get("hw_qemu_guest_agent", "").lower() in TRUE
 
 
-async def is_whole(context: SagaContext, image: ImageId) -> bool:
+async def is_usable(context: SagaContext, image: ImageId) -> bool:
     """Whether a server could be made from it. Raises Unavailable when nobody can say."""
     try:
         return (await context.images.show(image)).status == "active"

@@ -38,7 +38,7 @@ async def await_plugged(run: Run[AboutServer, SagaContext], ports: Iterable[Port
 
 async def unplugged_after(run: Run[AboutServer, SagaContext], ports: set[str], host: str, timeout_s: float) -> set[str]:
     """Wait until all these ports are up on this host; those that are not when the time is over. Raises HostFailed if one failed."""
-    server, waiting, loop = run.asked.server.id, set(ports), asyncio.get_running_loop()
+    server, waiting, loop = run.input.server.id, set(ports), asyncio.get_running_loop()
     until, look_in_s = loop.time() + timeout_s, LOOK_FIRST_S
     with run.context.arrivals.of(server) as arrived:
         while True:

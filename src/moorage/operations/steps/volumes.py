@@ -22,7 +22,7 @@ from moorage.model.server import BlockDevice, Server, TaskState
 from moorage.model.volume import ATTACHED, IN_USE, RESERVED, Attachment, Volume
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import unfinished_images
-from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, errand
+from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Run
 from moorage.store.region import servers as region_servers
@@ -189,7 +189,7 @@ async def disk_of(context: SagaContext, device: BlockDevice, attachment: str) ->
     )
 
 
-async def let_go(context: SagaContext, server: ServerId, volume: str) -> None:
+async def drop_attachments(context: SagaContext, server: ServerId, volume: str) -> None:
     """Whatever the volume service holds of a volume for a server; nothing is success."""
     client = volumes_of(context)
     for each in await client.attachments_of(server, volume):
@@ -260,7 +260,7 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
         return True
     to = HostAddress(server.cell, server.host)
     try:
-        await run.context.hosts.detach_volume(to, errand(run, step), server.id, volume)
+        await run.context.hosts.detach_volume(to, command_context(run, step), server.id, volume)
     except HostFailed as failed:
         if failed.code == NO_GUEST:
             return True

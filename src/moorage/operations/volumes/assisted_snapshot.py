@@ -20,11 +20,10 @@ from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_lock
 from moorage.operations.steps import servers as records
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 
 HOST_PATIENCE_S = 600.0
 """A merge copies data while the guest runs."""
@@ -56,34 +55,35 @@ SnapshotRun = Run[AssistedSnapshot, SagaContext]
 
 
 @step(of_request=True)
-async def find_server(run: SnapshotRun) -> Found:
+async def find_server(run: SnapshotRun) -> LocatedServer:
     """Where it is now. Raises NotFound."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
+        raise NotFound(f"server {run.input.server.id} is in no cell")
     return found
 
 
 @find_server.undo
-async def say_failed(run: SnapshotRun) -> None:
+async def report_failure(run: SnapshotRun) -> None:
     """The volume service learns that the host did not do it, rather than wait for its own time-out."""
-    wish = run.asked.wish
+    wish = run.input.wish
     telling = volumes_of(run.context).snapshot_is(wish.snapshot, NOT_DROPPED if wish.drop else NOT_TAKEN)
-    await or_left_to_delete(run.context, run.asked.server.id, telling)
+    await or_left_to_delete(run.context, run.input.server.id, telling)
 
 
 @step(
+    name="tell_host",
     needs=(find_server,),
     no_undo="the guest writes to another file; which, only the volume service may change",
     patience_s=HOST_PATIENCE_S,
     point_of_no_return=True,
 )
-async def tell_host(run: SnapshotRun) -> None:
+async def command_host(run: SnapshotRun) -> None:
     """Raises HostFailed: it cannot, is silent, or has no such guest or volume."""
-    server, wish = run[find_server].server, run.asked.wish
+    server, wish = run[find_server].server, run.input.wish
     if server is None or server.host is None or server.cell is None:
-        raise Conflict(f"Instance {run.asked.server.id} is not ready")
-    to, errand_ = HostAddress(server.cell, server.host), errand(run, "tell_host")
+        raise Conflict(f"Instance {run.input.server.id} is not ready")
+    to, errand_ = HostAddress(server.cell, server.host), command_context(run, "tell_host")
     hosts = run.context.hosts
     if wish.drop:
         dropping = DropVolumeSnapshot(wish.volume, wish.snapshot, wish.merge_file, wish.merge_target)
@@ -93,18 +93,19 @@ async def tell_host(run: SnapshotRun) -> None:
         await hosts.tell(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
 
 
-@step(needs=(find_server, tell_host), no_undo="it is told once, and goes on itself", patience_s=VOLUME_PATIENCE_S)
-async def tell_volume_service(run: SnapshotRun) -> None:
-    wish = run.asked.wish
+@step(
+    name="tell_volume_service",
+    needs=(find_server, command_host),
+    no_undo="the volume service goes on by itself",
+    patience_s=VOLUME_PATIENCE_S,
+)
+async def report_success(run: SnapshotRun) -> None:
+    wish = run.input.wish
     await volumes_of(run.context).snapshot_is(wish.snapshot, DROPPED if wish.drop else TAKEN)
 
 
-def _ended(tx: Tx, run: SnapshotRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
 ASSISTED_SNAPSHOT = Saga(
-    "assisted_snapshot/1", AssistedSnapshot, find_server, tell_host, tell_volume_service, ended=_ended
+    "assisted_snapshot/1", AssistedSnapshot, find_server, command_host, report_success, ended=records.release_server
 )
 
 
@@ -123,9 +124,9 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = AssistedSnapshot(now, seq, wish, request_id, principal.user)
+        input = AssistedSnapshot(now, seq, wish, request_id, principal.user)
         return accepted(
-            ASSISTED_SNAPSHOT, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            ASSISTED_SNAPSHOT, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     word = "volume_snapshot_delete" if wish.drop else "volume_snapshot_create"

@@ -29,14 +29,14 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
     disk_of,
+    drop_attachments,
     exported,
     held,
-    let_go,
     next_device,
     or_left_to_delete,
     unplug_volume_or_leave,
@@ -60,7 +60,7 @@ VOLUMES_MAX = 64
 """Devices of a server."""
 
 
-class AttachVolume(msgspec.Struct, frozen=True):
+class AttachVolumeInput(msgspec.Struct, frozen=True):
     """One volume, decided before step one."""
 
     server: Server
@@ -77,20 +77,20 @@ class AttachVolume(msgspec.Struct, frozen=True):
         return self.device.volume
 
 
-AttachRun = Run[AttachVolume, SagaContext]
+AttachRun = Run[AttachVolumeInput, SagaContext]
 
 
 @step(patience_s=VOLUME_PATIENCE_S)
 async def reserve(run: AttachRun) -> str:
     """The volume is held for the server: nobody else may attach it, and its status says so."""
-    return (await held(run.context, run.asked.server.id, run.asked.volume, unsure=run.unsure)).id
+    return (await held(run.context, run.input.server.id, run.input.volume, unsure=run.unsure)).id
 
 
 @reserve.undo
 async def let_volume_go(run: AttachRun) -> None:
     """Whatever is held of it for this server, so it is safe though the answer was lost; the action shows that it failed."""
-    server = run.asked.server.id
-    await or_left_to_delete(run.context, server, let_go(run.context, server, run.asked.volume))
+    server = run.input.server.id
+    await or_left_to_delete(run.context, server, drop_attachments(run.context, server, run.input.volume))
     found = await records.find(run.context, server)
     if found.cell is not None and found.server is not None:
         now = server_action.now_us()
@@ -102,15 +102,15 @@ async def let_volume_go(run: AttachRun) -> None:
 
 
 @step(needs=(reserve,))
-async def begin_action(run: AttachRun) -> Found:
+async def begin_action(run: AttachRun) -> LocatedServer:
     """The action shows, and the record lists the device with its attachment.
 
     This write is fenced, and no export begins before it: a teller who was overtaken leaves a reservation at the most.
     """
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
-    now, device = server_action.now_us(), msgspec.structs.replace(run.asked.device, attachment=run[reserve])
+        raise NotFound(f"server {run.input.server.id} is in no cell")
+    now, device = server_action.now_us(), msgspec.structs.replace(run.input.device, attachment=run[reserve])
     written = await records.change(
         run.context,
         found.cell,
@@ -119,20 +119,20 @@ async def begin_action(run: AttachRun) -> Found:
         lambda server: with_device(server, device, now),
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
 @begin_action.undo
 async def forget_device(run: AttachRun) -> None:
     """The record lists it no more."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None or found.server is None:
         return
-    bdm, now = run.asked.device.bdm, server_action.now_us()
+    bdm, now = run.input.device.bdm, server_action.now_us()
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: without_device(server, bdm, now),
     )
@@ -146,7 +146,7 @@ async def connect(run: AttachRun) -> str:
         await volumes_of(run.context).complete(attachment)
         return attachment
     to = HostAddress(server.cell, server.host)
-    return await exported(run.context, to, server.id, run.asked.device, attachment, again=run.unsure)
+    return await exported(run.context, to, server.id, run.input.device, attachment, again=run.unsure)
 
 
 @step(needs=(begin_action, connect), patience_s=HOST_PATIENCE_S)
@@ -155,15 +155,17 @@ async def plug(run: AttachRun) -> None:
     server = _server(run)
     if server.host is None or server.cell is None:
         return
-    disk = await disk_of(run.context, run.asked.device, run[connect])
-    await run.context.hosts.attach_volume(HostAddress(server.cell, server.host), errand(run, "plug"), server.id, disk)
+    disk = await disk_of(run.context, run.input.device, run[connect])
+    await run.context.hosts.attach_volume(
+        HostAddress(server.cell, server.host), command_context(run, "plug"), server.id, disk
+    )
 
 
 @plug.undo
 async def unplug(run: AttachRun) -> None:
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is not None:
-        await unplug_volume_or_leave(run, "unplug", found.server, run.asked.volume)
+        await unplug_volume_or_leave(run, "unplug", found.server, run.input.volume)
 
 
 @step(
@@ -174,53 +176,58 @@ async def unplug(run: AttachRun) -> None:
 async def record_volume(run: AttachRun) -> None:
     """The record says which attachment it is in the end, and the action has ended."""
     found, attachment, now = (
-        await records.find(run.context, run.asked.server.id),
+        await records.find(run.context, run.input.server.id),
         run.get(connect),
         server_action.now_us(),
     )
     if found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
+        raise NotFound(f"server {run.input.server.id} is in no cell")
     host = None if found.server is None else found.server.host
     events = (Event(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: server if attachment is None else attached(server, run, attachment, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
 def attached(server: Server, run: AttachRun, attachment: str, now: int) -> Server:
     """The record with the volume attached."""
-    return with_device(server, msgspec.structs.replace(run.asked.device, attachment=attachment), now)
+    return with_device(server, msgspec.structs.replace(run.input.device, attachment=attachment), now)
 
 
 @record_volume.passed
 async def was_recorded(run: AttachRun) -> bool:
     """An adopter asks: has the action ended well?  Who told it before can write no more then."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is None:
         return False
     by, request = records.fence(run), server_action.request_of(run)
 
-    def look(tx: Tx) -> Server | None:
-        row = cell_servers.take_over(tx, run.asked.server.id, by)
-        action = actions.get(tx, run.asked.server.id, request)
+    def finished(tx: Tx) -> Server | None:
+        row = cell_servers.take_over(tx, run.input.server.id, by)
+        action = actions.get(tx, run.input.server.id, request)
         return row if action is not None and action.finished_at is not None and action.message is None else None
 
-    row = await run.context.cells[found.cell].write(look)
+    row = await run.context.cells[found.cell].write(finished)
     if row is not None and run.context.notification_writer is not None:
         run.context.notification_writer.seen(run.operation, row)
     return row is not None
 
 
-def _ended(tx: Tx, run: AttachRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
-ATTACH_VOLUME = Saga("attach_volume/1", AttachVolume, reserve, begin_action, connect, plug, record_volume, ended=_ended)
+ATTACH_VOLUME = Saga(
+    "attach_volume/1",
+    AttachVolumeInput,
+    reserve,
+    begin_action,
+    connect,
+    plug,
+    record_volume,
+    ended=records.release_server,
+)
 
 
 # --------------------------------------------------------------------------------------------------- beginning
@@ -251,7 +258,6 @@ async def begin(
     volume = await volumes_of(context).show(wish.volume, principal.project or "", token)
     _check_volume(context, volume, server, wish)
     owner = await context.dispatcher.choose(ATTACH_VOLUME.name)
-    made: list[BlockDevice] = []
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
@@ -269,21 +275,21 @@ async def begin(
             bdm=new_uuid(),
             multiattach=volume.multiattach,
         )
-        made[:] = [device]
-        asked = AttachVolume(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        input = AttachVolumeInput(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            ATTACH_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            ATTACH_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     new = await server_lock.accept(context, server.id, ACTION, make)
     await dispatch(context, new)
+    made = msgspec.json.decode(new.asked, type=AttachVolumeInput).device
     try:
-        await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made[0].bdm), SHOWN_WITHIN_S)
+        await server_lock.ended_or(context, new.id, lambda: _listed(context, server.id, made.bdm), SHOWN_WITHIN_S)
     except Refusal:
         raise
     except Problem as failed:  # at the host, later: the action says so, as it does when nobody waits
         logger.info("%s: %s", new.id, failed)
-    return made[0]
+    return made
 
 
 async def _listed(context: SagaContext, server: ServerId, bdm: str) -> bool:

@@ -23,17 +23,16 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
-    let_go,
+    drop_attachments,
     or_left_to_delete,
     volumes_of,
     without_device,
 )
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 logger = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ EVENT = "compute_detach_volume"
 DETACHING = "detaching"
 
 
-class DetachVolume(msgspec.Struct, frozen=True):
+class DetachVolumeInput(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     device: BlockDevice
@@ -63,15 +62,15 @@ class DetachVolume(msgspec.Struct, frozen=True):
         return self.device.volume
 
 
-DetachRun = Run[DetachVolume, SagaContext]
+DetachRun = Run[DetachVolumeInput, SagaContext]
 
 
 @step
-async def begin_action(run: DetachRun) -> Found:
+async def begin_action(run: DetachRun) -> LocatedServer:
     """The action shows from the start; where the server is, is found with it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
+        raise NotFound(f"server {run.input.server.id} is in no cell")
     await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
     return found
 
@@ -79,13 +78,13 @@ async def begin_action(run: DetachRun) -> Found:
 @begin_action.undo
 async def fail_action(run: DetachRun) -> None:
     """The action ends in Error; the volume is attached as it was."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
         host = None if found.server is None else found.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
@@ -97,17 +96,17 @@ async def begin_detaching(run: DetachRun) -> None:
         return  # reserved for a server that is on no host
     client = volumes_of(run.context)
     try:
-        if run.unsure and (await client.show(run.asked.volume)).status == DETACHING:
+        if run.unsure and (await client.show(run.input.volume)).status == DETACHING:
             return
-        await client.begin_detaching(run.asked.volume)
+        await client.begin_detaching(run.input.volume)
     except NotFound:  # it was deleted behind our back, and the record is to forget it
-        logger.warning("%s: volume %s is not there any more", run.operation, run.asked.volume)
+        logger.warning("%s: volume %s is not there any more", run.operation, run.input.volume)
 
 
 @begin_detaching.undo
 async def roll_detaching(run: DetachRun) -> None:
-    call = volumes_of(run.context).roll_detaching(run.asked.volume)
-    await or_left_to_delete(run.context, run.asked.server.id, call)
+    call = volumes_of(run.context).roll_detaching(run.input.volume)
+    await or_left_to_delete(run.context, run.input.server.id, call)
 
 
 @step(needs=(begin_action, begin_detaching), no_undo=FORWARD_ONLY, patience_s=HOST_PATIENCE_S, point_of_no_return=True)
@@ -118,19 +117,19 @@ async def unplug(run: DetachRun) -> None:
         return
     to = HostAddress(server.cell, server.host)
     try:
-        await run.context.hosts.detach_volume(to, errand(run, "unplug"), server.id, run.asked.volume)
+        await run.context.hosts.detach_volume(to, command_context(run, "unplug"), server.id, run.input.volume)
     except HostFailed as failed:
         if failed.code != NO_GUEST:
             raise
-        logger.info("%s: there is no guest to take %s out of: %s", run.operation, run.asked.volume, failed)
+        logger.info("%s: there is no guest to take %s out of: %s", run.operation, run.input.volume, failed)
 
 
 @step(needs=(begin_action, unplug), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_volume_go(run: DetachRun) -> None:
     """The volume service takes the export back."""
-    attachment = run.asked.device.attachment
+    attachment = run.input.device.attachment
     if attachment is None or run.unsure:
-        return await let_go(run.context, run.asked.server.id, run.asked.volume)
+        return await drop_attachments(run.context, run.input.server.id, run.input.volume)
     return await volumes_of(run.context).drop_attachment(attachment)
 
 
@@ -144,26 +143,22 @@ async def forget_volume(run: DetachRun) -> None:
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
-        lambda server: without_device(server, run.asked.device.bdm, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda server: without_device(server, run.input.device.bdm, now),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
-
-
-def _ended(tx: Tx, run: DetachRun, status: str) -> None:
-    records.let_go(tx, run)
 
 
 DETACH_VOLUME = Saga(
     "detach_volume/1",
-    DetachVolume,
+    DetachVolumeInput,
     begin_action,
     begin_detaching,
     unplug,
     let_volume_go,
     forget_volume,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
@@ -205,9 +200,9 @@ async def begin(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
                 "'in-use' and attach_status must be 'attached' to detach."
             )
-        asked = DetachVolume(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        input = DetachVolumeInput(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
         return accepted(
-            DETACH_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            DETACH_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     new = await server_lock.accept(context, server.id, ACTION, make)

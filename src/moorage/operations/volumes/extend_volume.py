@@ -18,11 +18,10 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import NO_GUEST, errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import NO_GUEST, command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of, with_device
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 EXTENDED = "volume-extended"
@@ -31,7 +30,7 @@ EVENT = "compute_extend_volume"
 HOST_PATIENCE_S = 120.0
 
 
-class ExtendVolume(msgspec.Struct, frozen=True):
+class ExtendVolumeInput(msgspec.Struct, frozen=True):
     server: Server
     seq: int
     device: BlockDevice
@@ -46,15 +45,15 @@ class ExtendVolume(msgspec.Struct, frozen=True):
         return self.device.volume
 
 
-ExtendRun = Run[ExtendVolume, SagaContext]
+ExtendRun = Run[ExtendVolumeInput, SagaContext]
 
 
 @step(of_request=True)
-async def begin_action(run: ExtendRun) -> Found:
+async def begin_action(run: ExtendRun) -> LocatedServer:
     """The action shows from the start."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
+        raise NotFound(f"server {run.input.server.id} is in no cell")
     await run.context.cells[found.cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
     return found
 
@@ -62,76 +61,82 @@ async def begin_action(run: ExtendRun) -> Found:
 @begin_action.undo
 async def fail_action(run: ExtendRun) -> None:
     """The action ends in Error, and the volume service is told that the guest does not see the new size."""
-    failing = volumes_of(run.context).complete_extend(run.asked.volume, failed=True)
-    await or_left_to_delete(run.context, run.asked.server.id, failing)
-    found = await records.find(run.context, run.asked.server.id)
+    failing = volumes_of(run.context).complete_extend(run.input.volume, failed=True)
+    await or_left_to_delete(run.context, run.input.server.id, failing)
+    found = await records.find(run.context, run.input.server.id)
     if found.cell is not None:
         now = server_action.now_us()
         host = None if found.server is None else found.server.host
         events = (failed_event(EVENT, now, host, run.turned),)
         await run.context.cells[found.cell].write(
-            lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, "Error")
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
         )
 
 
 @step(
+    name="tell_host",
     needs=(begin_action,),
     no_undo="a disk that has grown does not shrink",
     patience_s=HOST_PATIENCE_S,
     point_of_no_return=True,
 )
-async def tell_host(run: ExtendRun) -> None:
+async def extend_on_host(run: ExtendRun) -> None:
     """The guest sees the new size; no guest is success."""
     server = run[begin_action].server
     if server is None or server.host is None or server.cell is None:
         return
-    to, asked = HostAddress(server.cell, server.host), run.asked
+    to, input = HostAddress(server.cell, server.host), run.input
     try:
-        await run.context.hosts.extend_volume(to, errand(run, "extend"), server.id, asked.volume, asked.size_gib)
+        await run.context.hosts.extend_volume(
+            to, command_context(run, "extend"), server.id, input.volume, input.size_gib
+        )
     except HostFailed as failed:
         if failed.code != NO_GUEST:
             raise
 
 
 @step(
-    needs=(begin_action, tell_host),
-    no_undo="it is told once, and nobody waits for more",
+    name="tell_volume_service",
+    needs=(begin_action, extend_on_host),
+    no_undo="the volume service goes on by itself",
     patience_s=VOLUME_PATIENCE_S,
 )
-async def tell_volume_service(run: ExtendRun) -> None:
-    await volumes_of(run.context).complete_extend(run.asked.volume, failed=False)
+async def complete_extend(run: ExtendRun) -> None:
+    await volumes_of(run.context).complete_extend(run.input.volume, failed=False)
 
 
-@step(needs=(begin_action, tell_volume_service), no_undo="the guest has it")
+@step(needs=(begin_action, complete_extend), no_undo="the guest has it")
 async def record_size(run: ExtendRun) -> None:
     """The record says how large it is, and the action has ended."""
-    found, now = await records.find(run.context, run.asked.server.id), server_action.now_us()
+    found, now = await records.find(run.context, run.input.server.id), server_action.now_us()
     if found.cell is None:
-        raise NotFound(f"server {run.asked.server.id} is in no cell")
+        raise NotFound(f"server {run.input.server.id} is in no cell")
     events = (Event(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
 
     def grown(server: Server) -> Server:
         for each in server.block_devices:
-            if each.bdm == run.asked.device.bdm:
-                return with_device(server, msgspec.structs.replace(each, size_gib=run.asked.size_gib), now)
+            if each.bdm == run.input.device.bdm:
+                return with_device(server, msgspec.structs.replace(each, size_gib=run.input.size_gib), now)
         return server
 
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         grown,
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
-def _ended(tx: Tx, run: ExtendRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
 EXTEND_VOLUME = Saga(
-    "extend_volume/1", ExtendVolume, begin_action, tell_host, tell_volume_service, record_size, ended=_ended
+    "extend_volume/1",
+    ExtendVolumeInput,
+    begin_action,
+    extend_on_host,
+    complete_extend,
+    record_size,
+    ended=records.release_server,
 )
 
 
@@ -148,8 +153,8 @@ async def begin(context: SagaContext, server: ServerId, volume: str) -> None:
         device = next((each for each in now.volumes if each.volume == volume), None)
         if device is None:
             raise NotFound(f"Instance {server} is not attached to volume {volume}")
-        asked = ExtendVolume(now, seq, device, size, request, now.user, carried.get())
-        return accepted(EXTEND_VOLUME, operation, now, asked, owner=owner, user=now.user, seq=seq, request_id=request)
+        input = ExtendVolumeInput(now, seq, device, size, request, now.user, carried.get())
+        return accepted(EXTEND_VOLUME, operation, now, input, owner=owner, user=now.user, seq=seq, request_id=request)
 
     try:
         await dispatch(context, await server_lock.accept(context, server, ACTION, make))

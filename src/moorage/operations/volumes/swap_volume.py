@@ -33,14 +33,14 @@ from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.failures import failed_event
-from moorage.operations.steps.hosts import errand
-from moorage.operations.steps.servers import Found
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import (
     VOLUME_PATIENCE_S,
     disk_of,
+    drop_attachments,
     exported,
     held,
-    let_go,
     or_left_to_delete,
     volumes_of,
     with_device,
@@ -48,7 +48,6 @@ from moorage.operations.steps.volumes import (
 from moorage.operations.volumes.attach_volume import check_zone
 from moorage.operations.volumes.detach_volume import DETACHING, device_of
 from moorage.saga import Run, Saga, step
-from moorage.sql import Tx
 from moorage.store.cell import actions
 
 FORWARD_ONLY = "the guest writes to the new volume: a swap only goes forward"
@@ -65,7 +64,7 @@ SETTLED = frozenset({"none", "error", "success", "deleting"})
 WRITERS = "Swapping multi-attach volumes with more than one read/write attachment is not supported."
 
 
-class SwapVolume(msgspec.Struct, frozen=True):
+class SwapVolumeInput(msgspec.Struct, frozen=True):
     """One volume for another, decided before step one."""
 
     server: Server
@@ -91,23 +90,23 @@ class SwapVolume(msgspec.Struct, frozen=True):
         return self.device.volume
 
 
-SwapRun = Run[SwapVolume, SagaContext]
+SwapRun = Run[SwapVolumeInput, SagaContext]
 
 
 @step(patience_s=VOLUME_PATIENCE_S, of_request=True)
 async def reserve(run: SwapRun) -> str:
     """The new volume is held for the server: nobody else may attach it."""
-    return (await held(run.context, run.asked.server.id, run.asked.new_volume, unsure=run.unsure)).id
+    return (await held(run.context, run.input.server.id, run.input.new_volume, unsure=run.unsure)).id
 
 
 @reserve.undo
 async def let_new_volume_go(run: SwapRun) -> None:
     """Whatever is held of it for this server; who migrates is told that it failed, and the action shows it."""
-    asked = run.asked
-    server = asked.server.id
-    await or_left_to_delete(run.context, server, let_go(run.context, server, asked.new_volume))
-    if asked.migrating:
-        await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), asked))
+    input = run.input
+    server = input.server.id
+    await or_left_to_delete(run.context, server, drop_attachments(run.context, server, input.new_volume))
+    if input.migrating:
+        await or_left_to_delete(run.context, server, _fail_migration(volumes_of(run.context), input))
     found = await records.find(run.context, server)
     if found.cell is not None and found.server is not None:
         now = server_action.now_us()
@@ -118,19 +117,19 @@ async def let_new_volume_go(run: SwapRun) -> None:
         await run.context.cells[found.cell].write(lambda tx: actions.write(tx, failed))
 
 
-async def _fail_migration(client: VolumeClient, asked: SwapVolume) -> None:
+async def _fail_migration(client: VolumeClient, input: SwapVolumeInput) -> None:
     try:
-        await client.complete_migration(asked.volume, asked.new_volume, failed=True)
+        await client.complete_migration(input.volume, input.new_volume, failed=True)
     except Refusal:  # it was told before, or has given up by itself
         return
 
 
 @step(needs=(reserve,), no_undo="the action shows the failure when the new volume is let go")
-async def begin_action(run: SwapRun) -> Found:
+async def begin_action(run: SwapRun) -> LocatedServer:
     """The action shows.  This write is fenced, and no export begins before it."""
-    found = await records.find(run.context, run.asked.server.id)
+    found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None or found.server.host is None:
-        raise NotFound(f"server {run.asked.server.id} is on no host")
+        raise NotFound(f"server {run.input.server.id} is on no host")
     written = await records.change(
         run.context,
         found.cell,
@@ -139,29 +138,29 @@ async def begin_action(run: SwapRun) -> Found:
         lambda server: server,
         lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
     )
-    return Found(written, found.cell)
+    return LocatedServer(written, found.cell)
 
 
 @step(needs=(begin_action,), patience_s=VOLUME_PATIENCE_S)
 async def begin_detaching(run: SwapRun) -> None:
     """The old volume's status says so, and it has no second writer. Raises Invalid."""
-    client, old = volumes_of(run.context), run.asked.volume
+    client, old = volumes_of(run.context), run.input.volume
     if not (run.unsure and (await client.show(old)).status == DETACHING):
         await client.begin_detaching(old)
-    if run.asked.device.multiattach:  # nobody attaches it from now on, so the count stays
+    if run.input.device.multiattach:  # nobody attaches it from now on, so the count stays
         await check_writers(client, await client.show(old))
 
 
 @begin_detaching.undo
 async def roll_detaching(run: SwapRun) -> None:
-    await or_left_to_delete(run.context, run.asked.server.id, volumes_of(run.context).roll_detaching(run.asked.volume))
+    await or_left_to_delete(run.context, run.input.server.id, volumes_of(run.context).roll_detaching(run.input.volume))
 
 
 @step(needs=(reserve, begin_detaching), no_undo="an export goes with its attachment", patience_s=VOLUME_PATIENCE_S)
 async def connect(run: SwapRun) -> str:
     """The new volume is exported to the host; the attachment that stands for that."""
-    new = msgspec.structs.replace(run.asked.device, volume=run.asked.new_volume)
-    return await exported(run.context, _host(run), run.asked.server.id, new, run[reserve], again=run.unsure)
+    new = msgspec.structs.replace(run.input.device, volume=run.input.new_volume)
+    return await exported(run.context, _host(run), run.input.server.id, new, run[reserve], again=run.unsure)
 
 
 @step(
@@ -173,17 +172,17 @@ async def connect(run: SwapRun) -> str:
 async def swap(run: SwapRun) -> None:
     """The host copies, as long as the size takes, and the guest has the new volume. A host that cannot leaves it the old one."""
     disk = await disk_of(run.context, _becomes(run, run[connect]), run[connect])
-    wanted = msgspec.structs.replace(errand(run, "swap"), patience_s=run.context.settings.image_deadline_s)
-    await run.context.hosts.swap_volume(_host(run), wanted, run.asked.server.id, run.asked.volume, disk)
+    wanted = msgspec.structs.replace(command_context(run, "swap"), patience_s=run.context.settings.image_deadline_s)
+    await run.context.hosts.swap_volume(_host(run), wanted, run.input.server.id, run.input.volume, disk)
 
 
 @step(needs=(begin_action, connect, swap), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def let_old_volume_go(run: SwapRun) -> None:
     """The volume service takes the old export back."""
     client, kept = volumes_of(run.context), run[connect]
-    if run.asked.device.attachment is not None:
-        return await client.drop_attachment(run.asked.device.attachment)
-    for each in await client.attachments_of(run.asked.server.id, run.asked.volume):
+    if run.input.device.attachment is not None:
+        return await client.drop_attachment(run.input.device.attachment)
+    for each in await client.attachments_of(run.input.server.id, run.input.volume):
         if each.id != kept:
             await client.drop_attachment(each.id)
     return None
@@ -192,12 +191,12 @@ async def let_old_volume_go(run: SwapRun) -> None:
 @step(needs=(let_old_volume_go,), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
 async def complete_migration(run: SwapRun) -> str:
     """The id that the volume has now."""
-    asked, client = run.asked, volumes_of(run.context)
-    if not asked.migrating:
-        return asked.new_volume
-    if (await client.show(asked.volume)).migration_status != MIGRATING:
-        return asked.volume  # it was told before
-    return await client.complete_migration(asked.volume, asked.new_volume, failed=False)
+    input, client = run.input, volumes_of(run.context)
+    if not input.migrating:
+        return input.new_volume
+    if (await client.show(input.volume)).migration_status != MIGRATING:
+        return input.volume  # it was told before
+    return await client.complete_migration(input.volume, input.new_volume, failed=False)
 
 
 @step(needs=(begin_action, connect, complete_migration), no_undo=FORWARD_ONLY, patience_s=PATIENCE_S)
@@ -212,25 +211,25 @@ async def record_swapped(run: SwapRun) -> None:
     await records.change(
         run.context,
         found.cell,
-        run.asked.server.id,
+        run.input.server.id,
         records.fence(run),
         lambda server: with_device(server, after, now),
-        lambda tx: actions.finish(tx, run.asked.server.id, server_action.request_of(run), events, now, None),
+        lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None),
     )
 
 
 def _becomes(run: SwapRun, attachment: str) -> BlockDevice:
-    asked = run.asked
-    volume = asked.volume if asked.migrating else asked.new_volume
+    input = run.input
+    volume = input.volume if input.migrating else input.new_volume
     return msgspec.structs.replace(
-        asked.device,
+        input.device,
         source="volume",
         uuid=volume,
         volume=volume,
         attachment=attachment,
-        size_gib=asked.size_gib,
-        multiattach=asked.multiattach,
-        volume_type=asked.volume_type,
+        size_gib=input.size_gib,
+        multiattach=input.multiattach,
+        volume_type=input.volume_type,
         created=False,
     )
 
@@ -240,13 +239,9 @@ def swapped(server: Server, run: SwapRun, attachment: str) -> Server:
     return with_device(server, _becomes(run, attachment), server_action.now_us())
 
 
-def _ended(tx: Tx, run: SwapRun, status: str) -> None:
-    records.let_go(tx, run)
-
-
 SWAP_VOLUME = Saga(
     "swap_volume/1",
-    SwapVolume,
+    SwapVolumeInput,
     reserve,
     begin_action,
     begin_detaching,
@@ -255,11 +250,18 @@ SWAP_VOLUME = Saga(
     let_old_volume_go,
     complete_migration,
     record_swapped,
-    ended=_ended,
+    ended=records.release_server,
 )
 
 
 # --------------------------------------------------------------------------------------------------- beginning
+
+
+class SwapWish(msgspec.Struct, frozen=True):
+    """Which volume is exchanged for which."""
+
+    old: str
+    new: str
 
 
 async def begin(
@@ -267,8 +269,7 @@ async def begin(
     principal: Principal,
     token: str,
     server: Server,
-    old: str,
-    new: str,
+    wish: SwapWish,
     *,
     check: Callable[[Server], None],
     request_id: str = "",
@@ -278,7 +279,7 @@ async def begin(
     Raises NotFound for an old volume that is not there or not the server's, Conflict for one that the volume service does not
     migrate, Invalid for a new volume that will not do, and what `check` raises.
     """
-    client, project = volumes_of(context), principal.project or ""
+    client, project, old, new = volumes_of(context), principal.project or "", wish.old, wish.new
     was = await client.show(old, project, token)
     if not was.migration_status:
         raise Conflict(f"volume {old} is not migrating; this API should only be called by Cinder")
@@ -305,7 +306,7 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        asked = SwapVolume(
+        input = SwapVolumeInput(
             server=now,
             seq=seq,
             device=device_of(now, old),
@@ -320,7 +321,7 @@ async def begin(
             by_project=project,
         )
         return accepted(
-            SWAP_VOLUME, operation, now, asked, owner=owner, user=principal.user, seq=seq, request_id=request_id
+            SWAP_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

@@ -1,0 +1,252 @@
+"""The first half of an attach: the port is made, its address and guarantees are claimed, and it is bound to the host."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import NoCapacity, NotFound, Problem
+from moorage.model.ids import ProviderId
+from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
+from moorage.model.server import Server
+from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
+from moorage.model.world import Ask, Choice
+from moorage.operations.context import SagaContext
+from moorage.operations.interfaces.attach_checks import api_error
+from moorage.operations.steps import groups, server_action
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.claims import first
+from moorage.operations.steps.failures import failed_event
+from moorage.operations.steps.ports import (
+    other_subnets,
+    segments_for,
+    with_our_credentials,
+)
+from moorage.operations.steps.segments import note_exhausted, without_exhausted
+from moorage.operations.steps.servers import LocatedServer
+from moorage.placement.claims import amounts_of, portions
+from moorage.saga import Run, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+NETWORK_PATIENCE_S = 120.0
+CLAIM_ROUNDS_MAX = 50
+ACTION = "attach_interface"
+EVENT = "compute_attach_interface"
+
+
+class AttachInterfaceInput(msgspec.Struct, frozen=True):
+    """One card, decided before step one."""
+
+    server: Server
+    seq: int
+    nic: NicAsk
+    networks: dict[str, NetworkFacts] = {}
+    request_id: str = ""
+    user: str = ""
+    global_request_id: str = ""
+
+
+class CardClaim(msgspec.Struct, frozen=True):
+    """What was claimed for the card, of whom."""
+
+    amounts: tuple[tuple[ProviderId, str, int], ...] = ()
+    subnet: str | None = None
+    """Where its address is to come from, on a routed network."""
+    profiles: dict[int, dict[str, Any]] = {}
+    """What the binding profile is to say of the providers of its guarantees."""
+    given: tuple[groups.GroupShare, ...] = ()
+
+
+AttachRun = Run[AttachInterfaceInput, SagaContext]
+
+
+@step
+async def begin_action(run: AttachRun) -> LocatedServer:
+    """The action shows from the start, and the card's index is used up, whatever comes of it."""
+    found = await records.find(run.context, run.input.server.id)
+    if found.server is None or found.cell is None or found.server.host is None:
+        raise NotFound(f"server {run.input.server.id} is on no host")
+    taken = run.input.nic.index + 1
+    written = await records.change(
+        run.context,
+        found.cell,
+        found.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, next_nic=max(server.next_nic, taken)),
+        lambda tx: actions.write(tx, server_action.action_of(run, ACTION)),
+    )
+    return LocatedServer(written, found.cell)
+
+
+@begin_action.undo
+async def fail_action(run: AttachRun) -> None:
+    """The action ends in Error; the server is as it was."""
+    found = await records.find(run.context, run.input.server.id)
+    if found.cell is not None:
+        now = server_action.now_us()
+        host = None if found.server is None else found.server.host
+        said = None if run.turned is None else api_error(run.input.server, run.turned.problem())
+        events = (failed_event(EVENT, now, host, run.turned, said),)
+        await run.context.cells[found.cell].write(
+            lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+        )
+
+
+@step(patience_s=NETWORK_PATIENCE_S, needs=(begin_action,))
+async def make_port(run: AttachRun) -> Port:
+    """Get the user's port, or make one, not bound; the MAC minted before makes a repeat safe (RULES §7)."""
+    server = run.input.server
+    ports = await run.context.network.ensure_ports(server.id, server.project, (run.input.nic,), unsure=run.unsure)
+    return ports[0]
+
+
+@make_port.undo
+async def release_port(run: AttachRun) -> None:
+    """Ours is deleted, the user's let go as it was; found by its MAC or id, so it is safe though nothing was made."""
+    letting_go = run.context.network.release_nic(run.input.server.id, run.input.nic)
+    await with_our_credentials(run.context, run.input.server.id, letting_go)
+
+
+@step(region=True, moves=True, needs=(begin_action, make_port))
+async def claim_more(run: AttachRun) -> CardClaim:
+    """Claim what the port needs of the server's own host and its segment; a loser takes the next candidate (N1, N5).
+
+    What an earlier attempt claimed, on a segment without addresses, is given back with it.
+    """
+    engine, ask = run.context.placement, _ask(run)
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    ask = without_exhausted(ask, (run[make_port],), exhausted)
+    if not any(nic.segments for nic in ask.nics) and not ask.groups:
+        return await run.commit(lambda tx: CardClaim())
+    verdict, fresh = engine.rank(ask), False
+    for _ in range(CLAIM_ROUNDS_MAX):
+        if verdict.best:
+            answer = await _take(run, verdict.best[0], ask)
+            if isinstance(answer, CardClaim):
+                return answer
+        elif fresh:
+            break
+        # The numbers that were short are known now, so the next candidate comes first: all are tried before a "no".
+        verdict, fresh = await engine.rank_fresh(ask), True
+    raise _no_room(run, verdict)
+
+
+async def _take(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim | Shortage:
+    engine, server = run.context.placement, run.input.server.id
+    given = _given(run, choice, ask)
+
+    def work(tx: Tx) -> tuple[CardClaim, Claimed, Sequence[Row]]:
+        back = _retracted(tx, run, run.earlier(claim_more))
+        answer = engine.extend(tx, server, choice, ask, run.operation)
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        profiles = groups.with_functions(given.profiles, (run[make_port],), answer.functions)
+        return msgspec.structs.replace(given, profiles=profiles), answer, back
+
+    with engine.holding(choice, ask):
+        answer: tuple[CardClaim, Claimed, Sequence[Row]] | Shortage = await run.commit(work, result=first)
+    if isinstance(answer, Shortage):
+        engine.lost(answer)
+        return answer
+    granted_now, taken, back = answer
+    engine.settle(back)
+    engine.claimed(taken)
+    return granted_now
+
+
+def _retracted(tx: Tx, run: AttachRun, given: CardClaim | None) -> tuple[Row, ...]:
+    """What this operation claimed, and no more: the consumer bears its name until it is taken back."""
+    if given is None or not given.amounts:
+        return ()
+    port = run.get(make_port)
+    function_of = None if port is None or not groups.is_function(port) else port.id
+    amounts = amounts_of(given.amounts)
+    return run.context.placement.retract(tx, run.input.server.id, amounts, run.operation, function_of)
+
+
+@claim_more.undo
+async def give_back(run: AttachRun) -> None:
+    given = run.get(claim_more)
+    if given is None or not given.amounts:
+        return
+    run.context.placement.settle(await run.commit(lambda tx: _retracted(tx, run, given)))
+
+
+@step(moves=True, needs=(begin_action, make_port, claim_more), patience_s=NETWORK_PATIENCE_S)
+async def bind_port(run: AttachRun) -> Port:
+    """Set the server's host on the port; a deferred address is given here, and a refusal found here (S0.13)."""
+    server, given, port = server_of(run), run[claim_more], run[make_port]
+    assert server.host is not None
+    subnets = {port.index: given.subnet} if given.subnet else {}
+    try:
+        bound = await run.context.network.bind_ports(
+            server.id,
+            server.host,
+            server.availability_zone or run.context.settings.default_availability_zone,
+            (port,),
+            subnets=subnets,
+            beside=other_subnets((port,), run.input.networks, subnets),
+            profiles=given.profiles,
+            unsure=run.unsure or run.attempt > 1,
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.context, refused, run.input.networks, subnets)
+        raise
+    return bound[0]
+
+
+@bind_port.undo
+async def unbind_port(run: AttachRun) -> None:
+    port = run.get(make_port)
+    if port is not None:
+        letting_go = run.context.network.unbind_ports(run.input.server.id, (port,))
+        await with_our_credentials(run.context, run.input.server.id, letting_go)
+
+
+def _ask(run: AttachRun) -> Ask:
+    server, port = server_of(run), run[make_port]
+    wanted = groups.wanted((port,), run.input.networks)
+    return Ask(
+        resources={},
+        nics=(segments_for(port, run.input.networks.get(port.network)),),
+        groups=wanted.groups,
+        same_subtree=wanted.same_subtree,
+        same_device=wanted.same_device,
+        host=server.host,
+        project=server.project,
+        staying=True,
+        seed=int(server.id.replace("-", ""), 16) & 0xFFFFFFFF,
+    )
+
+
+def _given(run: AttachRun, choice: Choice, ask: Ask) -> CardClaim:
+    port = run[make_port]
+    network, segment = run.input.networks.get(port.network), choice.segments[0]
+    subnet = None
+    if network is not None and segment is not None and not port.address_chosen and port.wants_address:
+        subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
+    return CardClaim(
+        tuple(portions(choice, ask)),
+        subnet,
+        groups.profiles((port,), choice),
+        groups.given(ask.groups, choice, run.context.placement.world()),
+    )
+
+
+def _no_room(run: AttachRun, verdict: Verdict) -> Problem:
+    """In Nova's words; the cause is the operator's, with its numbers (N2)."""
+    server, port = run.input.server.id, run[make_port]
+    said = f"No fixed IP addresses available for network: {port.network}"
+    if port.resource_request:
+        said = f"Failed to allocate additional resources to {server} during interface attach"
+    here = tuple(miss for miss in verdict.ledger.misses if miss.host == server_of(run).host)
+    why = here[0].why if here else verdict.fault()
+    ledger = DecisionRecord(1, 0, {miss.filter: 1 for miss in here}, here)  # no numbers of others for the owner
+    return NoCapacity(said, private=f"{why}\n{msgspec.json.encode(ledger).decode()}", code="no_room_for_interface")
+
+
+def server_of(run: AttachRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server

@@ -1,0 +1,162 @@
+"""The first steps of a resize to a host of another cell: a host is claimed and checked, and volumes are reserved there."""
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.messages import GuestNow, Verb
+from moorage.model.errors import HostFailed, Problem
+from moorage.model.guest import MoveTarget
+from moorage.model.ids import CellId
+from moorage.model.migration import MigrationStatus
+from moorage.model.server import Server, TaskState
+from moorage.model.volume import RESERVED
+from moorage.operations import move_claims
+from moorage.operations.boot.boot import Claim
+from moorage.operations.resize.prepare_resize import (
+    HOST_PATIENCE_S,
+    NETWORK_PATIENCE_S,
+    ResizeRun,
+    begin_action,
+    bind_destination,
+    check_source,
+    read_ports,
+)
+from moorage.operations.resize.resize_input import tries_of
+from moorage.operations.steps import moving, other_cells, record_cells, second_records
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.hosts import NO_GUEST
+from moorage.operations.steps.other_cells import CellReach
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete, volumes_of
+from moorage.saga import step
+
+HAS_GUEST = "guest_already_there"
+
+
+@step(
+    name="check_neighbours",
+    needs=(begin_action, check_source, read_ports),
+    no_undo="reads only",
+    patience_s=NETWORK_PATIENCE_S,
+)
+async def check_services(run: ResizeRun) -> CellReach:
+    """The cells that cannot have it, each with its cause: asked of the network and the volume service before anything is touched."""
+    return await other_cells.reach_of(run.context, server_of(run), run[read_ports], other_cells.RESIZE)
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports, check_services))
+async def claim_host(run: ResizeRun) -> Claim:
+    """The best willing host of any cell; after an attempt that failed, of the same cell first. What it held is held by the move."""
+    cards = run[read_ports]
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    where = (server_of(run), cards, left_cell(run), run.blamed)
+    tries = tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted)
+    return await move_claims.claimed(run, other_cells.widened(run, tries, left_cell(run), run[check_services]), cards)
+
+
+@claim_host.undo
+async def give_claim_back(run: ResizeRun) -> None:
+    """What the move held is the server's again."""
+    await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
+
+
+@step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def prepare_host(run: ResizeRun) -> MoveTarget:
+    """The host is heard: in the server's cell it says where it takes guests, in another one that it has none of it."""
+    claim = run[claim_host]
+    try:
+        if stays_in_cell(run):
+            return await moving.target_at(run, claim)
+        await _refuse_with_guest(run, claim)
+        return MoveTarget(where=claim.name)
+    except Problem:
+        run.context.placement.count_failure(claim.host, failed=True)
+        raise
+
+
+async def _refuse_with_guest(run: ResizeRun, claim: Claim) -> None:
+    to = HostAddress(claim.cell, claim.name)
+    try:
+        await run.context.hosts.ask(to, run.input.server.id, Verb.GUEST_POWER, None, GuestNow)
+    except HostFailed as failed:
+        if failed.code != NO_GUEST:
+            raise
+        return
+    if not run.unsure:
+        raise HostFailed("the host has a guest of the server already", private=claim.name, code=HAS_GUEST)
+
+
+@step(needs=(claim_host, prepare_host), no_undo=second_records.A_FENCE)
+async def open_cell(run: ResizeRun) -> None:
+    """Another cell's database takes writes. One that is out is no fault of its hosts: another cell is tried, and it counts as no attempt."""
+    cell = run[claim_host].cell
+    if not stays_in_cell(run):
+        await record_cells.or_elsewhere(run, cell, lambda: second_records.open_cell(run, cell))
+
+
+@step(
+    host_local=True,
+    needs=(begin_action, claim_host, prepare_host, bind_destination),
+    patience_s=VOLUME_PATIENCE_S,
+)
+async def reserve_volumes(run: ResizeRun) -> None:
+    """An attachment more for each volume, of no host yet: what the volume service refuses it refuses while the guest runs."""
+    if stays_in_cell(run) or not server_of(run).volumes:
+        return
+    await moving.not_overtaken(run, left_cell(run))
+    client = volumes_of(run.context)
+    for volume in _volumes(run):
+        there = await client.attachments_of(run.input.server.id, volume)
+        if not any(each.status == RESERVED for each in there):
+            await client.reserve(volume, run.input.server.id)
+
+
+@reserve_volumes.undo
+async def drop_reservations(run: ResizeRun) -> None:
+    """What was exported by then is its old host's again."""
+    claim = run.get(claim_host)
+    if claim is not None and claim.cell != run.input.server.cell and run.input.server.volumes:
+        await or_left_to_delete(run.context, run.input.server.id, _drop_reservations(run))
+
+
+async def _drop_reservations(run: ResizeRun) -> None:
+    server = (await records.find(run.context, run.input.server.id)).server
+    if server is None or not server.volumes:
+        return
+    client, kept = volumes_of(run.context), {each.attachment for each in server.volumes}
+    for each in server.volumes:
+        for other in await client.attachments_of(server.id, str(each.volume)):
+            if other.status == RESERVED and other.id not in kept:
+                await client.drop_attachment(other.id)
+
+
+@step(
+    needs=(begin_action, claim_host, prepare_host, bind_destination, reserve_volumes),
+    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+)
+async def record_destination(run: ResizeRun) -> None:
+    """The move's record says where it goes, and in which cells its ends are if that is not one."""
+    claim, left = run[claim_host], left_cell(run)
+    cells = (None, None) if stays_in_cell(run) else (left, claim.cell)
+    to = move_claims.destination(claim, run[prepare_host].address)
+    to |= {"source_cell": cells[0], "dest_cell": cells[1]}
+    move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
+    await moving.show(run, left, move, status, task, **to)
+
+
+def server_of(run: ResizeRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def left_cell(run: ResizeRun) -> CellId:
+    """The cell that has the record until it is shown elsewhere."""
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell
+
+
+def stays_in_cell(run: ResizeRun) -> bool:
+    return run[claim_host].cell == left_cell(run)
+
+
+def _volumes(run: ResizeRun) -> list[str]:
+    return [each.volume for each in server_of(run).volumes if each.volume is not None]

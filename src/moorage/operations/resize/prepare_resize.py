@@ -1,0 +1,269 @@
+"""The first half of a resize or cold migration: a host is claimed and prepared, and the guest and its ports go there."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from moorage.bus.agent_rpc import CommandContext
+from moorage.bus.messages import SendGuest, Verb
+from moorage.clients.network.decoding import BINDING_FAILED_KIND
+from moorage.clients.network.ports import BINDING_FAILED
+from moorage.model.errors import HostFailed, Problem
+from moorage.model.guest import MoveTarget
+from moorage.model.ids import CellId
+from moorage.model.migration import MigrationStatus, MigrationType
+from moorage.model.network import BindRefused, Port
+from moorage.model.server import FlavorCopy, Server, TaskState, VmState
+from moorage.operations import move_claims
+from moorage.operations.boot.boot import Claim
+from moorage.operations.context import SagaContext
+from moorage.operations.images.snapshot import IMAGE_PATIENCE_S
+from moorage.operations.resize.resize_input import Resize, tries_of
+from moorage.operations.steps import move_ports, moving, segment_change, server_action
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.failures import as_it_was, failed_event
+from moorage.operations.steps.guest_respawn import Cards, cards_of
+from moorage.operations.steps.hosts import command_context
+from moorage.operations.steps.moving import End
+from moorage.operations.steps.segments import note_exhausted
+from moorage.operations.steps.servers import LocatedServer
+from moorage.operations.steps.volumes import disk_of
+from moorage.saga import Run, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+
+NETWORK_PATIENCE_S = 300.0
+HOST_PATIENCE_S = 300.0
+HOST_UNREACHABLE, DISK_SHRINKS = "host_unreachable", "disk_shrinks"
+"""Codes of hosts: the new one cannot be reached from the old one; the disk would lose data, wherever it goes."""
+REFUSED_THERE = frozenset({BINDING_FAILED, BINDING_FAILED_KIND})
+EVENTS = ("cold_migrate", "compute_prep_resize", "compute_resize_instance", "compute_finish_resize")
+logger = logging.getLogger(__name__)
+ResizeRun = Run[Resize, SagaContext]
+
+
+@step
+async def begin_action(run: ResizeRun) -> LocatedServer:
+    """The action and the move's record show from the start."""
+    kind = run.input.kind
+    word = "resize" if kind is MigrationType.RESIZE else "migrate"
+    return await moving.begun(run, word, kind, MigrationStatus.PRE_MIGRATING, run.input.flavor)
+
+
+@begin_action.undo
+async def fail_action(run: ResizeRun) -> None:
+    """The action ends in Error and the move's record with it; the server is as it was, with the reason as its fault."""
+    found = await records.find(run.context, run.input.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now = server_action.now_us()
+    events = (failed_event(EVENTS[0], now, found.server.host, run.turned),)
+
+    status = MigrationStatus.CANCELLED if run.cancelled == moving.ON_REQUEST else MigrationStatus.ERROR
+
+    def finish(tx: Tx) -> None:
+        moving.with_status(tx, run.input.migration, status)
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+
+    cause = None if run.cancelled is not None else run.turned
+    changed = lambda server: as_it_was(server, cause, now)  # noqa: E731
+    await records.change(run.context, found.cell, found.server.id, records.fence(run), changed, finish)
+
+
+@step(needs=(begin_action,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def check_source(run: ResizeRun) -> None:
+    """Its own host can send guests, and no disk is to shrink: refused before anything is touched."""
+    server = server_of(run)
+    await moving.target_at(run, moving.here(server))
+    refuse_shrinking(server, run.input.flavor)
+
+
+def refuse_shrinking(server: Server, new: FlavorCopy) -> None:
+    """Raises HostFailed: a disk would be smaller than it is."""
+    old = server.flavor
+    root = not server.volume_backed and new.disk_gib < old.disk_gib
+    if root or new.ephemeral_gib < old.ephemeral_gib:
+        raise HostFailed("Unable to resize disk down.", code=DISK_SHRINKS)
+
+
+@step(needs=(begin_action, check_source), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: ResizeRun) -> Cards:
+    """One reading for the whole move: what the ports ask, and how they are bound (S1.16). Guarantees need hosts that understand them."""
+    cards = await cards_of(run.context, server_of(run))
+    move_ports.refuse_old_hosts(run.context, str(run.input.server.host), cards.ports, "moved")
+    return cards
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: ResizeRun) -> Claim:
+    """The best willing host of its cell; a loser takes the next (N1). What the server held is held by the move from then on."""
+    cards = run[read_ports]
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    where = (server_of(run), cards, cell_of(run), run.blamed)
+    return await move_claims.claimed(run, tries_of(run.input, *where, attempt=run.attempt, exhausted=exhausted), cards)
+
+
+@claim_host.undo
+async def give_claim_back(run: ResizeRun) -> None:
+    """What the move held is the server's again."""
+    await move_claims.given_back(run, run.get(read_ports) if run.input.across else None)
+
+
+@step(needs=(claim_host,), no_undo="reads only", patience_s=HOST_PATIENCE_S)
+async def prepare_host(run: ResizeRun) -> MoveTarget:
+    """Where the host takes guests; one that is silent, or whose agent knows no moves, is not the one."""
+    claim = run[claim_host]
+    try:
+        return await moving.target_at(run, claim)
+    except Problem:
+        run.context.placement.count_failure(claim.host, failed=True)
+        raise
+
+
+@step(host_local=True, needs=(read_ports, claim_host, prepare_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_destination(run: ResizeRun) -> bool:
+    """Inactive bindings on the host, with the providers that were claimed there (S1.6); False: its ports can have none."""
+    claim, cards = run[claim_host], run[read_ports]
+    if not await _second(run, claim, cards):
+        return False
+    await moving.not_overtaken(run, cell_of(run))
+    await run.context.network.bind_inactive(run.input.server.id, claim.name, cards.ports, profiles=claim.profiles)
+    return True
+
+
+@bind_destination.undo
+async def unbind_destination(run: ResizeRun) -> None:
+    claim, cards = run.get(claim_host), run.get(read_ports)
+    if claim is not None and cards is not None and await _second(run, claim, cards):
+        await run.context.network.delete_binding(run.input.server.id, claim.name, [port.id for port in cards.ports])
+
+
+async def _second(run: ResizeRun, claim: Claim, cards: Cards) -> bool:
+    """Not where a port is to have an address of another segment: that comes with the one call that binds it there."""
+    return not claim.subnets and await move_ports.second_bindings(
+        run.context, cards, str(run.input.server.host), claim.name
+    )
+
+
+@step(
+    needs=(begin_action, claim_host, prepare_host, bind_destination),
+    no_undo="what the move's record says of its destination stays; that it failed is said by the first step's undo",
+)
+async def record_destination(run: ResizeRun) -> None:
+    """The move's record says where it goes."""
+    to = move_claims.destination(run[claim_host], run[prepare_host].address)
+    move, status, task = run.input.migration, MigrationStatus.MIGRATING, TaskState.RESIZE_MIGRATING
+    await moving.show(run, cell_of(run), move, status, task, **to)
+
+
+@step(host_local=True, needs=(begin_action, claim_host, prepare_host, record_destination), patience_s=IMAGE_PATIENCE_S)
+async def send_guest(run: ResizeRun) -> None:
+    """Its host switches the guest off and sends its disk."""
+    order = SendGuest(run[prepare_host], run.input.migration)
+    mine = msgspec.structs.replace(command_context(run, "send_guest"), patience_s=run.context.settings.image_deadline_s)
+    source = server_action.host_of(run[begin_action])
+    with moving.elsewhere_only(HOST_UNREACHABLE):
+        await run.context.hosts.tell(source, mine, run.input.server.id, Verb.SEND_GUEST, order)
+
+
+@send_guest.undo
+async def start_source(run: ResizeRun) -> None:
+    """What was on is on again, and nothing is left of what was sent.
+
+    The first command ends the sending, whose disk would come after it was dropped.  Who is deleted has not waited for a
+    destination that is silent and may run the guest: then it stays off, for the delete that wants it gone.
+    """
+    server, claim = run.input.server, run.get(claim_host)
+    hosts, source = run.context.hosts, moving.here(server).address
+    await moving.if_there(hosts.power_off(source, command_context(run, "stop_sending"), server.id))
+    gone = True
+    if claim is not None and claim.name != server.host:
+        gone = await moving.take_back_guest(run, "drop_sent", claim, run.input.migration, same_host=False)
+        await plug_volumes_again(run, partial(command_context, run))
+    if server.vm_state is VmState.ACTIVE and (gone or not await moving.for_delete(run)):
+        await moving.switch_on_again(run, command_context(run, "start_source"))
+
+
+async def plug_volumes_again(run: ResizeRun, named: Callable[[str], CommandContext]) -> None:
+    """The old host's guest knew exports that are no more, if its volumes were switched."""
+    input, found = run.input.server, run.get(begin_action)
+    if not input.volumes or found is None:
+        return
+    now = (await records.find(run.context, input.id)).server
+    before = {} if found.server is None else {each.bdm: each.attachment for each in found.server.volumes}
+    for each in () if now is None else now.volumes:
+        if each.attachment is not None and each.attachment != before.get(each.bdm):
+            disk = await disk_of(run.context, each, each.attachment)
+            here, mine = moving.here(input).address, named(f"plug_{each.bdm}")
+            await moving.if_there(run.context.hosts.attach_volume(here, mine, input.id, disk))
+
+
+@step(host_local=True, needs=(read_ports, claim_host, bind_destination, send_guest), patience_s=NETWORK_PATIENCE_S)
+async def activate_bindings(run: ResizeRun) -> tuple[Port, ...]:
+    """The switch: traffic goes to the new host. Where ports have one binding only, it is bound there."""
+    claim, cards = run[claim_host], run[read_ports]
+    if _stays_bound(run, claim):
+        return cards.ports
+    await moving.not_overtaken(run, cell_of(run))
+    end = End(claim.cell, claim.name, claim.availability_zone)
+    left = str(run.input.server.host)
+    if claim.subnets:
+        return await _bound_across(run, end, claim, cards)
+    with moving.elsewhere_only():
+        return await move_ports.bound_at(
+            run, cards, move_ports.BindTarget(end, claim.profiles, left), second=run[bind_destination]
+        )
+
+
+def _stays_bound(run: ResizeRun, claim: Claim) -> bool:
+    """On its own host, with the providers and the addresses that it has."""
+    return claim.name == run.input.server.host and not claim.profiles and not claim.subnets
+
+
+async def _bound_across(run: ResizeRun, end: End, claim: Claim, cards: Cards) -> tuple[Port, ...]:
+    """With an address of the new segment, beside the old one, which stays until this is confirmed; a segment without any is left out then."""
+    kept, left = segment_change.addresses_until_confirmed(cards, claim.subnets), str(run.input.server.host)
+    try:
+        ports = await move_ports.bound_at(
+            run, cards, move_ports.BindTarget(end, claim.profiles, left, claim.subnets, kept), second=False
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.context, refused, cards.networks, claim.subnets)
+        raise
+    except Problem as problem:
+        problem.final = True
+        raise
+    return segment_change.new_only(cards, claim.subnets, ports)
+
+
+@activate_bindings.undo
+async def activate_source(run: ResizeRun) -> None:
+    claim, cards = run.get(claim_host), run.get(read_ports)
+    if claim is None or cards is None or _stays_bound(run, claim):
+        return
+    await moving.not_overtaken(run, moving.here(run.input.server).cell)
+    second, end = await _second(run, claim, cards), moving.here(run.input.server)
+    kept = segment_change.addresses_until_confirmed(cards, claim.subnets)
+    try:
+        await move_ports.bound_at(
+            run, cards, move_ports.BindTarget(end, move_ports.profiles_of(cards), claim.name, keeps=kept), second=second
+        )
+    except BindRefused as refused:
+        if refused.code not in REFUSED_THERE:
+            raise
+        # The network's agent there is dead: its guest runs again all the same, and an audit binds the ports when it is back.
+        logger.warning("%s: its ports are not bound on their old host: %s", run.input.server.id, refused.public)
+
+
+def server_of(run: ResizeRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def cell_of(run: ResizeRun) -> CellId:
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell

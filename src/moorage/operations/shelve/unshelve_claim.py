@@ -1,0 +1,298 @@
+"""The first half of an unshelve: a host is claimed, ports are bound to it, and volumes are exported to it."""
+
+from functools import partial
+
+import msgspec
+
+from moorage.bus.agent_rpc import HostAddress
+from moorage.model.errors import Conflict, NotFound
+from moorage.model.ids import CellId
+from moorage.model.network import BindRefused, FixedIp, Port
+from moorage.model.server import Server, VmState
+from moorage.model.verdict import Claimed, DecisionRecord, Shortage, Verdict
+from moorage.model.world import Ask, Choice
+from moorage.operations.boot.boot import Claim
+from moorage.operations.context import SagaContext
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.move_claims import claimed_in_turn
+from moorage.operations.steps import (
+    groups,
+    offload,
+    other_cells,
+    segment_change,
+    server_action,
+    snapshot_image,
+)
+from moorage.operations.steps import servers as records
+from moorage.operations.steps.claims import first, granted
+from moorage.operations.steps.failures import failed_event, fault_of
+from moorage.operations.steps.guest_respawn import Cards, cards_of
+from moorage.operations.steps.hosts import names_of
+from moorage.operations.steps.other_cells import CellReach
+from moorage.operations.steps.ports import (
+    VIF_PLUGGED,
+    other_subnets,
+)
+from moorage.operations.steps.segments import note_exhausted
+from moorage.operations.steps.servers import LocatedServer
+from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete
+from moorage.operations.unshelve_input import Unshelve, addresses_of, host_may_bind, tries_of
+from moorage.saga import Run, step
+from moorage.sql import Tx
+from moorage.store.cell import actions
+from moorage.store.region import inbox
+
+NETWORK_PATIENCE_S = 300.0
+CLAIM_ROUNDS_MAX = 50
+ACTION, EVENT = "unshelve", "compute_unshelve_instance"
+IMAGE_GONE = "shelved_image_gone"
+UnshelveRun = Run[Unshelve, SagaContext]
+
+
+@step
+async def begin_action(run: UnshelveRun) -> LocatedServer:
+    """The action shows from the start."""
+    found = await records.find(run.context, run.input.server.id)
+    if found.server is None or found.cell is None:
+        raise NotFound(f"server {run.input.server.id} is in no cell")
+    cell = found.cell
+    await run.context.cells[cell].write(lambda tx: actions.write(tx, server_action.action_of(run, ACTION)))
+    return found
+
+
+@begin_action.undo
+async def fail_action(run: UnshelveRun) -> None:
+    """The action ends in Error, and the server is as it was; without its image it is an ERROR, as in Nova."""
+    found = await records.find(run.context, run.input.server.id)
+    if found.cell is None or found.server is None:
+        return
+    now = server_action.now_us()
+    events = (failed_event(EVENT, now, None, run.turned),)
+
+    def finish(tx: Tx) -> None:
+        actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, "Error")
+
+    if run.turned is None or run.turned.code != IMAGE_GONE:
+        id, same = run.input.server.id, lambda server: server  # the fence is ours: who was overtaken binds no port
+        await records.change(run.context, found.cell, id, records.fence(run), same, finish)
+        return
+    fault = fault_of(run.turned.problem(), now)
+    await records.change(
+        run.context,
+        found.cell,
+        run.input.server.id,
+        records.fence(run),
+        lambda server: msgspec.structs.replace(server, vm_state=VmState.ERROR, fault=fault, updated_at=now),
+        finish,
+    )
+
+
+@step(needs=(begin_action,), no_undo="reads only")
+async def check_image(run: UnshelveRun) -> None:
+    """Raises Conflict when the image of the disk is not there any more."""
+    image = run.input.image
+    if image is not None and not await snapshot_image.is_usable(run.context, image):
+        raise Conflict(f"Unshelve attempted but the image {image} cannot be found.", code=IMAGE_GONE)
+
+
+@step(needs=(begin_action, check_image), no_undo="reads only", patience_s=NETWORK_PATIENCE_S)
+async def read_ports(run: UnshelveRun) -> Cards:
+    """The ports it kept, and what they ask by now."""
+    return await cards_of(run.context, _server(run))
+
+
+@step(needs=(begin_action, check_image, read_ports), no_undo="reads only", patience_s=VOLUME_PATIENCE_S)
+async def check_cells(run: UnshelveRun) -> CellReach:
+    """Which other cells cannot have its volumes and addresses; only of one that may leave its cell (`unshelve/3`)."""
+    return await other_cells.reach_of(run.context, _server(run), run[read_ports], other_cells.ANEW)
+
+
+@step(region=True, moves=True, needs=(begin_action, read_ports))
+async def claim_host(run: UnshelveRun) -> Claim:
+    """Compute, guarantees and addresses on the best willing host of its cell, or of any it may go to; a loser takes the next (N1)."""
+    exhausted = frozenset(each for cause in run.causes for each in cause.without)
+    asks = tries_of(run.input, _server(run), run[read_ports], cell_of(run), run.blamed, exhausted=exhausted)
+    asks = other_cells.widened(run, asks, cell_of(run), run.get(check_cells))
+    return await claimed_in_turn(run, asks, partial(_claimed, run))
+
+
+async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:
+    """The claim, or why there is none; `lost` grows by the choices that were lost."""
+    engine = run.context.placement
+    verdict, fresh = engine.rank(ask), False
+    for _ in range(CLAIM_ROUNDS_MAX):
+        for choice in verdict.best:
+            claim = _claim_of(run, choice, ask, _subnets(run, choice, may_leave), verdict.ledger, tuple(lost))
+            with engine.holding(choice, ask):
+                answer = await _take(run, choice, ask, claim)
+            if isinstance(answer, Claim):
+                return answer
+            lost.append(answer.why())
+            if answer.stale:
+                break
+        if fresh and not verdict.best:
+            break
+        verdict, fresh = await engine.rank_fresh(ask), True
+    return verdict
+
+
+async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
+    engine, server = run.context.placement, run.input.server
+
+    def work(tx: Tx) -> tuple[Claim, Claimed]:
+        answer = engine.claim(
+            tx,
+            server.id,
+            choice,
+            ask,
+            project=server.project,
+            user=server.user,
+            operation=run.operation,
+            attempt=run.attempt,
+            replace=True,
+            stays=addresses_of(run[read_ports]),
+        )
+        if isinstance(answer, Shortage):
+            tx.refuse(answer)
+        inbox.drop(tx, server.id, VIF_PLUGGED)
+        profiles = groups.with_functions(claim.profiles, run[read_ports].ports, answer.functions)
+        return msgspec.structs.replace(claim, profiles=profiles), answer
+
+    answer = await run.commit(work, result=first)
+    return granted(engine, answer)
+
+
+@claim_host.undo
+async def release_host(run: UnshelveRun) -> None:
+    """Its addresses stay claimed, as before."""
+    engine, cards = run.context.placement, run.get(read_ports)
+    stays = None if cards is None else addresses_of(cards)
+    engine.settle(await run.commit(lambda tx: engine.keep_addresses(tx, run.input.server.id, stays)))
+
+
+@step(moves=True, needs=(read_ports, claim_host), patience_s=NETWORK_PATIENCE_S)
+async def bind_ports(run: UnshelveRun) -> tuple[Port, ...]:
+    """Set the host on each port; refusals are found here. Who was overtaken binds nothing: the fence is asked before."""
+    claim, cards = run[claim_host], run[read_ports]
+    await records.change(run.context, cell_of(run), run.input.server.id, records.fence(run), lambda server: server)
+    if not host_binds(run, claim):
+        return segment_change.new_only(cards, claim.subnets, await _bound(run, claim, cards))
+    if _previous_addresses(run, claim, cards) is not None:  # an earlier host was of another segment
+        await _take_off(run, claim, cards)
+    return cards.ports
+
+
+def host_binds(run: UnshelveRun, claim: Claim) -> bool:
+    """It is of level 2, and the unshelve was begun while that was the way: the binding is made where the guest is (S1.5)."""
+    return bool(run[read_ports].ports) and host_may_bind(run.input.gates) and claim.level < PORTS_ARRIVE_BOUND
+
+
+async def _bound(run: UnshelveRun, claim: Claim, cards: Cards) -> tuple[Port, ...]:
+    try:
+        return await run.context.network.bind_ports(
+            run.input.server.id,
+            claim.name,
+            claim.availability_zone,
+            cards.ports,
+            subnets=claim.subnets,
+            beside=other_subnets(cards.ports, cards.networks, claim.subnets),
+            profiles=claim.profiles,
+            tried=names_of(run.context.placement.world(), run.tried),
+            unsure=run.unsure or run.attempt > 1,
+            keeps=_previous_addresses(run, claim, cards),
+        )
+    except BindRefused as refused:
+        await note_exhausted(run.context, refused, cards.networks, claim.subnets)
+        raise
+
+
+@bind_ports.undo
+async def take_ports_off(run: UnshelveRun) -> None:
+    """Only in the final unwinding; the next attempt's bind replaces the host."""
+    cards = run.get(read_ports)
+    if cards is not None and cards.ports:
+        await _take_off(run, run.get(claim_host), cards)
+
+
+async def _take_off(run: UnshelveRun, claim: Claim | None, cards: Cards) -> None:
+    """They are on no host, with the addresses they had."""
+    again = None if claim is None else _previous_addresses(run, claim, cards)
+    keeps = {port.id: again[port.index] for port in cards.ports if port.index in again} if again else None
+    await run.context.network.take_off_host(run.input.server.id, [port.id for port in cards.ports], keeps=keeps)
+
+
+def _previous_addresses(run: UnshelveRun, claim: Claim, cards: Cards) -> dict[int, tuple[FixedIp, ...]] | None:
+    return (
+        segment_change.previous_addresses(_server(run), cards, claim.subnets, run.attempt) if run.input.across else None
+    )
+
+
+@step(moves=True, needs=(begin_action, claim_host, bind_ports), patience_s=VOLUME_PATIENCE_S)
+async def connect_volumes(run: UnshelveRun) -> dict[str, str]:
+    """Mapping → attachment. A host that a volume cannot reach is refused with that cause."""
+    claim, server = run[claim_host], _server(run)
+    to, again = HostAddress(claim.cell, claim.name), run.unsure or run.attempt > 1
+    return await offload.export_volumes(run, cell_of(run), server, to, again=again)
+
+
+@connect_volumes.undo
+async def give_volumes_back(run: UnshelveRun) -> None:
+    """Only in the final unwinding: reserved again, on no host, as they were; the next attempt's export replaces this one."""
+    found = run.get(begin_action)
+    if found is not None and found.server is not None and found.server.volumes:
+        await or_left_to_delete(
+            run.context, run.input.server.id, offload.hold_volumes_again(run, cell_at_begin(run), found.server)
+        )
+
+
+def _claim_of(
+    run: UnshelveRun, choice: Choice, ask: Ask, subnets: dict[int, str], ledger: DecisionRecord, lost: tuple[str, ...]
+) -> Claim:
+    world, ports = run.context.placement.world(), run[read_ports].ports
+    slot_of = world.slots[choice.host]
+    return Claim(
+        host=choice.host,
+        name=choice.name,
+        node=world.nodes[slot_of],
+        cell=choice.cell,
+        availability_zone=world.zone_names[int(world.zone[slot_of])],
+        level=int(world.level[slot_of]),
+        subnets=subnets,
+        ledger=ledger,
+        lost=lost[-20:],
+        profiles=groups.profiles(ports, choice) if ask.groups else {},
+        given=groups.given(ask.groups, choice, world),
+    )
+
+
+def _subnets(run: UnshelveRun, choice: Choice, may_leave: frozenset[int]) -> dict[int, str]:
+    """For a port without an address on its claimed segment, that segment's IPv4 subnet; and for one that leaves its segment."""
+    cards = run[read_ports]
+    found = segment_change.subnets_for(cards, choice, may_leave)
+    for port, segment in zip(cards.ports, choice.segments, strict=False):
+        network = cards.networks.get(port.network)
+        if segment is None or network is None or port.fixed_ips or port.ip_allocation == "none":
+            continue
+        subnet = next((s.id for s in network.subnets if s.segment == segment and s.version == 4), None)
+        if subnet is not None:
+            found[port.index] = subnet
+    return found
+
+
+def _server(run: UnshelveRun) -> Server:
+    server = run[begin_action].server
+    assert server is not None
+    return server
+
+
+def cell_of(run: UnshelveRun) -> CellId:
+    cell = run[begin_action].cell
+    assert cell is not None
+    return cell
+
+
+def cell_at_begin(run: UnshelveRun) -> CellId:
+    """Where its record was when this began: until another cell's is shown (`unshelve/3`) it is there."""
+    cell = run.input.server.cell
+    assert cell is not None
+    return cell

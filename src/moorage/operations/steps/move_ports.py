@@ -1,0 +1,112 @@
+"""The ports of a move: whether they may have two bindings, and how they are bound to a host."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.model.errors import Conflict, HostFailed
+from moorage.model.network import FixedIp, Port
+from moorage.model.request_groups import ALLOCATION
+from moorage.model.world import World
+from moorage.operations.context import SagaContext
+from moorage.operations.gates import PORTS_ARRIVE_BOUND
+from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.steps.moving import End, MoveRun
+from moorage.operations.steps.ports import other_subnets
+
+PROVIDERS_AND_DEVICES = (ALLOCATION, "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number",
+                         "pf_mac_address", "vf_num", "device_mac_address")  # fmt: skip
+"""What of a binding profile speaks of the host."""
+HOST_TOO_OLD = "host_too_old"
+
+
+def refuse_silent(context: SagaContext, host: str) -> None:
+    """Raises Conflict when nobody hears that host."""
+    world = context.placement.world()
+    at = world.slots_by_name.get(host)
+    if at is None or not bool(world.alive[at]):
+        raise Conflict("Service is unavailable at this time.")
+
+
+def refuse_old_hosts(context: SagaContext, source: str, ports: Iterable[Port], done: str) -> None:
+    """Raises HostFailed where a port has a resource request, and the server's host, or the pin, is of before ports arrive bound.
+
+    The other host is one that is new enough, for that is asked of it when it is claimed (S1.11); the pin is what is used toward
+    it, whatever it could (S1.12).
+    """
+    if too_old(context, source) and any(port.resource_request for port in ports):
+        raise HostFailed(
+            f"Ports with a resource request cannot be {done} before all of the hosts concerned are upgraded.",
+            private=f"{source} has level {_level_of(context.placement.world(), source)}, the pin is {context.settings.level_pin}",
+            code=HOST_TOO_OLD,
+        )
+
+
+def too_old(context: SagaContext, source: str) -> bool:
+    """Whether the server's host, or the pin, is of before ports arrive bound."""
+    pin, level = context.settings.level_pin, _level_of(context.placement.world(), source)
+    return level < PORTS_ARRIVE_BOUND or (pin is not None and pin < PORTS_ARRIVE_BOUND)
+
+
+def _level_of(world: World, host: str) -> int:
+    """Of a host's agent; 0: there is no such host."""
+    at = world.slots_by_name.get(host)
+    return 0 if at is None else int(world.level[at])
+
+
+async def second_bindings(context: SagaContext, cards: Cards, source: str, destination: str) -> bool:
+    """Whether its ports may have bindings on both hosts: they are on the one, and the network service knows more than one binding."""
+    if source == destination or any(port.host != source for port in cards.ports):
+        return False
+    return bool(cards.ports) and await context.network.has_bindings()
+
+
+def profiles_of(cards: Cards) -> dict[int, dict[str, Any]]:
+    """NIC index → what its binding says of providers and devices of its host."""
+    return {
+        port.index: {key: port.profile[key] for key in PROVIDERS_AND_DEVICES if key in port.profile}
+        for port in cards.ports
+    }
+
+
+class BindTarget(msgspec.Struct, frozen=True):
+    """Where and how the ports of a move are bound."""
+
+    end: End
+    profiles: Mapping[int, Mapping[str, Any]]
+    """NIC index → what its binding says of providers."""
+    left: str
+    """The host where the ports may have been until now."""
+    subnets: Mapping[int, str] | None = None
+    """NIC index → the subnet that a port gets another address of; only without second bindings."""
+    keeps: Mapping[int, Sequence[FixedIp]] | None = None
+    """NIC index → the addresses that a port keeps; only without second bindings."""
+
+
+async def bound_at(
+    run: MoveRun,
+    cards: Cards,
+    to: BindTarget,
+    *,
+    second: bool,
+) -> tuple[Port, ...]:
+    """Make the ports active on a host; `second`: by a second binding that is there.  Safe to repeat."""
+    server = run.input.server.id
+    if not cards.ports:
+        return ()
+    if second:
+        return await run.context.network.activate_binding(server, to.end.name, cards.ports)
+    end, subnets = to.end, to.subnets
+    return await run.context.network.bind_ports(
+        server,
+        end.name,
+        end.availability_zone,
+        cards.ports,
+        subnets=subnets,
+        beside=other_subnets(cards.ports, cards.networks, subnets) if subnets else None,
+        profiles=to.profiles,
+        tried=(to.left, end.name),
+        unsure=True,
+        keeps=to.keeps,
+    )
