@@ -117,6 +117,8 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     servers: tuple[FleetServers, ...] = ()
     allow_move_across_segments: bool = False
     """Whether a move may give a server an address of another segment."""
+    allow_move_across_cells: bool = False
+    """Whether a move may take a server to another cell."""
 
 
 def read_fleet(content: bytes) -> Fleet:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from moorage.model.ids import HostId, ProviderId
+from moorage.model.resident import Resident
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice, World
 from moorage.scheduler.filters.network import choose_segments
@@ -29,17 +30,6 @@ UNPLACED_MAX = 1_000
 NO_CHOICE = "its address is on the segment, and may not be of another one"
 
 Kind = Literal["host", "aggregate", "segment", "cell"]
-
-
-class Resident(NamedTuple):
-    """A server that is somewhere."""
-
-    name: str
-    host: HostId
-    segments: frozenset[ProviderId]
-    """Those that its addresses are of."""
-    asks: tuple[Ask, ...]
-    """What an evacuation of it asks, one after the other."""
 
 
 class Unplaced(msgspec.Struct, frozen=True):
@@ -124,7 +114,7 @@ def _off(resident: Resident, gone: ProviderId) -> Resident:
         )
         if all(now.segments or not before.segments for now, before in zip(nics, ask.nics, strict=True)):
             asks.append(msgspec.structs.replace(ask, nics=nics))
-    return resident._replace(asks=tuple(asks))
+    return msgspec.structs.replace(resident, asks=tuple(asks))
 
 
 def fail(world: World, kind: Kind, name: str, residents: Sequence[Resident], profile: Profile) -> Failover:

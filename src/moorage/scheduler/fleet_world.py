@@ -1,18 +1,19 @@
 """The world of an invented fleet, with its servers where the file says, or where the scheduler places them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from moorage.model.errors import Invalid
-from moorage.model.fleet import SERVERS_MAX, Fleet, FleetGroup, FleetHosts, FleetNetwork, FleetServers, names_of
+from moorage.model.fleet import SERVERS_MAX, Fleet, FleetHosts, FleetNetwork, FleetServers, names_of
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.network_providers import BANDWIDTH, physnet_trait, vnic_trait
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, GroupAsk, NicAsk, World
+from moorage.model.resident import Resident
+from moorage.model.world import Ask, Choice, GroupAsk, NicAsk, World
 from moorage.model.world_snapshot import (
     AggregatePhoto,
     Amount,
@@ -22,11 +23,11 @@ from moorage.model.world_snapshot import (
     WorldSnapshot,
     world_of,
 )
-from moorage.scheduler.failover import Resident
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
 
+T = TypeVar("T")
 Progress = Callable[[int, int], None]
 """How many of how many are done."""
 
@@ -95,7 +96,7 @@ def ask_for(fleet: Fleet, flavor: str, networks: Iterable[str], group: str | Non
     """What a boot asks. Raises Invalid: the file has no such flavor, network or group."""
     wanted = _one(fleet.flavors, "flavor", flavor)
     nics = [(name, _one(fleet.networks, "network", name)) for name in networks]
-    apart: FleetGroup | None = None if group is None else _one(fleet.groups, "group", group)
+    apart = None if group is None else _one(fleet.groups, "group", group)
     return Ask(
         resources=wanted.amounts(),
         required=wanted.required,
@@ -110,8 +111,8 @@ def ask_for(fleet: Fleet, flavor: str, networks: Iterable[str], group: str | Non
     )
 
 
-def _one(known: "dict[str, msgspec.Struct] | object", kind: str, name: str) -> "msgspec.Struct":
-    found = known.get(name)  # type: ignore[attr-defined]
+def _one(known: Mapping[str, T], kind: str, name: str) -> T:
+    found = known.get(name)
     if found is None:
         raise Invalid(f"There is no {kind} {name} in the file.")
     return found
@@ -153,7 +154,7 @@ def _settled(fleet: Fleet, world: World, profile: Profile, progress: Progress) -
             if not verdict.best:
                 where = "on no host" if host is None else f"not on host {host}"
                 raise Invalid(f"Server {name} fits {where}: {verdict.explain()[:1000]}")
-            residents.append(_resident(fleet, name, mine, verdict.best[0].host, verdict.best[0].segments))
+            residents.append(_resident(fleet, name, mine, verdict.best[0]))
             progress(len(residents), total)
     return Built(trial.world, tuple(residents))
 
@@ -167,14 +168,14 @@ def _places(kind: FleetServers, world: World) -> list[str | None]:
     return found
 
 
-def _resident(
-    fleet: Fleet, name: str, ask: Ask, host: HostId, segments: tuple[ProviderId | None, ...]
-) -> Resident:
+def _resident(fleet: Fleet, name: str, ask: Ask, at: Choice) -> Resident:
     """As an evacuation asks: on the segments of its addresses, and then, where the file allows it, on others."""
+    segments = at.segments
     moved = msgspec.structs.replace(
         ask,
         host=None,
-        leaves=host,
+        leaves=at.host,
+        cells=None if fleet.allow_move_across_cells else (at.cell,),
         group=None if ask.group is None else msgspec.structs.replace(ask.group, own=1),
     )
     stays = tuple(
@@ -191,4 +192,4 @@ def _resident(
     may_go = all(nic.segments or segment is None for nic, segment in zip(goes, segments, strict=True))
     if fleet.allow_move_across_segments and may_go and goes != stays:
         asks.append(msgspec.structs.replace(moved, nics=goes))
-    return Resident(name, host, frozenset(each for each in segments if each is not None), tuple(asks))
+    return Resident(name, at.host, tuple(each for each in segments if each is not None), tuple(asks))

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.world import Ask, HostAggregate, Mask, Nested, Segment, Slots, Units, World
+from moorage.model.world import Ask, Group, HostAggregate, Mask, Nested, Segment, Slots, Units, World
 
 NAMES_MAX = 10_000
 """Names in one list of what is taken away."""
@@ -264,3 +264,56 @@ def _with_devices(world: World, at: Slots, suffix: str, on: Mapping[HostId, int]
         pending=nested.pending,
     )
     return replace(world, nested=grown)
+
+
+def copied(world: World) -> World:
+    """As it is now, for who looks at it longer than until the next `await`."""
+    nested = world.nested
+    return replace(
+        world,
+        present=world.present.copy(),
+        enabled=world.enabled.copy(),
+        alive=world.alive.copy(),
+        level=world.level.copy(),
+        zone=world.zone.copy(),
+        zone_names=list(world.zone_names),
+        cell=world.cell.copy(),
+        cell_names=list(world.cell_names),
+        cell_disabled=world.cell_disabled.copy(),
+        host_ids=list(world.host_ids),
+        names=list(world.names),
+        nodes=list(world.nodes),
+        slots=dict(world.slots),
+        slots_by_name=dict(world.slots_by_name),
+        free=_columns(world.free),
+        capacity=_columns(world.capacity),
+        units={name: replace(each) for name, each in world.units.items()},
+        trait_bits=dict(world.trait_bits),
+        trait_words=world.trait_words.copy(),
+        segments={id: replace(each, wired=each.wired.copy()) for id, each in world.segments.items()},
+        physnets=_columns(world.physnets),
+        physnets_known=world.physnets_known.copy(),
+        aggregates=[HostAggregate(each.name, each.metadata, each.hosts.copy()) for each in world.aggregates],
+        groups={id: Group(dict(each.hosts), each.home) for id, each in world.groups.items()},
+        failures=world.failures.copy(),
+        nested=replace(
+            nested,
+            ids=list(nested.ids),
+            names=list(nested.names),
+            parents=list(nested.parents),
+            host=nested.host.copy(),
+            free=_columns(nested.free),
+            capacity=_columns(nested.capacity),
+            units={name: replace(each) for name, each in nested.units.items()},
+            trait_bits=dict(nested.trait_bits),
+            trait_words=nested.trait_words.copy(),
+            below={id: tuple(nested.below.get(id, ())) for id in world.host_ids},
+            pending=dict(nested.pending),
+        ),
+        reaches={},
+        rolls=[],
+    )
+
+
+def _columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: column.copy() for name, column in columns.items()}
