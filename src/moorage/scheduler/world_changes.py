@@ -70,13 +70,13 @@ def changed(world: World, without: Without = NOTHING_AWAY, added: Added = NOTHIN
     copies += [(hosts_of(world, "cell", each.like), each.count, each.like) for each in added.cells]
     if sum(int(np.count_nonzero(mask)) * times for mask, times, _ in copies) > ADDED_HOSTS_MAX:
         raise Invalid(f"At most {ADDED_HOSTS_MAX} hosts may be added in one question.")
+    for uplink in added.uplinks:
+        for number in range(1, uplink.count + 1):
+            found = _with_devices(found, _uplinks(found, uplink.like), f"+{number}")
     for mask, times, cell in copies:
         for number in range(1, times + 1):
             suffix = f"+{number}"
             found = _with_hosts(found, np.flatnonzero(mask), suffix, CellId(cell + suffix) if cell else None)
-    for uplink in added.uplinks:
-        for number in range(1, uplink.count + 1):
-            found = _with_devices(found, _uplinks(found, uplink.like), f"+{number}")
     segments = dict(found.segments)
     for more in added.segments:
         like = segments[segment_of(found, more.like)]
