@@ -12,6 +12,7 @@ from pathlib import Path
 
 from moorage_testing.bench import (
     candidates,
+    capacity,
     claims,
     counts,
     fleets,
@@ -34,7 +35,7 @@ from moorage_testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup", "moves"),
-    *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds", "watching"),
+    *("fleets", "capacity", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds", "watching"),
 )
 
 
@@ -86,6 +87,9 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
     if "fleets" in parts:
         table.title("Servers that fleets hold, counted in memory")
         fleets.fleets(table)
+    if "capacity" in parts:
+        table.title("What fits, and what if a rack fails, in memory")
+        capacity.capacity(table)
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
