@@ -38,19 +38,19 @@ async def test_what_is_predicted_is_what_really_boots(running: Running, tmp_path
     routed = await admin.id_of("network", "routed")
     flavor = await admin.id_of("flavor", "m1.nano")
     wanted = {"flavor": flavor, "networks": [{"uuid": routed}, {"uuid": guaranteed}]}
-    told = (await asked(running, "capacity", {"capacity": wanted}))["capacity"]
-    assert (told["fits"], told["order_matters"], told["whole"]) == (2, False, True), told
-    assert told["binds"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 1}
-    assert [(each["host"], each["fits"]) for each in told["hosts"]] == [("host1", 2)]
+    result = (await asked(running, "capacity", {"capacity": wanted}))["capacity"]
+    assert (result["fits"], result["order_matters"], result["whole"]) == (2, False, True), result
+    assert result["binds"] == {"NET_BW_EGR_KILOBIT_PER_SEC": 1}
+    assert [(each["host"], each["fits"]) for each in result["hosts"]] == [("host1", 2)]
     query = await admin.compute("GET", "/ext/capacity", flavor=flavor, network=[routed, guaranteed])  # type: ignore[arg-type]
-    assert query.json()["capacity"] == told
+    assert query.json()["capacity"] == result
 
     servers = []
     nics = [{"uuid": routed}, {"uuid": guaranteed}]
     for left in (1, 0):
         servers.append((await admin.active(networks=nics))["id"])
-        told = (await asked(running, "capacity", {"capacity": wanted}))["capacity"]
-        assert told["fits"] == left
+        result = (await asked(running, "capacity", {"capacity": wanted}))["capacity"]
+        assert result["fits"] == left
     refused = await admin.settled(await admin.boot(networks=nics))
     assert refused["status"] == "ERROR"
     added = {**wanted, "added": {"uplinks": [{"like": "host1:Open vSwitch agent:br-physnet1"}]}}
@@ -58,7 +58,9 @@ async def test_what_is_predicted_is_what_really_boots(running: Running, tmp_path
     without = {**wanted, "networks": [{"uuid": routed}], "without": {"hosts": ["host1", "host2"]}}
     assert (await asked(running, "capacity", {"capacity": without}))["capacity"]["fits"] == 0
 
-    failed = (await asked(running, "failovers", {"failover": {"kind": "host", "names": ["host1", "host2"]}}))["failovers"]
+    failed = (await asked(running, "failovers", {"failover": {"kind": "host", "names": ["host1", "host2"]}}))[
+        "failovers"
+    ]
     assert [(each["name"], each["servers"], each["placed"]) for each in failed] == [("host1", 2, 0), ("host2", 0, 0)]
     assert {each["server"] for each in failed[0]["unplaced"]} == set(servers)
     assert all(each["alone"] for each in failed[0]["unplaced"])

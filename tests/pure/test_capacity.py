@@ -73,32 +73,32 @@ def test_what_is_predicted_is_what_filling_reaches(share: int) -> None:
         dice = random.Random(f"capacity/{seed}")
         fleet = roomy(dice)
         world, ask = fleet.world(), asked(dice, fleet)
-        found, told = count(ask, world, PROFILE), capacity(ask, world)
+        found, result = count(ask, world, PROFILE), capacity(ask, world)
         reached = [filled(ask, world, each) for each in range(2)]
-        assert all(each <= told.at_most for each in reached), seed
-        assert told.fits <= told.at_most, seed
+        assert all(each <= result.at_most for each in reached), seed
+        assert result.fits <= result.at_most, seed
         if found.sure:
             sure += 1
-            several += told.fits > 1
-            assert reached == [told.fits] * 2, (seed, ask)
-            _parts_are_reached_too(told, ask, world)
-        if told.at_most <= 5 and len(fleet.hosts) <= 4:
+            several += result.fits > 1
+            assert reached == [result.fits] * 2, (seed, ask)
+            _parts_are_reached_too(result, ask, world)
+        if result.at_most <= 5 and len(fleet.hosts) <= 4:
             best = most(ask, world)
-            assert best <= told.at_most, seed
-            assert not found.sure or best == told.fits, seed
+            assert best <= result.at_most, seed
+            assert not found.sure or best == result.fits, seed
     assert sure > FLEETS / 8 * 0.5
     assert several >= 5
 
 
-def _parts_are_reached_too(told: Capacity, ask: Ask, world: World) -> None:
-    for cell in told.cells:
+def _parts_are_reached_too(result: Capacity, ask: Ask, world: World) -> None:
+    for cell in result.cells:
         here = tuple(each for each in world.cell_names if each == cell.name)
         assert filled(msgspec.structs.replace(ask, cells=here), world, 3) == cell.fits
     if ask.availability_zone is None:
-        for zone in told.zones:
+        for zone in result.zones:
             assert filled(msgspec.structs.replace(ask, availability_zone=zone.name), world, 4) == zone.fits
     if ask.host is None:
-        for host in told.hosts:
+        for host in result.hosts:
             assert filled(msgspec.structs.replace(ask, host=host.host), world, 5) == host.fits
             assert host.binds
 
@@ -148,15 +148,15 @@ def test_what_runs_out_first_is_named() -> None:
     for number in range(4):
         cloud.host(f"a{number}", 8, 65536, wired=("sa",)).host(f"b{number}", 64, 1024, wired=("sb",))
     cloud.segment("sa", 100).segment("sb", 5).host("dark", 64, 65536)
-    told = capacity(Ask(resources=SMALL, nics=(NicAsk("n", (ProviderId("sa"), ProviderId("sb"))),)), cloud.world())
-    assert (told.fits, told.order_matters) == (4 * 4 + 5, False)
-    assert told.binds == {"VCPU": 4, ADDRESSES: 4}
-    assert told.refused == {"not wired to the network": 1}
-    assert [(each.segments, each.fits, each.binds) for each in told.segments] == [
+    result = capacity(Ask(resources=SMALL, nics=(NicAsk("n", (ProviderId("sa"), ProviderId("sb"))),)), cloud.world())
+    assert (result.fits, result.order_matters) == (4 * 4 + 5, False)
+    assert result.binds == {"VCPU": 4, ADDRESSES: 4}
+    assert result.refused == {"not wired to the network": 1}
+    assert [(each.segments, each.fits, each.binds) for each in result.segments] == [
         (("sa",), 16, {"VCPU": 4}),
         (("sb",), 5, {ADDRESSES: 4}),
     ]
-    assert {each.host: (each.fits, each.binds) for each in told.hosts}["b1"] == (2, ("MEMORY_MB",))
+    assert {each.host: (each.fits, each.binds) for each in result.hosts}["b1"] == (2, ("MEMORY_MB",))
 
 
 def test_guarantees_are_counted_device_by_device() -> None:
@@ -166,9 +166,9 @@ def test_guarantees_are_counted_device_by_device() -> None:
         cloud.device(f"h{number}", f"n{number}a", {BANDWIDTH: 1000, INGRESS: 900})
         cloud.device(f"h{number}", f"n{number}b", {BANDWIDTH: 500, INGRESS: 900})
     group = RequestGroup("p", {BANDWIDTH: 300, INGRESS: 100}, port="p")
-    told = capacity(Ask(resources=SMALL, groups=(group,)), cloud.world())
-    assert told.fits == 3 * (3 + 1)
-    assert told.binds == {BANDWIDTH: 3}
+    result = capacity(Ask(resources=SMALL, groups=(group,)), cloud.world())
+    assert result.fits == 3 * (3 + 1)
+    assert result.binds == {BANDWIDTH: 3}
 
 
 def test_groups_that_keep_together_or_apart() -> None:
@@ -192,8 +192,8 @@ def test_ports_of_several_groups_are_searched_for_together() -> None:
     groups = (RequestGroup("r", {"NET_PACKET_RATE_KILOPACKET_PER_SEC": 20}), RequestGroup("b", {BANDWIDTH: 100}))
     ask = Ask(resources=SMALL, groups=groups, same_subtree=(("r", "b"),))
     world = cloud.world()
-    told = capacity(ask, world)
-    assert (told.fits, told.order_matters) == (4, False)
+    result = capacity(ask, world)
+    assert (result.fits, result.order_matters) == (4, False)
     assert [filled(ask, world, seed) for seed in range(4)] == [4] * 4
 
 

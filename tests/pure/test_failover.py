@@ -14,7 +14,8 @@ from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resident import Resident
 from moorage.model.world import Ask, GroupAsk, NicAsk, World
-from moorage.scheduler.failover import NO_CHOICE, Kind, affected, fail, failing, place_all, take
+from moorage.scheduler.failover import NO_CHOICE, Failover, Kind, Residents, affected, failing, place_all, take
+from moorage.scheduler.failover import fail as fail_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
@@ -24,6 +25,10 @@ PROFILE = Profile()
 judge = partial(rank, profile=PROFILE)
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 FLEETS = 150
+
+
+def fail(world: World, kind: Kind, name: str, residents: list[Resident], profile: Profile) -> Failover:
+    return fail_of(world, kind, name, Residents(residents), profile)
 
 
 def populated(dice: random.Random) -> tuple[World, list[Resident]]:
@@ -40,13 +45,13 @@ def populated(dice: random.Random) -> tuple[World, list[Resident]]:
         ask = Ask(resources=amounts, nics=nics, groups=groups, seed=number)
         verdict = trial.place(ask)
         if verdict.best:
-            residents.append(resident(f"v{number}", ask, verdict.best[0].host, verdict.best[0].segments, dice.random() < 0.5))
+            residents.append(
+                resident(f"v{number}", ask, verdict.best[0].host, verdict.best[0].segments, dice.random() < 0.5)
+            )
     return trial.world, residents
 
 
-def resident(
-    name: str, ask: Ask, host: HostId, held: tuple[ProviderId | None, ...], across: bool = False
-) -> Resident:
+def resident(name: str, ask: Ask, host: HostId, held: tuple[ProviderId | None, ...], across: bool = False) -> Resident:
     stays = tuple(
         nic if segment is None else msgspec.structs.replace(nic, segments=(segment,), addresses=0)
         for nic, segment in zip(ask.nics, held, strict=True)
@@ -68,7 +73,7 @@ def test_places_are_the_schedulers_and_refusals_too(share: int) -> None:
         dice = random.Random(f"failover/{seed}")
         world, residents = populated(dice)
         for kind, name in _failures(world, residents):
-            leaving, without = affected(world, kind, name, residents), failing(world, kind, name)
+            leaving, without = affected(world, kind, name, Residents(residents)), failing(world, kind, name)
             done = place_all(without, leaving, PROFILE)
             trial = Trial(without, judge)
             for one, ask, choice in done.placed:
@@ -78,14 +83,14 @@ def test_places_are_the_schedulers_and_refusals_too(share: int) -> None:
                 take(trial, ask, choice, one)
             for one, _ in done.left:
                 assert not any(rank(ask, trial.world, PROFILE).best for ask in one.asks), (seed, name)
-            told = fail(world, kind, name, residents, PROFILE)
-            assert told.placed >= len(done.placed)
-            assert told.servers == len(leaving) == told.placed + len(told.unplaced)
+            result = fail(world, kind, name, residents, PROFILE)
+            assert result.placed >= len(done.placed)
+            assert result.servers == len(leaving) == result.placed + len(result.unplaced)
             possible = somehow(without, leaving)
-            assert not told.survives or possible, (seed, name)
-            assert not any(each.alone for each in told.unplaced) or not possible, (seed, name)
-            lost += not told.survives
-            moved += told.placed
+            assert not result.survives or possible, (seed, name)
+            assert not any(each.alone for each in result.unplaced) or not possible, (seed, name)
+            lost += not result.survives
+            moved += result.placed
     assert lost > 10
     assert moved > 10
 
@@ -117,14 +122,14 @@ def test_a_rack_whose_addresses_are_only_there() -> None:
     world = cloud.world()
     ask = Ask(resources={"VCPU": 2}, nics=(NicAsk("n", (ProviderId("s1"), ProviderId("s2"))),))
     fixed = [resident(f"v{n}", ask, HostId("a0"), (ProviderId("s1"),)) for n in range(2)]
-    told = fail(world, "host", "a0", fixed, PROFILE)
-    assert (told.servers, told.placed, told.survives) == (2, 2, True)
-    told = fail(world, "segment", "s1", fixed, PROFILE)
-    assert (told.placed, told.causes) == (0, {NO_CHOICE: 2})
+    result = fail(world, "host", "a0", fixed, PROFILE)
+    assert (result.servers, result.placed, result.survives) == (2, 2, True)
+    result = fail(world, "segment", "s1", fixed, PROFILE)
+    assert (result.placed, result.causes) == (0, {NO_CHOICE: 2})
     free = [resident(f"v{n}", ask, HostId("a0"), (ProviderId("s1"),), True) for n in range(2)]
-    told = fail(world, "segment", "s1", free, PROFILE)
-    assert (told.placed, [each.alone for each in told.unplaced]) == (1, [False])
-    assert told.causes == {"no free address on the network's segment": 1}
+    result = fail(world, "segment", "s1", free, PROFILE)
+    assert (result.placed, [each.alone for each in result.unplaced]) == (1, [False])
+    assert result.causes == {"no free address on the network's segment": 1}
 
 
 def test_bandwidth_has_to_be_there_too() -> None:
@@ -133,10 +138,10 @@ def test_bandwidth_has_to_be_there_too() -> None:
         cloud.host(name).device(name, f"{name}-nic", {BANDWIDTH: free})
     ask = Ask(resources={"VCPU": 1}, groups=(RequestGroup("p", {BANDWIDTH: 600}),))
     servers = [resident(f"v{n}", ask, HostId("a"), ()) for n in range(2)]
-    told = fail(cloud.world(), "host", "a", servers, PROFILE)
-    assert told.placed == 1
-    assert "guaranteed bandwidth" in told.unplaced[0].why
-    assert not told.unplaced[0].alone
+    result = fail(cloud.world(), "host", "a", servers, PROFILE)
+    assert result.placed == 1
+    assert "guaranteed bandwidth" in result.unplaced[0].why
+    assert not result.unplaced[0].alone
 
 
 def test_servers_that_keep_apart_stay_apart() -> None:
@@ -144,10 +149,12 @@ def test_servers_that_keep_apart_stay_apart() -> None:
     world = cloud.world()
     apart = Ask(resources={"VCPU": 1}, group=GroupAsk("g", "anti-affinity", own=1))
     trial = Trial(world, judge)
-    placed = [trial.place(msgspec.structs.replace(apart, group=GroupAsk("g", "anti-affinity"))).best[0] for _ in range(3)]
+    placed = [
+        trial.place(msgspec.structs.replace(apart, group=GroupAsk("g", "anti-affinity"))).best[0] for _ in range(3)
+    ]
     members = [resident(f"v{n}", apart, each.host, ()) for n, each in enumerate(placed)]
-    told = fail(trial.world, "host", "a", members, PROFILE)
-    assert (told.servers, told.placed) == (1, 0)
+    result = fail(trial.world, "host", "a", members, PROFILE)
+    assert (result.servers, result.placed) == (1, 0)
     more = changed(trial.world, added=Added(hosts=(Like("b"),)))
     assert fail(more, "host", "a", members, PROFILE).survives
 

@@ -57,15 +57,15 @@ def test_the_fleet_is_as_it_is_written() -> None:
     built = build(fleet, Profile())
     assert len(built.residents) == 2 * 3 + 2
     assert len({each.host for each in built.residents if each.name.startswith("web")}) == 2
-    told = answer(count(ask_for(fleet, "small", ["routed", "fast"]), built.world, Profile()))
+    result = answer(count(ask_for(fleet, "small", ["routed", "fast"]), built.world, Profile()))
     on_rack1 = sum("rack1" in each.segments for each in built.residents)
-    assert not told.order_matters
-    assert {each.segments[0]: each.free for each in told.segments} == {
+    assert not result.order_matters
+    assert {each.segments[0]: each.free for each in result.segments} == {
         "rack1": 18 - on_rack1,
         "rack2": 100 - (8 - on_rack1),
     }
-    assert told.fits == (18 - on_rack1) + 3 * 10
-    assert told.binds == {"NET_BW_EGR_KILOBIT_PER_SEC": 3, "addresses": 3}
+    assert result.fits == (18 - on_rack1) + 3 * 10
+    assert result.binds == {"NET_BW_EGR_KILOBIT_PER_SEC": 3, "addresses": 3}
 
 
 def test_the_command_answers_as_a_table_and_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,9 +76,9 @@ def test_the_command_answers_as_a_table_and_as_json(tmp_path: Path, capsys: pyte
     assert "more fit" in shown
     assert "rack1" in shown
     assert command.main([*asked, "--json", "--hosts", "1"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["fits"] == 3 * 1 + 3 * 2  # rack1's have two guarantees of 1 Gbit/s each already
-    assert (len(told["hosts"]), told["hosts_left_out"]) == (1, 5)
+    result = json.loads(capsys.readouterr().out)
+    assert result["fits"] == 3 * 1 + 3 * 2  # rack1's have two guarantees of 1 Gbit/s each already
+    assert (len(result["hosts"]), result["hosts_left_out"]) == (1, 5)
     assert command.main([*asked, "--without-aggregate", "rack1", "--without-aggregate", "rack2"]) == 1
     capsys.readouterr()
     assert command.main([*asked, "--json", "--add-host", "r1-1=2", "--without-uplink", "r2-1:eth1"]) == 0

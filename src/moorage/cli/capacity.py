@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--group", help="a server group's id, or its name in a fleet file")
     what.add_argument("--availability-zone")
     fails = made.add_argument_group("what if it fails")
-    fails.add_argument("--fails", action="append", default=[], metavar="KIND=NAME", help="host, aggregate, segment or cell")
+    fails.add_argument(
+        "--fails", action="append", default=[], metavar="KIND=NAME", help="host, aggregate, segment or cell"
+    )
     fails.add_argument("--each", choices=KINDS, help="each of this kind, one by one")
     change = made.add_argument_group("what if it were otherwise")
     for kind in (*KINDS, "uplink"):
@@ -44,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     change.add_argument("--add-segment", action="append", default=[], metavar="LIKE=ADDRESSES")
     files = made.add_argument_group("files")
     files.add_argument("--world", type=Path, help="a fleet or a saved picture, instead of a running cloud")
-    files.add_argument("--ask", type=Path, help="with a saved picture: what is asked for, as `moorage schedule --export` writes it")
+    files.add_argument(
+        "--ask", type=Path, help="with a saved picture: what is asked for, as `moorage schedule --export` writes it"
+    )
     files.add_argument("--save", type=Path, metavar="FILE", help="write the running cloud's picture, with its servers")
     made.add_argument("--hosts", type=int, default=20, help="hosts that are listed (default: %(default)s)")
     made.add_argument("--json", action="store_true")
@@ -66,15 +70,15 @@ def main(argv: list[str]) -> int:
 
 def _capacity(arguments: argparse.Namespace) -> int:
     if arguments.world is not None:
-        told = capacity_local.capacity(arguments, changes_of(arguments))
+        result = capacity_local.capacity(arguments, changes_of(arguments))
     else:
         if not arguments.flavor:
             print("moorage: say which --flavor, or --fails KIND=NAME", file=sys.stderr)
             return REFUSED
         connection = cloud.connect(arguments.os_cloud)
-        told = _asked(connection, "/ext/capacity", {"capacity": _question(connection, arguments)})["capacity"]
-    print(json.dumps(told, indent=2) if arguments.json else "\n".join(capacity_lines(told, arguments.hosts)))
-    return FITS if told["fits"] else DOES_NOT
+        result = _asked(connection, "/ext/capacity", {"capacity": _question(connection, arguments)})["capacity"]
+    print(json.dumps(result, indent=2) if arguments.json else "\n".join(capacity_lines(result, arguments.hosts)))
+    return FITS if result["fits"] else DOES_NOT
 
 
 def _question(connection: Any, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from moorage.model.world import Ask, World
 from moorage.model.world_snapshot import FORMAT as SNAPSHOT
 from moorage.model.world_snapshot import WorldSnapshot, world_of
 from moorage.scheduler.capacity import Fill, answer, count
-from moorage.scheduler.failover import Kind, fail
+from moorage.scheduler.failover import Kind, Residents, fail
 from moorage.scheduler.fleet_world import ask_for, build
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -85,9 +85,9 @@ def capacity(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str
         while fill.step(FILL_SLICE):
             bar.update(len(fill.placed), found.at_most)
         bar.close()
-    told: dict[str, Any] = msgspec.to_builtins(answer(found, fill))
-    rows = sorted(told["hosts"], key=lambda each: (-each["fits"], each["host"]))
-    return told | {"hosts": rows[: arguments.hosts], "hosts_left_out": max(0, len(rows) - arguments.hosts)}
+    result: dict[str, Any] = msgspec.to_builtins(answer(found, fill))
+    rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
+    return result | {"hosts": rows[: arguments.hosts], "hosts_left_out": max(0, len(rows) - arguments.hosts)}
 
 
 def _ask(arguments: argparse.Namespace, loaded: Loaded) -> Ask:
@@ -122,7 +122,7 @@ def failovers(arguments: argparse.Namespace, changes: dict[str, Any], bar: Progr
     if arguments.each:
         wanted += [(arguments.each, name) for name in _all(loaded.world, arguments.each)]
     rows: list[dict[str, Any]] = []
-    known = [each for each in loaded.residents if each.host in loaded.world.slots]
+    known = Residents(each for each in loaded.residents if each.host in loaded.world.slots)
     for kind, name in wanted:
         found = fail(loaded.world, kind, name, known, PROFILE)
         rows.append(msgspec.to_builtins(found) | {"survives": found.survives})

@@ -7,35 +7,37 @@ from moorage.cli import cloud
 UNPLACED_LISTED = 20
 
 
-def capacity_lines(told: dict[str, Any], hosts: int) -> list[str]:
+def capacity_lines(result: dict[str, Any], hosts: int) -> list[str]:
     """How many fit, what binds, and the tables."""
-    lines = [f"{told['fits']} more fit" + ("" if told["whole"] else " at least; it was not tried on")]
-    if told["order_matters"]:
-        lines.append(f"another order of placing may give another number, and none gives more than {told['at_most']}")
-    if told["binds"]:
-        lines.append("runs out first: " + _binds(told["binds"]))
-    lines += [f"  {count} × {cause}" for cause, count in told["refused"].items()]
+    lines = [f"{result['fits']} more fit" + ("" if result["whole"] else " at least; it was not tried on")]
+    if result["order_matters"]:
+        lines.append(f"another order of placing may give another number, and none gives more than {result['at_most']}")
+    if result["binds"]:
+        lines.append("runs out first: " + _binds(result["binds"]))
+    lines += [f"  {count} × {cause}" for cause, count in result["refused"].items()]
     for title, name in (("cell", "cells"), ("zone", "zones")):
-        if told[name]:
-            rows = [[each["name"], str(each["hosts"]), str(each["fits"]), _binds(each["binds"])] for each in told[name]]
+        if result[name]:
+            rows = [
+                [each["name"], str(each["hosts"]), str(each["fits"]), _binds(each["binds"])] for each in result[name]
+            ]
             lines += ["", cloud.table(rows, [title, "hosts", "fit", "runs out first"])]
-    if told["segments"]:
+    if result["segments"]:
         rows = [
             [
                 ", ".join(each["segments"]), f"{each['free']} of {each['total']}", str(each["hosts"]),
                 str(each["fits"]), _binds(each["binds"]),
             ]
-            for each in told["segments"]
+            for each in result["segments"]
         ]  # fmt: skip
         lines += ["", cloud.table(rows, ["segment", "addresses free", "hosts", "fit", "runs out first"])]
-    if told["hosts"] and hosts:
+    if result["hosts"] and hosts:
         rows = [
             [each["host"], each["cell"], each["zone"], str(each["fits"]), ", ".join(each["binds"])]
-            for each in told["hosts"]
+            for each in result["hosts"]
         ]
         lines += ["", cloud.table(rows, ["host", "cell", "zone", "fit", "runs out first"])]
-        if told["hosts_left_out"]:
-            lines.append(f"and {told['hosts_left_out']} more hosts (--hosts N lists more)")
+        if result["hosts_left_out"]:
+            lines.append(f"and {result['hosts_left_out']} more hosts (--hosts N lists more)")
     return lines
 
 

@@ -149,7 +149,9 @@ def _check(fleet: Fleet) -> None:
     for name, network in fleet.networks.items():
         _known(f"Network {name}", "segment", network.segments, fleet.segments)
         if (network.egress_kbps or network.ingress_kbps) and network.physical_network is None:
-            raise Invalid(f"Network {name}: bandwidth is guaranteed on a physical network, so it needs physical_network.")
+            raise Invalid(
+                f"Network {name}: bandwidth is guaranteed on a physical network, so it needs physical_network."
+            )
     for name, segment in fleet.segments.items():
         if segment.used > segment.addresses:
             raise Invalid(f"Segment {name}: {segment.used} addresses are used, and it has {segment.addresses}.")

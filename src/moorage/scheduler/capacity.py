@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.ids import ProviderId
+from moorage.model.ids import HostId, ProviderId
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice, Mask, World
 from moorage.scheduler.capacity_hosts import HOST_MAX, PerHost, count_hosts
@@ -183,7 +183,7 @@ def answer(found: Count, fill: Fill | None = None) -> Capacity:
     binds = _binds(found, found.open) if fill is None else _binds_after(fill)
     whole, areas = filled(found.per_host.least, found.pools, found.open)[0] if found.pools is not None else 0, None
     if fill is not None:
-        whole, areas = len(fill.placed), Counter((each.host for each in fill.placed))
+        whole, areas = len(fill.placed), Counter(each.host for each in fill.placed)
     world = found.world
     return Capacity(
         fits=whole,
@@ -220,9 +220,11 @@ def _binds(found: Count, live: Mask) -> dict[str, int]:
             short |= pool.hosts
         if pool.servers < wanted:
             easy &= ~pool.hosts
-    said = Counter({name: int(np.count_nonzero(here & live & easy)) for name, here in found.per_host.bounds.items()})
-    said[ADDRESSES] = int(np.count_nonzero(short & live))
-    return {name: hosts for name, hosts in said.most_common() if hosts}
+    hosts_by_bound = Counter(
+        {name: int(np.count_nonzero(here & live & easy)) for name, here in found.per_host.bounds.items()}
+    )
+    hosts_by_bound[ADDRESSES] = int(np.count_nonzero(short & live))
+    return {name: hosts for name, hosts in hosts_by_bound.most_common() if hosts}
 
 
 def _binds_after(fill: Fill) -> dict[str, int]:
@@ -293,7 +295,7 @@ def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
 
 
 def _areas(
-    found: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[str] | None"
+    found: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[HostId] | None"
 ) -> tuple[AreaRoom, ...]:
     """One row for each that has a host."""
     context: list[AreaRoom] = []
@@ -305,7 +307,7 @@ def _areas(
             fits, binds = filled(found.per_host.least, found.pools or [], live)[0], _binds(found, live)
         else:
             slots = found.world.slots
-            fits = sum(n for host, n in placed.items() if column[slots[host]] == number)  # type: ignore[index]
+            fits = sum(n for host, n in placed.items() if column[slots[host]] == number)
             binds = {}
         context.append(AreaRoom(name, int(np.count_nonzero(live)), fits, binds))
     return tuple(sorted(context, key=lambda each: each.name))

@@ -71,7 +71,9 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
     """Segments, and the hosts that have exactly these to choose from."""
     known = world.segments
     only = world.reach(left).only
-    found = [((segment,), here) for place, segment in enumerate(left) if (here := live & (only == place)).any()]
+    found: list[tuple[tuple[ProviderId, ...], Mask]] = [
+        ((segment,), here) for place, segment in enumerate(left) if (here := live & (only == place)).any()
+    ]
     several = np.flatnonzero(live & (only == SEVERAL))
     if len(several):
         wiring = np.stack([known[each].wired[several] for each in left])

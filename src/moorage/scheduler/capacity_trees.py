@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.world import Ask, World
-from moorage.scheduler.tree_search import ROOT, Node, Search, draw
+from moorage.scheduler.tree_search import ROOT, Node, Providers, Search, draw
 
 Counts = NDArray[np.int64]
 
@@ -83,11 +83,11 @@ class Trees:
             found.setdefault(_key(after, named=bool(self._ask.same_device)), after)
         return None if search.exhausted else list(found.values())
 
-    def _after(self, nodes: list[Node], way: dict[str, str]) -> list[Node]:
+    def _after(self, nodes: list[Node], way: Providers) -> list[Node]:
         after = _copied(nodes)
         by_id = {node.id: node for node in after}
         for group in self._ask.groups:
-            free = by_id[way[group.id]].free  # type: ignore[index]  # a provider's id
+            free = by_id[way[group.id]].free
             for name, amount in group.resources.items():
                 free[name] -= amount
         for name, amount in self._ask.resources.items():
@@ -130,12 +130,12 @@ def _key(nodes: Sequence[Node], *, named: bool) -> object:
     """Equal where the search goes the same way, whichever of several alike leaves is which."""
     leaves, others = list[tuple[object, ...]](), list[tuple[object, ...]]()
     for at, node in enumerate(nodes):
-        said = (
+        state = (
             node.parent, node.portions, tuple(node.free.items()), tuple(sorted(node.traits)),
             node.device if named else "",
         )  # fmt: skip
         if node.leaf and at != ROOT:
-            leaves.append(said)
+            leaves.append(state)
         else:
-            others.append((at, *said))
+            others.append((at, *state))
     return tuple(others), tuple(sorted(leaves, key=repr))

@@ -6,7 +6,7 @@ the scheduler's own choice still, for none of them had changed.  When some found
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -30,6 +30,18 @@ UNPLACED_MAX = 1_000
 NO_CHOICE = "its address is on the segment, and may not be of another one"
 
 Kind = Literal["host", "aggregate", "segment", "cell"]
+
+
+class Residents:
+    """Servers by where they are: many failures are asked about, and each concerns few of them."""
+
+    def __init__(self, servers: Iterable[Resident]) -> None:
+        self.by_host: dict[HostId, list[Resident]] = {}
+        self.by_segment: dict[ProviderId, list[Resident]] = {}
+        for each in servers:
+            self.by_host.setdefault(each.host, []).append(each)
+            for segment in each.segments:
+                self.by_segment.setdefault(segment, []).append(each)
 
 
 class Unplaced(msgspec.Struct, frozen=True):
@@ -94,14 +106,13 @@ def failing(world: World, kind: Kind, name: str) -> World:
             return reduced(world, Without(segments=names))
 
 
-def affected(world: World, kind: Kind, name: str, residents: Sequence[Resident]) -> list[Resident]:
-    """Servers on hosts that fail, or with addresses of the segment that fails."""
+def affected(world: World, kind: Kind, name: str, residents: Residents) -> list[Resident]:
+    """Servers on hosts that fail, or with addresses of the segment that fails. Raises Invalid: there is no such thing."""
     if kind == "segment":
         gone = segment_of(world, name)
-        return [_off(each, gone) for each in residents if gone in each.segments]
-    mask = hosts_of(world, kind, name)
-    hosts = {world.host_ids[slot] for slot in np.flatnonzero(mask).tolist()}
-    return [each for each in residents if each.host in hosts]
+        return [_off(each, gone) for each in residents.by_segment.get(gone, ())]
+    slots = np.flatnonzero(hosts_of(world, kind, name)).tolist()
+    return [each for slot in slots for each in residents.by_host.get(world.host_ids[slot], ())]
 
 
 def _off(resident: Resident, gone: ProviderId) -> Resident:
@@ -117,7 +128,7 @@ def _off(resident: Resident, gone: ProviderId) -> Resident:
     return msgspec.structs.replace(resident, asks=tuple(asks))
 
 
-def fail(world: World, kind: Kind, name: str, residents: Sequence[Resident], profile: Profile) -> Failover:
+def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Profile) -> Failover:
     """Raises Invalid: there is no such thing."""
     leaving, without = affected(world, kind, name, residents), failing(world, kind, name)
     done = place_all(without, leaving, profile)
@@ -201,9 +212,7 @@ def _quick(profile: Profile, hosts: int) -> Profile:
     return replace(profile, best=hosts, placed=hosts, misses=0)
 
 
-def _place(
-    trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile, done: Round
-) -> Iterator[Resident]:
+def _place(trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile, done: Round) -> Iterator[Resident]:
     """Those that find no place by this ask."""
     waiting = list(members)
     while waiting:

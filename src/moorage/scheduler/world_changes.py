@@ -133,7 +133,8 @@ def hosts_of(world: World, kind: str, name: str) -> Mask:
         mask = np.logical_or.reduce([mask, *(each.hosts for each in world.aggregates if each.name == name)])
         if all(each.name != name for each in world.aggregates):
             raise Invalid(f"There is no {kind} {name}.")
-        return mask & world.present
+        here: Mask = mask & world.present
+        return here
     if not mask.any():
         raise Invalid(f"There is no {kind} {name}.")
     return mask
@@ -145,7 +146,9 @@ def segment_of(world: World, name: str) -> ProviderId:
         return ProviderId(name)
     found = [id for id, each in world.segments.items() if each.name == name]
     if len(found) != 1:
-        raise Invalid(f"There is no segment {name}." if not found else f"Several segments are called {name}; say the id.")
+        raise Invalid(
+            f"There is no segment {name}." if not found else f"Several segments are called {name}; say the id."
+        )
     return found[0]
 
 
@@ -193,7 +196,7 @@ def _with_hosts(world: World, at: Slots, suffix: str, cell: CellId | None) -> Wo
     """Hosts like these, with devices like theirs, and nothing on them."""
     size, slots = world.size, at.tolist()
     ids = [HostId(world.host_ids[slot] + suffix) for slot in slots]
-    names = [world.names[slot] + suffix for slot in slots]
+    names = [f"{world.names[slot]}{suffix}" for slot in slots]
     if any(name in world.slots_by_name for name in names):  # added once already, by another entry
         return _with_hosts(world, at, suffix + "+", cell)
     cells = [*world.cell_names] if cell is None or cell in world.cell_names else [*world.cell_names, cell]
@@ -206,7 +209,7 @@ def _with_hosts(world: World, at: Slots, suffix: str, cell: CellId | None) -> Wo
         world,
         host_ids=[*world.host_ids, *ids],
         names=[*world.names, *names],
-        nodes=[*world.nodes, *(world.nodes[slot] + suffix for slot in slots)],
+        nodes=[*world.nodes, *(f"{world.nodes[slot]}{suffix}" for slot in slots)],
         present=_more(world.present, at),
         enabled=_more(world.enabled, at),
         alive=_more(world.alive, at),
@@ -252,7 +255,7 @@ def _with_devices(world: World, at: Slots, suffix: str, on: Mapping[HostId, int]
         below[world.host_ids[slot]].append(size + place)
     grown = Nested(
         ids=[*nested.ids, *(copied[nested.ids[each]] for each in at.tolist())],
-        names=[*nested.names, *(nested.names[each] + suffix for each in at.tolist())],
+        names=[*nested.names, *(f"{nested.names[each]}{suffix}" for each in at.tolist())],
         parents=[*nested.parents, *(None if each is None else copied.get(each, each) for each in parents)],
         host=np.concatenate([nested.host, np.array(placed, dtype=np.intp)]),
         free={name: np.concatenate([column, capacity[name][size:]]) for name, column in nested.free.items()},

@@ -61,13 +61,13 @@ async def ask(call: Call[CapacityBody]) -> Response:
 
 async def _answered(call: Call[Any], question: CapacityQuestion) -> Response:
     found = await doors(call).capacity(call.principal, question)
-    return Response(200, {"capacity": _told(found, question.hosts)}, finished=True)
+    return Response(200, {"capacity": _as_json(found, question.hosts)}, finished=True)
 
 
-def _told(found: Capacity, hosts: int) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(found)
-    rows = sorted(told["hosts"], key=lambda each: (-each["fits"], each["host"]))
-    return told | {"hosts": rows[:hosts], "hosts_left_out": max(0, len(rows) - hosts)}
+def _as_json(found: Capacity, hosts: int) -> dict[str, Any]:
+    result: dict[str, Any] = msgspec.to_builtins(found)
+    rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
+    return result | {"hosts": rows[:hosts], "hosts_left_out": max(0, len(rows) - hosts)}
 
 
 async def snapshot(call: Call[Any]) -> Response:

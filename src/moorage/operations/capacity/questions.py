@@ -66,9 +66,7 @@ class FailoverQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def ask_for(context: SagaContext, question: CapacityQuestion, project: str) -> Ask:
     """Raises NotFound (flavor, network), Invalid (group), and Unavailable."""
-    flavor = await context.region.read(
-        lambda tx: flavors.visible(tx, question.flavor, project=None, everything=True)
-    )
+    flavor = await context.region.read(lambda tx: flavors.visible(tx, question.flavor, project=None, everything=True))
     group = await _group(context, question.group)
     found = await asyncio.gather(*(context.network.network(each.uuid) for each in question.networks))
     networks = {each.id: each for each in found}

@@ -48,7 +48,9 @@ async def residents_of(context: SagaContext, concerned: Concerned) -> tuple[Resi
     reading = _Reading(context, {each.id: each for each in await _facts(context, found)})
     asked = [each for each in found if _wants_ports(each)]
     if len(asked) > PORTS_READ_MAX:
-        raise Conflict(f"More than {PORTS_READ_MAX} servers with guarantees are concerned; ask about fewer hosts at once.")
+        raise Conflict(
+            f"More than {PORTS_READ_MAX} servers with guarantees are concerned; ask about fewer hosts at once."
+        )
     cards = dict(zip([each.id for each in asked], await reading.cards(asked), strict=True))
     residents: list[Resident] = []
     for number, server in enumerate(found):

@@ -1,9 +1,10 @@
 """Answers to what fits and what if something fails: on a copy of the picture, beside the event loop, few at once."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,7 +19,7 @@ from moorage.operations.capacity.questions import CapacityQuestion, FailoverQues
 from moorage.operations.capacity.residents import residents_of
 from moorage.operations.context import SagaContext
 from moorage.scheduler.capacity import Capacity, Fill, answer, count
-from moorage.scheduler.failover import Failover, fail
+from moorage.scheduler.failover import Failover, Residents, fail
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.world_changes import changed, copied, hosts_of, segment_of, with_twins
 
@@ -30,28 +31,19 @@ FILL_SLICE = 20
 """Servers placed before the event loop is asked whether somebody waits."""
 AGAIN_AFTER_S = 5.0
 
-
-class CapacityServiceProtocol(Protocol):
-    async def capacity(self, principal: Principal, question: CapacityQuestion) -> Capacity:
-        """How many fit. Raises NotFound, Invalid, Unavailable, and TooManyRequests."""
-        ...
-
-    async def failover(self, question: FailoverQuestion) -> tuple[Failover, ...]:
-        """Who finds another place, and who does not. Raises Invalid, Conflict, Unavailable, and TooManyRequests."""
-        ...
-
-    async def capacity_snapshot(self) -> WorldSnapshot:
-        """The picture with its servers. Raises Conflict, Unavailable, and TooManyRequests."""
-        ...
+T = TypeVar("T")
+_LOCK = threading.Lock()
 
 
 class CapacityService:
     context: SagaContext
     _questions: int = 0
+    _threads: int = 0
+    """That work on questions, of which some may have been given up meanwhile."""
 
     @contextmanager
     def _place(self) -> Iterator[None]:
-        if self._questions >= AT_ONCE:
+        if max(self._questions, self._threads) >= AT_ONCE:
             raise TooManyRequests(
                 f"{AT_ONCE} questions about capacity are being answered; try again.", retry_after_s=AGAIN_AFTER_S
             )
@@ -61,46 +53,62 @@ class CapacityService:
         finally:
             self._questions -= 1
 
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        """A caller that goes away leaves the thread running, which counts until it ends."""
+        return await asyncio.to_thread(self._counted, work, *arguments)
+
+    def _counted(self, work: Callable[..., T], *arguments: Any) -> T:
+        with _LOCK:
+            self._threads += 1
+        try:
+            return work(*arguments)
+        finally:
+            with _LOCK:
+                self._threads -= 1
+
     async def capacity(self, principal: Principal, question: CapacityQuestion) -> Capacity:
+        """How many fit. Raises NotFound, Invalid, Unavailable, and TooManyRequests."""
         with self._place():
             ask = await ask_for(self.context, question, principal.project or "")
             await self.context.placement.catch_up()
             now = copied(self.context.placement.world())
-            world = await asyncio.to_thread(changed, now, question.without, question.added)
+            world = await self._in_thread(changed, now, question.without, question.added)
             wanted, profile = with_twins(ask, world), self._profile
-            found = await asyncio.to_thread(count, wanted, world, profile)
+            found = await self._in_thread(count, wanted, world, profile)
             if found.sure:
-                return await asyncio.to_thread(answer, found)
+                return await self._in_thread(answer, found)
             fill = Fill(wanted, world, self.context.placement.rank_on)
-            while len(fill.placed) < FILL_SERVERS_MAX and await asyncio.to_thread(fill.step, FILL_SLICE):
+            while len(fill.placed) < FILL_SERVERS_MAX and await self._in_thread(fill.step, FILL_SLICE):
                 pass
-            return await asyncio.to_thread(answer, found, fill)
+            return await self._in_thread(answer, found, fill)
 
     async def failover(self, question: FailoverQuestion) -> tuple[Failover, ...]:
+        """Who finds another place, and who does not. Raises Invalid, Conflict, Unavailable, and TooManyRequests."""
         with self._place():
             await self.context.placement.catch_up()
             world = copied(self.context.placement.world())
-            world = await asyncio.to_thread(changed, world, question.without, question.added)
+            world = await self._in_thread(changed, world, question.without, question.added)
             hosts, segments = _concerned(world, question)
 
             def concerned(server: Server) -> bool:
                 return server.host in hosts or any(nic.segment in segments for nic in server.nics)
 
             residents = await residents_of(self.context, concerned)
-            known = tuple(each for each in residents if each.host in world.slots)
+            known = Residents(each for each in residents if each.host in world.slots)
             return tuple(
                 [
-                    await asyncio.to_thread(fail, world, question.kind, name, known, self._profile)
+                    await self._in_thread(fail, world, question.kind, name, known, self._profile)
                     for name in question.names
                 ]
             )
 
     async def capacity_snapshot(self) -> WorldSnapshot:
+        """The picture with its servers. Raises Conflict, Unavailable, and TooManyRequests."""
         with self._place():
             await self.context.placement.catch_up()
             world = copied(self.context.placement.world())
             residents = await residents_of(self.context, lambda server: True)
-            return await asyncio.to_thread(_snapshot, world, residents)
+            return await self._in_thread(_snapshot, world, residents)
 
     @property
     def _profile(self) -> Profile:
