@@ -24,7 +24,7 @@ judge = partial(rank, profile=PROFILE)
 BANDWIDTH, INGRESS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"
 SMALL = {"VCPU": 2, "MEMORY_MB": 512}
 FILL_MAX = 3000
-FLEETS = 400
+FLEETS = 240
 
 
 def capacity(ask: Ask, world: World) -> Capacity:

@@ -24,7 +24,7 @@ from moorage.scheduler.world_changes import Added, Like, LikeSegment, Without, c
 PROFILE = Profile()
 judge = partial(rank, profile=PROFILE)
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
-FLEETS = 150
+FLEETS = 90
 
 
 def fail(world: World, kind: Kind, name: str, residents: list[Resident], profile: Profile) -> Failover:
