@@ -33,7 +33,9 @@ from moorage.operations.steps.servers import StateCheck
 from moorage.operations.volume_service import VolumeService
 
 
-class ServerService(CapacityService, DrainService, DryRunService, GuestService, MoveService, ShelveService, VolumeService):
+class ServerService(
+    CapacityService, DrainService, DryRunService, GuestService, MoveService, ShelveService, VolumeService
+):
     """What may be begun on the servers of a region.
 
     An operation is accepted durably when its method returns, or the method raises a Problem.  `check` raises Conflict for a state that

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from moorage.api.call import Call, Response
-from moorage.api.compute.server_lookup import doors
+from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body
 from moorage.model.errors import Invalid
@@ -60,7 +60,7 @@ async def ask(call: Call[CapacityBody]) -> Response:
 
 
 async def _answered(call: Call[Any], question: CapacityQuestion) -> Response:
-    found = await doors(call).capacity(call.principal, question)
+    found = await service_of(call).capacity(call.principal, question)
     return Response(200, {"capacity": _as_json(found, question.hosts)}, finished=True)
 
 
@@ -73,13 +73,13 @@ def _as_json(found: Capacity, hosts: int) -> dict[str, Any]:
 async def snapshot(call: Call[Any]) -> Response:
     """The picture with its servers, for a file that `moorage capacity --world` reads."""
     call.require(RULE)
-    return Response(200, msgspec.json.encode(await doors(call).capacity_snapshot()), finished=True)
+    return Response(200, msgspec.json.encode(await service_of(call).capacity_snapshot()), finished=True)
 
 
 async def failover(call: Call[FailoverBody]) -> Response:
     """Whether every server finds another place, for each thing that may fail."""
     call.require(RULE)
-    found = await doors(call).failover(call.body.failover)
+    found = await service_of(call).failover(call.body.failover)
     rows = [msgspec.to_builtins(each) | {"survives": each.survives} for each in found]
     return Response(200, {"failovers": rows}, finished=True)
 
