@@ -35,6 +35,10 @@ COMMANDS = {
         "moorage.cli.dry_run",
         "boot | resize | migrate | evacuate | unshelve: where a server would go, without doing it",
     ),
+    "capacity": (
+        "moorage.cli.capacity",
+        "how many more servers fit, what runs out first, and what if a host, rack or cell fails",
+    ),
     "status": ("moorage.cli.status", "which behaviour is on while hosts are upgraded, and what blocks the next"),
     "audit": ("moorage.cli.audit", "what is left over or wrong anywhere in the cloud, and its repair"),
     "heal-allocations": ("moorage.cli.heal_allocations", "claims are made to say what servers and their ports have"),

@@ -118,7 +118,8 @@ async def test_compute_answers_as_the_matrix_has_it(servers: Any) -> None:
     for room in ("network", "image", "volume", "identity"):
         setattr(servers.context, room, Out())
     servers.book.preview = Out
-    servers.book.balance_plan = Out().balance_plan
+    for question in ("balance_plan", "capacity", "capacity_snapshot", "failover"):
+        setattr(servers.book, question, getattr(Out(), question))
     await keep_operation(servers)
     wrong, numbers, group = [], iter(range(1, 100_000)), await a_group(servers)
     for route in TABLE:

@@ -66,6 +66,8 @@ BODIES: dict[str, Any] = {
     "PUT /ext/cells/{cell}": {"cell": {"disabled": False}},
     "PUT /ext/host-approvals/{host}": {"approval": {"cell": "none"}},
     "POST /ext/balances": {"balance": {"dry_run": True}},
+    "POST /ext/capacity": {"capacity": {"flavor": "none"}},
+    "POST /ext/failovers": {"failover": {"kind": "host", "names": ["none"]}},
     "POST /ext/drains": {"drain": {"host": "none"}},
     "PUT /os-hosts/{id}": {"status": "enable"},
     "PUT /os-quota-sets/{id}": {"quota_set": {"instances": 10}},

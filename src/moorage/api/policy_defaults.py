@@ -343,6 +343,10 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
         ADMIN,
         ("POST /ext/dry-run/servers", "POST /ext/dry-run/servers/{server_id}/action"),
     ),
+    "moorage:capacity:show": (
+        ADMIN,
+        ("GET /ext/capacity", "POST /ext/capacity", "GET /ext/capacity/snapshot", "POST /ext/failovers"),
+    ),
     "moorage:cells:show": (ADMIN, ("GET /ext/cells", "GET /ext/cells/{cell}")),
     "moorage:cells:update": (ADMIN, ("PUT /ext/cells/{cell}",)),
     "moorage:cells:delete": (ADMIN, ("DELETE /ext/cells/{cell}",)),

@@ -48,6 +48,7 @@ from moorage.api.compute import (
 )
 from moorage.api.ext import (
     audits,
+    capacity,
     cell_drains,
     cells,
     databases,
@@ -84,6 +85,7 @@ TABLE: tuple[Route, ...] = (
     *migrations.ROUTES,
     *multinic.ROUTES,
     *audits.ROUTES,
+    *capacity.ROUTES,
     *cell_drains.ROUTES,
     *cells.ROUTES,
     *databases.ROUTES,

@@ -206,6 +206,7 @@ async def open_region(
             volume_zones={CellId(each.name): each.volume_zones for each in config.cells if each.volume_zones},
             cell_links=frozenset(frozenset(map(CellId, pair)) for pair in config.compute.cell_links),
             volume_wait_s=config.volume.wait_s,
+            weights=config.scheduler.multipliers,
             level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
             max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
             live_migration_timeout_s=config.compute.live_migration_timeout_s,

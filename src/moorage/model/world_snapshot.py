@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.resident import Resident
 from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, Units, World
 
 FORMAT = "moorage-world/1"
@@ -87,6 +88,8 @@ class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[SegmentPhoto, ...] = ()
     aggregates: tuple[AggregatePhoto, ...] = ()
     groups: tuple[GroupPhoto, ...] = ()
+    residents: tuple[Resident, ...] = ()
+    """Its servers, where somebody asked for them too: what fails when a host does."""
 
 
 # ------------------------------------------------------------------------------------------------- taking it

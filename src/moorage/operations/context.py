@@ -72,6 +72,8 @@ class SagaSettings:
     """Cells whose hosts reach one another."""
     volume_wait_s: float = 180.0
     """How long a boot waits for volumes that are made for it."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Multipliers of the scheduler's weighers, by their names."""
 
 
 class OperationDispatcher(Protocol):

@@ -15,6 +15,7 @@ from moorage.model.principal import Principal
 from moorage.model.server import Server
 from moorage.operations.boot import accept_boot
 from moorage.operations.boot.boot_checks import BootRights
+from moorage.operations.capacity.service import CapacityService
 from moorage.operations.context import SagaContext
 from moorage.operations.delete import accept_delete, soft_delete
 from moorage.operations.drain_service import DrainService
@@ -32,7 +33,9 @@ from moorage.operations.steps.servers import StateCheck
 from moorage.operations.volume_service import VolumeService
 
 
-class ServerService(DrainService, DryRunService, GuestService, MoveService, ShelveService, VolumeService):
+class ServerService(
+    CapacityService, DrainService, DryRunService, GuestService, MoveService, ShelveService, VolumeService
+):
     """What may be begun on the servers of a region.
 
     An operation is accepted durably when its method returns, or the method raises a Problem.  `check` raises Conflict for a state that

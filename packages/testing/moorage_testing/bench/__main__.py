@@ -12,6 +12,7 @@ from pathlib import Path
 
 from moorage_testing.bench import (
     candidates,
+    capacity,
     claims,
     counts,
     fleets,
@@ -34,7 +35,19 @@ from moorage_testing.bench.table import Table, say
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup", "moves"),
-    *("fleets", "placement", "claims", "candidates", "nested", "picture", "network", "shift", "rounds", "watching"),
+    *(
+        "fleets",
+        "capacity",
+        "placement",
+        "claims",
+        "candidates",
+        "nested",
+        "picture",
+        "network",
+        "shift",
+        "rounds",
+        "watching",
+    ),
 )
 
 
@@ -66,6 +79,16 @@ async def growth(parts: Sequence[str], table: Table) -> None:
         await watching.watching(table)
 
 
+def in_memory(parts: Sequence[str], table: Table) -> None:
+    """What needs no database."""
+    if "fleets" in parts:
+        table.title("Servers that fleets hold, counted in memory")
+        fleets.fleets(table)
+    if "capacity" in parts:
+        table.title("What fits, and what if a rack fails, in memory")
+        capacity.capacity(table)
+
+
 async def bench(arguments: argparse.Namespace, table: Table) -> None:
     parts = tuple((arguments.only or ",".join(PARTS)).split(","))
     kinds: tuple[Kind, ...] = (arguments.on,) if arguments.on else ("sqlite", "postgresql")
@@ -83,9 +106,7 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         await port_costs.shift(table)
     if "network" in parts and "sqlite" in kinds:
         await network_bound.network_bound(table, arguments.durability)
-    if "fleets" in parts:
-        table.title("Servers that fleets hold, counted in memory")
-        fleets.fleets(table)
+    in_memory(parts, table)
     if "placement" in parts:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)

@@ -35,7 +35,7 @@ def _kinds(ask: Ask) -> list[RequestGroup]:
     return list(found.values())
 
 
-def _right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
+def right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
     """Providers with the traits, that have the classes at all."""
     mask = np.ones(numbers.size, dtype=np.bool_)
     for trait in group.required:
@@ -67,7 +67,7 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
     """For each group there is a provider with the traits and the classes."""
     lacking: list[tuple[RequestGroup, Mask]] = []
     for group in _kinds(ask):
-        there = _anywhere(world, _right_kind(world, group), _right_kind(world.nested, group))
+        there = _anywhere(world, right_kind(world, group), right_kind(world.nested, group))
         lacking.append((group, ~there))
     if not lacking:
         return None
@@ -109,7 +109,7 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
     lacks: list[_Lack] = []
     for group in _kinds(ask):
         if group.resources:
-            hosts, devices = _right_kind(world, group), _right_kind(world.nested, group)
+            hosts, devices = right_kind(world, group), right_kind(world.nested, group)
             there = _anywhere(world, hosts & _room(world, group), devices & _room(world.nested, group))
             lacks.append(_Lack(group, ~there, hosts, devices))
     if not lacks:
@@ -130,7 +130,7 @@ def devices_in_all(ask: Ask, world: World) -> Refusals | None:
     """
     lacking: list[tuple[str, int, Ints, Mask]] = []
     for kind in _together(ask):
-        on_hosts, on_devices = _right_kind(world, kind), _right_kind(world.nested, kind)
+        on_hosts, on_devices = right_kind(world, kind), right_kind(world.nested, kind)
         for resource, amount in kind.resources.items():
             free = _summed(world, resource, on_hosts, on_devices)
             lacking.append((resource, amount, free, free < amount))

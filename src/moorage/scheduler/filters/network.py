@@ -12,7 +12,7 @@ NAMED_MAX = 3
 """Segments that a refusal names; of more it says how many."""
 
 
-class _Demand(NamedTuple):
+class Demand(NamedTuple):
     """Equal NICs together: so many of them, so many addresses each, from any of these segments."""
 
     segments: tuple[ProviderId, ...]
@@ -20,9 +20,9 @@ class _Demand(NamedTuple):
     nics: int
 
 
-def _demands(ask: Ask) -> list[_Demand]:
+def demands_of(ask: Ask) -> list[Demand]:
     counted = Counter((nic.segments, nic.addresses) for nic in ask.nics if nic.segments)
-    return [_Demand(segments, addresses, nics) for (segments, addresses), nics in counted.items()]
+    return [Demand(segments, addresses, nics) for (segments, addresses), nics in counted.items()]
 
 
 def _named(segments: tuple[ProviderId, ...], world: World) -> str:
@@ -41,7 +41,7 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
             if (mask := world.physnets.get(name)) is not None:
                 reached = reached | mask
         unreached["physical network " + " or ".join(names)] = ~reached
-    for demand in _demands(ask):
+    for demand in demands_of(ask):
         unwired = world.reach(demand.segments).unwired
         named = _named(demand.segments, world)
         before = unreached.get(named)
@@ -59,7 +59,7 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
     return Refusals(mask, why, "not wired to the network")
 
 
-def _short(demand: _Demand, world: World) -> Mask | None:
+def _short(demand: Demand, world: World) -> Mask | None:
     """Hosts whose segments have too few addresses for all NICs of the demand; None: every segment has enough for all."""
     each, known = demand.addresses, world.segments
     least = demand.nics * each
@@ -81,7 +81,7 @@ def _short(demand: _Demand, world: World) -> Mask | None:
     return short
 
 
-def _unplaced(ask: Ask, demands: list[_Demand], world: World, left: Mask) -> Mask:
+def _unplaced(ask: Ask, demands: list[Demand], world: World, left: Mask) -> Mask:
     """Of these hosts, where unequal NICs would have to share what is enough for each alone.
 
     Hosts that are wired alike are judged once; a network has few segments, so there are few ways to be wired.
@@ -102,7 +102,7 @@ def _unplaced(ask: Ask, demands: list[_Demand], world: World, left: Mask) -> Mas
 
 def segment_addresses(ask: Ask, world: World) -> Refusals | None:
     """Free addresses on the segments that the host is wired to, for all NICs together."""
-    demands = _demands(ask)
+    demands = demands_of(ask)
     if not demands:
         return None
     shorts = [short for demand in demands if (short := _short(demand, world)) is not None]

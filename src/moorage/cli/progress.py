@@ -1,0 +1,33 @@
+"""A bar on the error stream for what takes more than a second, and only where somebody looks at a terminal."""
+
+import sys
+import time
+from typing import TextIO
+
+AFTER_S = 1.0
+EVERY_S = 0.1
+WIDTH = 30
+
+
+class Progress:
+    """`update` as often as you like; `close` takes the bar away."""
+
+    def __init__(self, words: str, stream: TextIO | None = None) -> None:
+        self._words, self._stream = words, stream or sys.stderr
+        self._began = self._shown_at = time.monotonic()
+        self._shown = False
+
+    def update(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._began < AFTER_S or now - self._shown_at < EVERY_S or not self._stream.isatty():
+            return
+        self._shown, self._shown_at = True, now
+        filled = WIDTH * done // max(total, 1)
+        bar = "#" * filled + "." * (WIDTH - filled)
+        self._stream.write(f"\r{self._words} [{bar}] {done} of {total} ")
+        self._stream.flush()
+
+    def close(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

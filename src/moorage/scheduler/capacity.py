@@ -1,0 +1,316 @@
+"""How many more servers of one kind fit, where, and what runs out first (N8).
+
+Hosts are counted one by one (`capacity_hosts.py`), and the addresses that they share are shared out (`capacity_pools.py`): that is what the
+scheduler reaches when it is asked again and again, in whatever order it fills them.  Where the order matters, as with hosts that are
+wired to segments which overlap, the servers are placed one after the other by the scheduler itself, on a copy of the picture (`Fill`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.ids import HostId, ProviderId
+from moorage.model.verdict import Verdict
+from moorage.model.world import Ask, Choice, Mask, World
+from moorage.scheduler.capacity_hosts import HOST_MAX, PerHost, count_hosts
+from moorage.scheduler.capacity_pools import Counts, Pool, filled, most_of, pools_of
+from moorage.scheduler.filters.devices import device_room, devices_in_all
+from moorage.scheduler.filters.network import segment_addresses
+from moorage.scheduler.filters.resource_fit import fits
+from moorage.scheduler.filters.server_group import server_group
+from moorage.scheduler.profile import Profile
+from moorage.scheduler.trial import Trial
+
+ADDRESSES = "addresses"
+COUNTED = frozenset({fits, device_room, devices_in_all, segment_addresses})
+"""Filters of what runs out: it is counted, so a host that has none left is named by what it lacks."""
+
+
+class HostRoom(msgspec.Struct, frozen=True):
+    """One host that the request could go to."""
+
+    host: str
+    cell: str
+    zone: str
+    fits: int
+    """If all others stay as they are."""
+    binds: tuple[str, ...]
+    """What runs out there first."""
+
+
+class SegmentRoom(msgspec.Struct, frozen=True):
+    """One segment of the networks that are asked for, or several that the same hosts are wired to."""
+
+    segments: tuple[str, ...]
+    free: int
+    total: int
+    hosts: int
+    fits: int
+    binds: dict[str, int]
+    """What runs out first → on how many of its hosts."""
+
+
+class AreaRoom(msgspec.Struct, frozen=True):
+    """One cell or availability zone, as if only it were filled."""
+
+    name: str
+    hosts: int
+    fits: int
+    binds: dict[str, int]
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What is answered."""
+
+    fits: int
+    at_most: int
+    """No order of placing gives more."""
+    order_matters: bool
+    """The scheduler may reach another number when it chooses otherwise among hosts that are equally good."""
+    whole: bool
+    """False: `fits` were placed, and then it was not tried on."""
+    binds: dict[str, int]
+    """What runs out first → on how many hosts."""
+    refused: dict[str, int]
+    """Why hosts are out of the question → how many."""
+    hosts: tuple[HostRoom, ...]
+    segments: tuple[SegmentRoom, ...]
+    cells: tuple[AreaRoom, ...]
+    zones: tuple[AreaRoom, ...]
+
+
+@dataclass(frozen=True)
+class Count:
+    """What is known without placing anything."""
+
+    ask: Ask
+    world: World
+    open: Mask
+    """Hosts that only lack what runs out, if anything."""
+    refused: dict[str, int]
+    per_host: PerHost
+    pools: list[Pool] | None
+    """None: the order in which hosts are filled matters."""
+    alone: Counts
+    """Per host, as if it were the only one."""
+
+    @property
+    def sure(self) -> bool:
+        """Whoever fills it reaches the same number."""
+        group = self.ask.group
+        homeless = group is not None and group.policy == "affinity" and not _at_home(self.ask, self.world)
+        return self.pools is not None and self.per_host.sure and not homeless
+
+    @property
+    def at_most(self) -> int:
+        if self.ask.group is not None and self.ask.group.policy == "affinity":
+            return int(self.alone.max(initial=0))
+        if self.pools is not None:
+            return filled(self.per_host.most, self.pools, self.open)[0]
+        addresses = most_of(self.ask, self.world)
+        hosts = int(self.alone.sum())
+        return hosts if addresses is None else min(hosts, addresses)
+
+
+def count(ask: Ask, world: World, profile: Profile) -> Count:
+    """Nothing is placed."""
+    willing, refused = world.present.copy(), Counter[str]()
+    for judge in profile.judges(ask):
+        counted = judge in COUNTED or (
+            judge is server_group and ask.group is not None and ask.group.policy == "anti-affinity"
+        )
+        if counted or (refusals := judge(ask, world)) is None:
+            continue
+        if (here := refusals.where & willing).any():
+            refused[refusals.cause] += int(np.count_nonzero(here))
+            willing &= ~refusals.where
+    per_host = count_hosts(ask, world, willing)
+    pools = pools_of(ask, world, willing & (per_host.most > 0))
+    alone = per_host.most.copy()
+    for pool in pools or ():
+        alone[pool.hosts] = np.minimum(alone[pool.hosts], pool.servers)
+    return Count(ask, world, willing, dict(refused), per_host, pools, alone)
+
+
+def _at_home(ask: Ask, world: World) -> bool:
+    known = None if ask.group is None else world.groups.get(ask.group.id)
+    return known is not None and known.home is not None
+
+
+# ----------------------------------------------------------------------------------------------- by placing
+
+
+@dataclass
+class Fill:
+    """Servers placed one after the other on a copy of the picture, by the scheduler, each as a boot would be."""
+
+    ask: Ask
+    world: World
+    rank: Callable[[Ask, World], Verdict]
+    placed: list[Choice] = field(default_factory=list[Choice])
+    full: bool = False
+
+    def __post_init__(self) -> None:
+        self._trial = Trial(self.world, self.rank)
+
+    def step(self, servers: int) -> bool:
+        """Place so many more; False: there is no room left."""
+        for _ in range(servers):
+            seed = self.ask.seed + len(self.placed)
+            verdict = self._trial.place(msgspec.structs.replace(self.ask, seed=seed))
+            if not verdict.best:
+                self.full = True
+                break
+            self.placed.append(verdict.best[0])
+        return not self.full
+
+    @property
+    def after(self) -> World:
+        """The picture with what was placed."""
+        return self._trial.world
+
+
+# ------------------------------------------------------------------------------------------------ the answer
+
+
+def answer(found: Count, fill: Fill | None = None) -> Capacity:
+    """In words; `fill`: of a count that is not sure, what was placed."""
+    host_binds = _host_binds(found)
+    binds = _binds(found, found.open) if fill is None else _binds_after(fill)
+    whole, areas = filled(found.per_host.least, found.pools, found.open)[0] if found.pools is not None else 0, None
+    if fill is not None:
+        whole, areas = len(fill.placed), Counter(each.host for each in fill.placed)
+    world = found.world
+    return Capacity(
+        fits=whole,
+        at_most=whole if fill is None else max(whole, found.at_most),
+        order_matters=fill is not None,
+        whole=fill is None or fill.full,
+        binds=binds,
+        refused=found.refused,
+        hosts=_hosts(found, host_binds),
+        segments=_segments(found, fill),
+        cells=_areas(found, world.cell, [str(each) for each in world.cell_names], areas),
+        zones=_areas(found, world.zone, world.zone_names, areas),
+    )
+
+
+def _host_binds(found: Count) -> dict[str, Mask]:
+    """What runs out first → hosts, of each host by itself."""
+    most = found.per_host.most
+    binds = {name: here & (found.alone >= most) for name, here in found.per_host.bounds.items()}
+    short = np.zeros(found.world.size, dtype=np.bool_)
+    for pool in found.pools or ():
+        short |= pool.hosts & (pool.servers <= most)
+    binds[ADDRESSES] = short & found.open
+    return binds
+
+
+def _binds(found: Count, live: Mask) -> dict[str, int]:
+    """What runs out first when all these hosts are filled, with the number of hosts, the most first."""
+    pools = found.pools or []
+    _, room = filled(found.per_host.least, pools, live)
+    short, easy = np.zeros(found.world.size, dtype=np.bool_), np.ones(found.world.size, dtype=np.bool_)
+    for pool, wanted in zip(pools, room, strict=True):
+        if pool.servers <= wanted:
+            short |= pool.hosts
+        if pool.servers < wanted:
+            easy &= ~pool.hosts
+    hosts_by_bound = Counter(
+        {name: int(np.count_nonzero(here & live & easy)) for name, here in found.per_host.bounds.items()}
+    )
+    hosts_by_bound[ADDRESSES] = int(np.count_nonzero(short & live))
+    return {name: hosts for name, hosts in hosts_by_bound.most_common() if hosts}
+
+
+def _binds_after(fill: Fill) -> dict[str, int]:
+    """Of a fleet that was filled: why each host refuses one more, by the scheduler's own filters and in its words."""
+    return fill.rank(fill.ask, fill.after).counts() if fill.full else {}
+
+
+def _hosts(found: Count, binds: dict[str, Mask]) -> tuple[HostRoom, ...]:
+    world, slots = found.world, np.flatnonzero(found.open)
+    named = [(name, here[slots].tolist()) for name, here in binds.items()]
+    rows = zip(slots.tolist(), found.alone[slots].tolist(), strict=True)
+    return tuple(
+        HostRoom(
+            world.names[slot],
+            str(world.cell_names[int(world.cell[slot])]),
+            world.zone_names[int(world.zone[slot])],
+            fits,
+            tuple(name for name, here in named if here[at]),
+        )
+        for at, (slot, fits) in enumerate(rows)
+    )
+
+
+def _segments(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
+    world = found.world
+    if found.pools is None or fill is not None:
+        return _segments_taken(found, fill)
+    context: list[SegmentRoom] = []
+    for pool in found.pools:
+        known = [world.segments[each] for each in pool.segments]
+        if not known:
+            continue
+        fits, _ = filled(found.per_host.least, found.pools, pool.hosts)
+        hosts = int(np.count_nonzero(pool.hosts))
+        free = sum(max(0, each.free) for each in known)
+        names = tuple(each.name for each in known)
+        context.append(SegmentRoom(names, free, sum(e.total for e in known), hosts, fits, _binds(found, pool.hosts)))
+    listed = {each for pool in found.pools for each in pool.segments}
+    context += [_empty(found, each) for each in _asked(found.ask) if each in world.segments and each not in listed]
+    return tuple(sorted(context, key=lambda each: each.segments))
+
+
+def _asked(ask: Ask) -> list[ProviderId]:
+    return list(dict.fromkeys(each for nic in ask.nics if nic.addresses for each in nic.segments))
+
+
+def _empty(found: Count, id: ProviderId) -> SegmentRoom:
+    """A segment without an address left, or whose hosts can have no server."""
+    segment = found.world.segments[id]
+    here = segment.wired & found.open
+    binds = {ADDRESSES: int(np.count_nonzero(here))} if segment.free <= 0 else _binds(found, here)
+    return SegmentRoom((segment.name,), max(0, segment.free), segment.total, int(np.count_nonzero(here)), 0, binds)
+
+
+def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
+    """By what was placed."""
+    world, taken = found.world, Counter[ProviderId]()
+    for choice in () if fill is None else fill.placed:
+        taken.update({each for each in choice.segments if each is not None})
+    context: list[SegmentRoom] = []
+    for id in _asked(found.ask):
+        if (segment := world.segments.get(id)) is not None:
+            hosts = int(np.count_nonzero(segment.wired & found.open))
+            gone = fill is not None and fill.after.segments[id].free <= 0
+            binds = {ADDRESSES: hosts} if gone else {}
+            context.append(SegmentRoom((segment.name,), max(0, segment.free), segment.total, hosts, taken[id], binds))
+    return tuple(sorted(context, key=lambda each: each.segments))
+
+
+def _areas(
+    found: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[HostId] | None"
+) -> tuple[AreaRoom, ...]:
+    """One row for each that has a host."""
+    context: list[AreaRoom] = []
+    for number, name in enumerate(names):
+        live = found.open & (column == number)
+        if not (found.world.present & (column == number)).any():
+            continue
+        if placed is None:
+            fits, binds = filled(found.per_host.least, found.pools or [], live)[0], _binds(found, live)
+        else:
+            slots = found.world.slots
+            fits = sum(n for host, n in placed.items() if column[slots[host]] == number)
+            binds = {}
+        context.append(AreaRoom(name, int(np.count_nonzero(live)), fits, binds))
+    return tuple(sorted(context, key=lambda each: each.name))
+
+
+__all__ = ["HOST_MAX", "AreaRoom", "Capacity", "Count", "Fill", "HostRoom", "SegmentRoom", "answer", "count"]

@@ -1,0 +1,138 @@
+"""How many servers the addresses suffice for, that hosts share: each segment, or several that the same hosts are wired to, is a pool.
+
+A server takes from one pool for each network.  Where pools lie side by side, or one within another, whoever fills hosts one after the other
+until none is left ends with the same number, whatever the order.  Where they overlap in any other way the order matters, and then
+nothing is said here: it must be tried (`capacity.py`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from moorage.model.ids import ProviderId
+from moorage.model.world import SEVERAL, Ask, Mask, World
+from moorage.scheduler.filters.network import Demand, demands_of
+
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Addresses that the same hosts take from."""
+
+    segments: tuple[ProviderId, ...]
+    hosts: Mask
+    servers: int
+    """That they suffice for."""
+
+
+def pools_of(ask: Ask, world: World, live: Mask) -> list[Pool] | None:
+    """Of the hosts that could have a server; None: the order in which they are filled matters."""
+    demands = [each for each in demands_of(ask) if each.addresses > 0]
+    lefts = [_left(demand, world) for demand in demands]
+    dry = np.zeros(world.size, dtype=np.bool_)
+    for left in lefts:
+        dry |= live & world.reach(left).unwired
+    shares: dict[tuple[ProviderId, ...], list[tuple[Demand, Mask]]] = {}
+    for demand, left in zip(demands, lefts, strict=True):
+        for segments, hosts in _shares(left, world, live & ~dry):
+            shares.setdefault(segments, []).append((demand, hosts))
+    if not _apart(list(shares)):
+        return None
+    found = [Pool((), dry, 0)] if dry.any() else []
+    for segments, users in shares.items():
+        servers = _suffice_for(segments, users, world)
+        if servers is None:
+            return None
+        found.append(Pool(segments, np.logical_or.reduce([hosts for _, hosts in users]), servers))
+    return found if len(demands) < 2 or _laminar(found, world.size) else None
+
+
+def most_of(ask: Ask, world: World) -> int | None:
+    """No more servers than this have addresses, whoever is filled first; None: nobody asks for any."""
+    bounds = [
+        sum(max(0, world.segments[each].free) // demand.addresses for each in demand.segments if each in world.segments)
+        // demand.nics
+        for demand in demands_of(ask)
+        if demand.addresses > 0
+    ]
+    return min(bounds, default=None)
+
+
+def _left(demand: Demand, world: World) -> tuple[ProviderId, ...]:
+    """Its segments that have an address left."""
+    known = world.segments
+    return tuple(each for each in demand.segments if each in known and known[each].free >= demand.addresses)
+
+
+def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tuple[tuple[ProviderId, ...], Mask]]:
+    """Segments, and the hosts that have exactly these to choose from."""
+    known = world.segments
+    only = world.reach(left).only
+    found: list[tuple[tuple[ProviderId, ...], Mask]] = [
+        ((segment,), here) for place, segment in enumerate(left) if (here := live & (only == place)).any()
+    ]
+    several = np.flatnonzero(live & (only == SEVERAL))
+    if len(several):
+        wiring = np.stack([known[each].wired[several] for each in left])
+        ways, alike = np.unique(wiring, axis=1, return_inverse=True)
+        for number in range(ways.shape[1]):
+            here = np.zeros(world.size, dtype=np.bool_)
+            here[several[alike.reshape(-1) == number]] = True
+            found.append((tuple(left[at] for at in np.flatnonzero(ways[:, number]).tolist()), here))
+    return found
+
+
+def _apart(sets: Sequence[tuple[ProviderId, ...]]) -> bool:
+    """No segment is in two of them."""
+    named = [each for segments in sets for each in segments]
+    return len(named) == len(set(named))
+
+
+def _suffice_for(segments: tuple[ProviderId, ...], users: Sequence[tuple[Demand, Mask]], world: World) -> int | None:
+    if not segments:
+        return 0
+    free = [max(0, world.segments[each].free) for each in segments]
+    if len(segments) > 1:
+        if len(users) > 1:
+            return None
+        demand = users[0][0]
+        return sum(each // demand.addresses for each in free) // demand.nics
+    first = users[0][1]
+    if any(not np.array_equal(first, hosts) for _, hosts in users):
+        return None  # hosts that take different numbers of addresses from it
+    return free[0] // sum(demand.addresses * demand.nics for demand, _ in users)
+
+
+def _laminar(pools: Sequence[Pool], size: int) -> bool:
+    """Of any two that share hosts one lies within the other."""
+    sizes = [int(np.count_nonzero(pool.hosts)) for pool in pools]
+    layers: list[NDArray[np.int64]] = []
+    """Pools that share no host are in one layer: per host its pool's number, or -1."""
+    for number, pool in enumerate(pools):
+        layer = next((each for each in layers if not (each[pool.hosts] >= 0).any()), None)
+        if layer is None:
+            layers.append(layer := np.full(size, -1, dtype=np.int64))
+        layer[pool.hosts] = number
+    pairs: set[tuple[int, int]] = set()
+    for at, one in enumerate(layers):
+        for other in layers[at + 1 :]:
+            both = (one >= 0) & (other >= 0)
+            pairs |= set(zip(one[both].tolist(), other[both].tolist(), strict=True))
+    return all(int(np.count_nonzero(pools[a].hosts & pools[b].hosts)) == min(sizes[a], sizes[b]) for a, b in pairs)
+
+
+def filled(counts: Counts, pools: Sequence[Pool], live: Mask) -> tuple[int, list[int]]:
+    """How many servers fit on these hosts that could have so many each; and for each pool what its hosts have room for."""
+    left = np.where(live, counts, 0)
+    masks = [pool.hosts & live for pool in pools]
+    room = [0] * len(pools)
+    for at in sorted(range(len(pools)), key=lambda each: int(np.count_nonzero(masks[each]))):
+        here, servers = masks[at], pools[at].servers
+        room[at] = int(left[here].sum())
+        if room[at] > servers:
+            left[here] = 0
+            left[int(np.argmax(here))] = servers
+    return int(left.sum()), room
