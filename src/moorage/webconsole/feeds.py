@@ -1,0 +1,246 @@
+"""Feeds: one poll of the API for each topic and scope, however many browsers follow it.
+
+Whoever begins to follow is first asked for by the API with the user's own token; only who was shown the topic so is sent what later polls
+find. Each poll uses the token of another follower in turn, so a token that is good no longer is found out within a round.
+
+Polls are no storm: the next one begins after a pause of at least `REST_TIMES` as long as the last one took, so that one feed keeps the API
+busy for less than a twentieth of the time, however large the fleet is.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from moorage.webconsole.sessions import Session, Sessions
+from moorage.webconsole.topics import Reader, SessionOver, Told, parse
+from moorage.webconsole.upstream import Trouble, Upstream
+
+LIVELY_S, STILL_S = 1.0, 5.0
+"""Between polls, while something is on its way, and while nothing is."""
+REST_TIMES = 20.0
+WOKEN_S = 0.3
+"""After a change by a follower."""
+INLINE_MAX_BYTES = 64 * 1024
+"""What is larger is fetched by the browser, compressed."""
+FEEDS_MAX = 1_000
+HEARTBEAT_S = 15.0
+
+log = logging.getLogger(__name__)
+
+
+class Full(Exception):
+    """As many feeds as this process follows."""
+
+
+@dataclass
+class State:
+    """What a feed shows now; a new one takes its place when it changes."""
+
+    version: int = 0
+    body: bytes = b""
+    trouble: bytes = b""
+    """A sentence for people, as JSON; empty: the API answers."""
+
+
+@dataclass(eq=False)
+class Feed:
+    """One topic in one scope."""
+
+    key: tuple[str, ...]
+    topic: str
+    state: State = field(default_factory=State)
+    lively: bool = False
+    took_s: float = 0.0
+    followers: list[Session] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    turn: int = 0
+
+    def take(self, told: Told) -> None:
+        """What was found; browsers are told where it is new."""
+        body = msgspec.json.encode(told.data)
+        self.lively = told.lively
+        if body != self.state.body or self.state.trouble:
+            self._say(State(self.state.version + 1, body))
+
+    def say_trouble(self, trouble: Trouble) -> None:
+        said = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
+        if said != self.state.trouble:
+            self._say(State(self.state.version + 1, self.state.body, said))
+
+    def _say(self, state: State) -> None:
+        self.state = state
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def pause_s(self) -> float:
+        return max(LIVELY_S if self.lively else STILL_S, REST_TIMES * self.took_s)
+
+
+class Feeds:
+    """All of them."""
+
+    def __init__(self, upstream: Upstream, sessions: Sessions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._upstream = upstream
+        self._sessions = sessions
+        self._clock = clock
+        self._feeds: dict[tuple[str, ...], Feed] = {}
+        self.closing = asyncio.Event()
+        self.polls = 0
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def snapshot(self, session: Session, text: str) -> bytes:
+        """What the topic shows now, to somebody who may see it. Raises Unknown, Trouble, SessionOver."""
+        topic, _, _, _ = parse(text)
+        feed = self._feeds.get((topic, *session.who.scope))
+        if feed is not None and feed.state.body and topic in session.proved:
+            return feed.state.body
+        told, _ = await self._ask(session, topic)
+        body = msgspec.json.encode(told.data)
+        if feed is not None:
+            feed.take(told)
+        return body
+
+    async def follow(self, session: Session, text: str) -> AsyncIterator[bytes]:
+        """Server-sent events, until the session ends or the browser goes. Raises Unknown, Trouble, SessionOver, Full before the first."""
+        topic, _, _, _ = parse(text)
+        first: Told | None = None
+        took_s = 0.0
+        if topic not in session.proved or (topic, *session.who.scope) not in self._feeds:
+            first, took_s = await self._ask(session, topic)
+        if (topic, *session.who.scope) not in self._feeds and len(self._feeds) >= FEEDS_MAX:
+            raise Full
+        return self._events(session, topic, first, took_s)
+
+    def wake(self, session: Session) -> None:
+        """The user changed something: all feeds of that scope look soon."""
+        for feed in self._feeds.values():
+            if feed.key[1:] == session.who.scope:
+                feed.woken.set()
+
+    async def close(self) -> None:
+        """Every stream ends, and every poll."""
+        self.closing.set()
+        tasks = [feed.task for feed in self._feeds.values() if feed.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------ followers
+
+    def _join(self, session: Session, topic: str) -> Feed:
+        key = (topic, *session.who.scope)
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(key, topic)
+            feed.task = asyncio.create_task(self._poll(feed), name=f"feed-{topic}")
+        feed.followers.append(session)
+        session.streams += 1
+        return feed
+
+    def _leave(self, session: Session, feed: Feed) -> None:
+        feed.followers.remove(session)
+        session.streams -= 1
+        if not feed.followers and feed.task is not None:
+            feed.task.cancel()
+            self._feeds.pop(feed.key, None)
+
+    async def _events(self, session: Session, topic: str, first: Told | None, took_s: float) -> AsyncIterator[bytes]:
+        """It is a follower from its first step on: a browser that is gone before has begun nothing."""
+        feed = self._join(session, topic)
+        if first is not None:
+            feed.take(first)
+            feed.took_s = max(feed.took_s, took_s)
+        sent = 0
+        closing = asyncio.create_task(self.closing.wait())
+        try:
+            while not self.closing.is_set():
+                if not self._sessions.holds(session):
+                    self._sessions.end(session)
+                    yield _event("over", b"{}")
+                    return
+                changed, state = feed.changed, feed.state
+                if state.version != sent:
+                    sent = state.version
+                    yield _of(state)
+                waiting = asyncio.create_task(changed.wait())
+                try:
+                    done, _ = await asyncio.wait(
+                        {waiting, closing}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    waiting.cancel()
+                if not done:
+                    yield b": still here\n\n"
+        finally:
+            closing.cancel()
+            self._leave(session, feed)
+
+    # ------------------------------------------------------------------------------------------------ polls
+
+    async def _ask(self, session: Session, topic: str) -> tuple[Told, float]:
+        """With this session's token, and how long it took; the session is over when it is good no longer."""
+        known, function, id, words = parse(topic)
+        began = self._clock()
+        self.polls += 1
+        try:
+            told = await function(Reader(self._upstream, session.who), id, words)
+        except SessionOver:
+            self._sessions.end(session)
+            raise
+        session.proved.add(known)
+        return told, self._clock() - began
+
+    async def _poll(self, feed: Feed) -> None:
+        """Until nobody follows; the first look was that of who came first."""
+        while True:
+            await self._pause(feed)
+            if not feed.followers:
+                continue
+            feed.turn = (feed.turn + 1) % len(feed.followers)
+            session = feed.followers[feed.turn]
+            try:
+                told, feed.took_s = await self._ask(session, feed.topic)
+            except SessionOver:
+                feed.changed.set()  # the one whose session is over is told, and the next poll has another's token
+                feed.changed = asyncio.Event()
+                feed.woken.set()
+            except Trouble as trouble:
+                feed.say_trouble(trouble)
+            except Exception:
+                log.exception("the topic %s could not be read", feed.topic)
+                feed.say_trouble(
+                    Trouble(500, "This page could not be made of what the API answered; the log says why.")
+                )
+            else:
+                feed.take(told)
+
+    async def _pause(self, feed: Feed) -> None:
+        try:
+            async with asyncio.timeout(feed.pause_s()):
+                await feed.woken.wait()
+            await asyncio.sleep(WOKEN_S)
+        except TimeoutError:
+            pass
+        feed.woken.clear()
+
+
+def _of(state: State) -> bytes:
+    if state.trouble:
+        return _event("trouble", state.trouble)
+    if len(state.body) > INLINE_MAX_BYTES:
+        mark = hashlib.sha256(state.body).hexdigest()[:16]
+        return _event("changed", msgspec.json.encode({"version": mark}))
+    return _event("data", state.body)
+
+
+def _event(name: str, body: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"
