@@ -36,10 +36,15 @@ export function morph(parent, wanted) {
       at = next;
     } else {
       parent.insertBefore(node, at);
-      if (node.draw) node.draw(node);
+      drawn(node);
     }
   }
   while (at) { const next = at.nextSibling; at.remove(); at = next; }
+}
+
+function drawn(node) {
+  if (node.draw) node.draw(node);
+  for (const child of node.children || []) drawn(child);
 }
 
 function update(old, fresh) {

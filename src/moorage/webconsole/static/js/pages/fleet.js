@@ -30,7 +30,7 @@ export function render(data, { query, session }) {
     waits(data),
     section(query.get("trouble") ? "Hosts that are down or disabled" : "Hosts",
       h("p", {}, query.get("trouble") ? link("/fleet", "All hosts") : link("/fleet?trouble=1", "Only those that are down or disabled")),
-      table("Hosts", ["Host", "Cell", "Zone", "State", "Level", "Last beat", "Said by an administrator"], hosts.map((each) => [each.host, each.host, each.cell, each.zone,
+      table("Hosts", ["Host", "Cell", "Zone", "State", "Level", "Last beat", "Set by an administrator"], hosts.map((each) => [each.host, each.host, each.cell, each.zone,
         badge(each.forced_down ? "forced down" : each.up ? "up" : "down"), `${each.level}${each.release ? ` (${each.release})` : ""}`, when(each.seen_at), said(each)]), "No host is like that."),
       h("p", {}, query.get("marker") ? [link("/fleet", "To the first"), " "] : null,
         hosts.length >= 100 ? link(`/fleet?${new URLSearchParams({ ...Object.fromEntries(query), marker: hosts.at(-1).host })}`, "More") : null)),
