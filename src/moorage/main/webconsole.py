@@ -32,21 +32,21 @@ def make_webconsole(config: Config) -> App:
         raise Invalid(f"the CA file {place.ca_file} cannot be read for the web console: {wrong}") from wrong
 
 
-async def open_webconsole(door: HttpServer, config: Config, observed: Observed) -> App:
+async def open_webconsole(server: HttpServer, config: Config, observed: Observed) -> App:
     """Serve it."""
     app = make_webconsole(config)
-    await door.open(observed.app(NAME, app))
+    await server.open(observed.app(NAME, app))
     return app
 
 
 async def webconsole(config: Config, stopping: asyncio.Event) -> None:
     """The role."""
-    door = HttpServer(NAME, config.api.webconsole, config)
+    server = HttpServer(NAME, config.api.webconsole, config)
     observed = await observe(config, ROLE)
-    app = await open_webconsole(door, config, observed)
-    observed.sees(Sources(doors={NAME: door}))
+    app = await open_webconsole(server, config, observed)
+    observed.sees(Sources(doors={NAME: server}))
     print(f"moorage: web console on {config.api.webconsole.url}: ready", flush=True)
     await stopping.wait()
     await app.close()
-    await door.close()
+    await server.close()
     await observed.close()

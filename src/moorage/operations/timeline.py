@@ -11,7 +11,7 @@ from moorage.saga.journal import Failed, Intent, Result, Stalled, Undone, Unwind
 
 BEGUN, DONE, FAILED, UNDONE, WAITING, STUCK = "begun", "done", "failed", "undone", "waiting", "stuck"
 STEPS_MAX = 500
-"""Of one operation: the newest are told."""
+"""Of one operation: the newest are given."""
 
 
 def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
     def row(step: str, attempt: int, *, undo: bool = False) -> dict[str, Any]:
         key = step, attempt, undo
         if key not in open_rows:
-            open_rows[key] = {"step": step, "attempt": attempt, "state": BEGUN, "undo": undo, "says": None}
+            open_rows[key] = {"step": step, "attempt": attempt, "state": BEGUN, "undo": undo, "message": None}
             rows.append(open_rows[key])
         return open_rows[key]
 
@@ -31,18 +31,18 @@ def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
             for step in line.steps:
                 row(step, line.attempt)
         elif isinstance(line, Result):
-            row(line.step, line.attempt).update(state=DONE, says=None)
+            _latest(rows, line.step, row, line.attempt).update(state=DONE, message=None)
         elif isinstance(line, Failed | Unwinding):
             _turned(line, row)
             _drop_unbegun(rows, open_rows)
             for each in reversed(line.open):
                 row(each.step, each.attempt, undo=True)
         elif isinstance(line, Undone):
-            row(line.step, line.attempt, undo=True).update(state=UNDONE, says=None)
+            row(line.step, line.attempt, undo=True).update(state=UNDONE, message=None)
         elif isinstance(line, Waiting):
-            _latest(rows, line.step, row, line.attempt).update(state=WAITING, says=line.public)
+            _latest(rows, line.step, row, line.attempt).update(state=WAITING, message=line.public)
         elif isinstance(line, Stalled):
-            _latest(rows, line.step, row, 0).update(state=STUCK, says=line.cause.public)
+            _latest(rows, line.step, row, 0).update(state=STUCK, message=line.cause.public)
     return rows[-STEPS_MAX:]
 
 
@@ -50,7 +50,7 @@ def _turned(line: Failed | Unwinding, row: Any) -> None:
     cause = line.cause
     if cause.step:
         state = FAILED if isinstance(line, Failed) or line.reason == "failed" else "cancelled"
-        row(cause.step, cause.attempt).update(state=state, says=cause.public)
+        row(cause.step, cause.attempt).update(state=state, message=cause.public)
 
 
 def _drop_unbegun(rows: list[dict[str, Any]], open_rows: dict[tuple[str, int, bool], dict[str, Any]]) -> None:
@@ -61,7 +61,7 @@ def _drop_unbegun(rows: list[dict[str, Any]], open_rows: dict[tuple[str, int, bo
 
 
 def _latest(rows: list[dict[str, Any]], step: str, row: Any, attempt: int) -> dict[str, Any]:
-    """The row of that step which is not over: its undo, if that is under way."""
+    """The row of that step which is not over: its undo, if that is under way. An intent may have another attempt's number than the result."""
     for each in reversed(rows):
         if each["step"] == step and each["state"] in {BEGUN, WAITING, STUCK}:
             return each

@@ -86,7 +86,7 @@ class App:
         except SessionOver:
             return _refusal(401, OVER)
         except Trouble as trouble:
-            return _refusal(trouble.status if trouble.status != 401 else 403, trouble.sentence)
+            return _refusal(trouble.status, trouble.sentence)
         except Unknown:
             return _refusal(404, "There is no such topic.")
         except Full:

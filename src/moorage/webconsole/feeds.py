@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from moorage.webconsole.sessions import Session, Sessions
-from moorage.webconsole.topics import Reader, SessionOver, Told, parse
-from moorage.webconsole.upstream import Trouble, Upstream
+from moorage.webconsole.topics import Reader, SessionOver, Snapshot, parse
+from moorage.webconsole.upstream import AWAY, Down, Trouble, Upstream
 
 LIVELY_S, STILL_S = 1.0, 5.0
 """Between polls, while something is on its way, and while nothing is."""
@@ -62,19 +62,19 @@ class Feed:
     task: asyncio.Task[None] | None = None
     turn: int = 0
 
-    def take(self, told: Told) -> None:
+    def take(self, found: Snapshot) -> None:
         """What was found; browsers are told where it is new."""
-        body = msgspec.json.encode(told.data)
-        self.lively = told.lively
+        body = msgspec.json.encode(found.data)
+        self.lively = found.lively
         if body != self.state.body or self.state.trouble:
-            self._say(State(self.state.version + 1, body))
+            self._show(State(self.state.version + 1, body))
 
-    def say_trouble(self, trouble: Trouble) -> None:
-        said = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
-        if said != self.state.trouble:
-            self._say(State(self.state.version + 1, self.state.body, said))
+    def report_trouble(self, trouble: Trouble) -> None:
+        report = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
+        if report != self.state.trouble:
+            self._show(State(self.state.version + 1, self.state.body, report))
 
-    def _say(self, state: State) -> None:
+    def _show(self, state: State) -> None:
         self.state = state
         self.changed.set()
         self.changed = asyncio.Event()
@@ -103,16 +103,16 @@ class Feeds:
         feed = self._feeds.get((topic, *session.who.scope))
         if feed is not None and feed.state.body and topic in session.proved:
             return feed.state.body
-        told, _ = await self._ask(session, topic)
-        body = msgspec.json.encode(told.data)
+        found, _ = await self._ask(session, topic)
+        body = msgspec.json.encode(found.data)
         if feed is not None:
-            feed.take(told)
+            feed.take(found)
         return body
 
     async def follow(self, session: Session, text: str) -> AsyncIterator[bytes]:
         """Server-sent events, until the session ends or the browser goes. Raises Unknown, Trouble, SessionOver, Full before the first."""
         topic, _, _, _ = parse(text)
-        first: Told | None = None
+        first: Snapshot | None = None
         took_s = 0.0
         if topic not in session.proved or (topic, *session.who.scope) not in self._feeds:
             first, took_s = await self._ask(session, topic)
@@ -153,7 +153,9 @@ class Feeds:
             feed.task.cancel()
             self._feeds.pop(feed.key, None)
 
-    async def _events(self, session: Session, topic: str, first: Told | None, took_s: float) -> AsyncIterator[bytes]:
+    async def _events(
+        self, session: Session, topic: str, first: Snapshot | None, took_s: float
+    ) -> AsyncIterator[bytes]:
         """It is a follower from its first step on: a browser that is gone before has begun nothing."""
         feed = self._join(session, topic)
         if first is not None:
@@ -186,18 +188,23 @@ class Feeds:
 
     # ------------------------------------------------------------------------------------------------ polls
 
-    async def _ask(self, session: Session, topic: str) -> tuple[Told, float]:
+    async def _ask(self, session: Session, topic: str) -> tuple[Snapshot, float]:
         """With this session's token, and how long it took; the session is over when it is good no longer."""
         known, function, id, words = parse(topic)
         began = self._clock()
         self.polls += 1
         try:
-            told = await function(Reader(self._upstream, session.who), id, words)
+            found = await function(Reader(self._upstream, session.who), id, words)
         except SessionOver:
             self._sessions.end(session)
             raise
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as odd:
+            log.exception("the topic %s could not be read", topic)
+            raise Down(
+                AWAY, "The API answered in a form that this page does not know; the console's log has more."
+            ) from odd
         session.proved.add(known)
-        return told, self._clock() - began
+        return found, self._clock() - began
 
     async def _poll(self, feed: Feed) -> None:
         """Until nobody follows; the first look was that of who came first."""
@@ -208,20 +215,15 @@ class Feeds:
             feed.turn = (feed.turn + 1) % len(feed.followers)
             session = feed.followers[feed.turn]
             try:
-                told, feed.took_s = await self._ask(session, feed.topic)
+                found, feed.took_s = await self._ask(session, feed.topic)
             except SessionOver:
                 feed.changed.set()  # the one whose session is over is told, and the next poll has another's token
                 feed.changed = asyncio.Event()
                 feed.woken.set()
             except Trouble as trouble:
-                feed.say_trouble(trouble)
-            except Exception:
-                log.exception("the topic %s could not be read", feed.topic)
-                feed.say_trouble(
-                    Trouble(500, "This page could not be made of what the API answered; the log says why.")
-                )
+                feed.report_trouble(trouble)
             else:
-                feed.take(told)
+                feed.take(found)
 
     async def _pause(self, feed: Feed) -> None:
         try:

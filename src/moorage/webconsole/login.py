@@ -96,24 +96,24 @@ class Keystone:
         except (KeyError, TypeError, ValueError) as odd:
             raise Down(AWAY, "Keystone answered with what is no token for a project.") from odd
 
-    def _read(self, token: str, told: dict[str, Any], restricted: str) -> Identity:
-        endpoints = {name: url for name, kind in SERVICES.items() if (url := self._endpoint(told, kind))}
+    def _read(self, token: str, token_body: dict[str, Any], restricted: str) -> Identity:
+        endpoints = {name: url for name, kind in SERVICES.items() if (url := self._endpoint(token_body, kind))}
         if "compute" not in endpoints:
             raise Refused(403, NO_COMPUTE.format(region=self._place.region))
         return Identity(
             token=token,
-            expires_at=datetime.fromisoformat(told["expires_at"]).timestamp(),
-            user=told["user"]["name"],
-            user_id=told["user"]["id"],
-            project=told["project"]["name"],
-            project_id=told["project"]["id"],
-            roles=frozenset(each["name"] for each in told["roles"]),
+            expires_at=datetime.fromisoformat(token_body["expires_at"]).timestamp(),
+            user=token_body["user"]["name"],
+            user_id=token_body["user"]["id"],
+            project=token_body["project"]["name"],
+            project_id=token_body["project"]["id"],
+            roles=frozenset(each["name"] for each in token_body["roles"]),
             endpoints=endpoints,
             restricted=restricted,
         )
 
-    def _endpoint(self, told: dict[str, Any], kind: str) -> str:
-        for service in told["catalog"]:
+    def _endpoint(self, token_body: dict[str, Any], kind: str) -> str:
+        for service in token_body["catalog"]:
             if service["type"] == kind:
                 for each in service["endpoints"]:
                     here = each.get("region_id", each.get("region")) == self._place.region

@@ -30,7 +30,7 @@ class SessionOver(Exception):
 
 
 @dataclass(frozen=True)
-class Told:
+class Snapshot:
     """What a browser is sent."""
 
     data: Json
@@ -76,7 +76,7 @@ def _many(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-Topic: TypeAlias = Callable[[Reader, str, Mapping[str, str]], Awaitable[Told]]
+Topic: TypeAlias = Callable[[Reader, str, Mapping[str, str]], Awaitable[Snapshot]]
 
 
 def rows_of(part: Any) -> list[Json]:
@@ -92,7 +92,7 @@ def _everyone(reader: Reader) -> Json:
     return {"all_projects": 1} if reader.who.is_admin else {}
 
 
-async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
+async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     """What runs, waits and sticks, and what runs out first."""
     tenants = {"all_tenants": 1} if reader.who.is_admin else {}
     parts: dict[str, Awaitable[Any]] = {
@@ -121,7 +121,7 @@ async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
     if reader.who.is_admin:
         named_segments(found)
         found["warnings"] = found.pop("gates").get("warnings", [])
-    return Told(found, lively=bool(rows_of(found["operations"])))
+    return Snapshot(found, lively=bool(rows_of(found["operations"])))
 
 
 def _each(part: Any, change: Callable[[Json], Json]) -> Any:
@@ -160,7 +160,7 @@ def server_row(server: Json) -> Json:
 SERVERS_QUERY = {"name", "status", "marker"}
 
 
-async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
+async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
     """A page of them, newest first. What is filtered is filtered by the API."""
     query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
     if reader.who.is_admin and words.get("all", "1") == "1":
@@ -168,10 +168,10 @@ async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
     body = await reader.get("/servers/detail", limit=LISTED_MAX, **query)
     rows = [server_row(each) for each in body["servers"]]
     lively = any(row["task"] or row["status"] == "BUILD" for row in rows)
-    return Told({"servers": rows, "more": bool(body.get("servers_links"))}, lively)
+    return Snapshot({"servers": rows, "more": bool(body.get("servers_links"))}, lively)
 
 
-async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Told:
+async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
     """One server, its ports with what serves them, why it is there, and what was done to it."""
     parts: dict[str, Awaitable[Any]] = {
         "server": reader.get(f"/servers/{quote(id, safe='')}"),
@@ -191,7 +191,7 @@ async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Told:
     if isinstance(found["explain"], dict) and "operations" in found["explain"]:
         found["explain"] = _lighter(found["explain"])
     running = any(each["status"] in OPEN for each in rows_of(found["explain"].get("operations")))
-    return Told(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
+    return Snapshot(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
 
 
 REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
@@ -248,7 +248,7 @@ def _port(port: Json, subnets: Json, networks: Json, segments: Json) -> Json:
 OPERATIONS_QUERY = {"status", "server", "marker"}
 
 
-async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
+async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
     """The newest, and apart from them those that are stuck."""
     query: Json = {name: value for name, value in words.items() if name in OPERATIONS_QUERY and value}
     everyone = _everyone(reader) if words.get("all", "1") == "1" else {}
@@ -257,28 +257,28 @@ async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
         reader.part("operations", "/ext/operations", status="stuck", limit=LISTED_MAX, **everyone),
     )
     rows = listed["operations"]
-    return Told({"operations": rows, "stuck": stuck}, lively=any(each["status"] in OPEN for each in rows))
+    return Snapshot({"operations": rows, "stuck": stuck}, lively=any(each["status"] in OPEN for each in rows))
 
 
-async def operation(reader: Reader, id: str, _: Mapping[str, str]) -> Told:
+async def operation(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
     row = (await reader.get(f"/ext/operations/{quote(id, safe='')}"))["operation"]
     row.pop("lines", None)
-    return Told({"operation": row}, lively=row["status"] in OPEN)
+    return Snapshot({"operation": row}, lively=row["status"] in OPEN)
 
 
-async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
-    told, segments, networks = await asyncio.gather(
+async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    picture, segments, networks = await asyncio.gather(
         reader.get("/ext/fit-map"),
         reader.part("segments", "/segments", "network"),
         reader.part("networks", "/networks", "network"),
     )
-    found = {"fit_map": told["fit_map"], "segments": segments, "networks": networks}
+    found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
     named_segments(found)
     found["fit_map"].pop("at", None)  # what is the same but for the time is not sent again
-    return Told(found)
+    return Snapshot(found)
 
 
-async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
+async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
     query: Json = {name: words[name] for name in ("marker",) if words.get(name)}
     if words.get("trouble") == "1":
         query["trouble"] = 1
@@ -293,14 +293,14 @@ async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Told:
     }
     found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
     found["approvals"] = [each for each in rows_of(found["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
-    return Told(found)
+    return Snapshot(found)
 
 
 DRAINS_SHOWN_MAX = 10
 MOVING = ("waiting", "running")
 
 
-async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
+async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     """Migrations, and drains of hosts and cells: those under way with each server."""
     drains, cell_drains, migrations = await asyncio.gather(
         reader.part("drains", "/ext/drains", limit=LISTED_MAX),
@@ -319,30 +319,30 @@ async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
         "open_cell_drains": [each for each in parts if "hosts" in each],
     }
     going = any(each["status"] not in OVER for each in rows_of(migrations))
-    return Told(found, lively=bool(open_drains or open_cells or going))
+    return Snapshot(found, lively=bool(open_drains or open_cells or going))
 
 
 OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
 """Of a migration; `finished` waits for a person."""
 
 
-async def audits(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
+async def audits(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     rows = (await reader.get("/ext/audits", limit=LISTED_MAX))["audits"]
-    return Told({"audits": rows}, lively=any(not each["ended_at"] for each in rows))
+    return Snapshot({"audits": rows}, lively=any(not each["ended_at"] for each in rows))
 
 
 FINDINGS_SHOWN_MAX = 500
 
 
-async def audit(reader: Reader, id: str, _: Mapping[str, str]) -> Told:
+async def audit(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
     row = (await reader.get(f"/ext/audits/{quote(id, safe='')}"))["audit"]
     kinds = await reader.part("kinds", "/ext/audits/kinds")
     row["findings"] = row["findings"][:FINDINGS_SHOWN_MAX]
     row["repairs"] = row["repairs"][:FINDINGS_SHOWN_MAX]
-    return Told({"audit": row, "kinds": kinds}, lively=not row["ended_at"])
+    return Snapshot({"audit": row, "kinds": kinds}, lively=not row["ended_at"])
 
 
-async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
+async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     """What forms offer: flavors, images and networks of the project."""
     flavors, images, networks = await asyncio.gather(
         reader.part("flavors", "/flavors/detail", limit=LISTED_MAX),
@@ -354,7 +354,7 @@ async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Told:
         "images": _each(images, lambda each: only(each, "id", "name")),
         "networks": _each(networks, lambda each: only(each, "id", "name")),
     }
-    return Told(found)
+    return Snapshot(found)
 
 
 PLAIN: dict[str, Topic] = {

@@ -117,9 +117,9 @@ def _decoded(body: bytes, where: str) -> Any:
 def _sentence(body: bytes, reply: httpx.Response) -> str:
     """Nova's, Keystone's and Neutron's forms of an error; of anything else the reason of its status."""
     try:
-        told = msgspec.json.decode(body)
-        inner = next(iter(told.values()))
-        said = inner["message"] if isinstance(inner, dict) else inner
+        error = msgspec.json.decode(body)
+        inner = next(iter(error.values()))
+        sentence = inner["message"] if isinstance(inner, dict) else inner
     except (msgspec.DecodeError, AttributeError, StopIteration, KeyError, TypeError):
-        said = reply.reason_phrase
-    return str(said)[:SENTENCE_MAX_CHARS]
+        sentence = reply.reason_phrase
+    return str(sentence)[:SENTENCE_MAX_CHARS]

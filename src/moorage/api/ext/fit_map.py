@@ -22,8 +22,8 @@ async def show(call: Call[Any]) -> Response:
     """Every host; wires are bit masks in base64, the first host in the highest bit of the first byte."""
     call.require("moorage:fit_map:show")
     world = _world(call)
-    told = {"at": micros(now_us(call.context.clock)), **_hosts(world), "segments": _segments(world, masks=True)}
-    return Response(200, {"fit_map": told}, finished=True)
+    body = {"at": micros(now_us(call.context.clock)), **_hosts(world), "segments": _segments(world, masks=True)}
+    return Response(200, {"fit_map": body}, finished=True)
 
 
 async def totals(call: Call[Any]) -> Response:
@@ -37,8 +37,8 @@ async def totals(call: Call[Any]) -> Response:
         if name in world.free
     }
     hosts = {"all": int(world.present.sum()), "usable": int(usable.sum())}
-    told = {"hosts": hosts, "resources": rows, "segments": _segments(world, masks=False)}
-    return Response(200, {"totals": told}, finished=True)
+    body = {"hosts": hosts, "resources": rows, "segments": _segments(world, masks=False)}
+    return Response(200, {"totals": body}, finished=True)
 
 
 def _world(call: Call[Any]) -> World:

@@ -42,6 +42,9 @@ export function table(caption, heads, lines, empty = "Nothing.") {
         cells.map((cell, at) => h(at ? "td" : "th", { ...(at ? {} : { scope: "row" }), "data-label": heads[at] }, cell)))))));
 }
 
+// Of counts by word, those that are not nought.
+export const counted = (counts) => Object.entries(counts || {}).filter(([, n]) => n > 0).map(([word, n]) => `${n} ${word}`).join(", ") || "none";
+
 export const section = (title, ...what) => h("section", { class: "card" }, h("h2", {}, title), ...what);
 
 export function stat(label, value, tone, href, more) {
@@ -83,7 +86,7 @@ export function timeline(steps, running) {
     return h("li", { class: `${tone}${running && each.state === "begun" && !pending ? " now" : ""}` },
       again ? h("span", { class: "again" }, `attempt ${each.attempt}`) : null,
       h("span", { class: "step" }, `${each.undo ? "↩ " : ""}${each.step.replaceAll("_", " ")}`),
-      h("span", { class: "word" }, word), each.says ? h("span", { class: "says" }, each.says) : null);
+      h("span", { class: "word" }, word), each.message ? h("span", { class: "message" }, each.message) : null);
   }));
 }
 

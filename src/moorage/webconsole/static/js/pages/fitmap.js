@@ -5,8 +5,8 @@ import { amount, bar, link, plural, section, table, trouble } from "../parts.js"
 export const title = () => "Fit map";
 export const topic = () => "fit-map";
 const COLUMNS = { VCPU: ["vCPUs", ""], MEMORY_MB: ["memory", "MiB"], DISK_GB: ["disk", "GB"] };
-const NAMES_PX = 128, HEAD_PX = 96, STATES = ["up", "disabled", "down"];
-const view = { cell: "", sort: "name", size: 16, top: 0, at: null, model: null, source: null };
+const NAMES_PX = 128, HIGH_HEAD_PX = 96, LOW_HEAD_PX = 28, WIDE_PX = 84, NARROW_PX = 40, STATES = ["up", "disabled", "down"];
+const view = { cell: "", sort: "name", size: 16, top: 0, at: null, model: null, source: null, head: LOW_HEAD_PX };
 
 export function render(data, ctx) {
   const map = data.fit_map;
@@ -14,7 +14,8 @@ export function render(data, ctx) {
   const { order, columns } = arranged();
   const choose = (name) => (event) => { view[name] = name === "size" ? Number(event.target.value) : event.target.value; view.top = 0; view.at = null; ctx.again(); };
   const option = (current) => ([value, name]) => h("option", { value, selected: String(current) === String(value) }, name);
-  const height = HEAD_PX + order.length * view.size;
+  const room = Math.min(innerWidth - 48, 1272) - NAMES_PX, head = room / Math.max(1, columns.length) > WIDE_PX ? LOW_HEAD_PX : HIGH_HEAD_PX;
+  const tall = head + order.length * view.size, wide = NAMES_PX + columns.length * NARROW_PX;
   return [
     trouble(data.segments, "Names of segments"),
     h("form", { class: "filter", onsubmit: (event) => event.preventDefault() },
@@ -23,10 +24,10 @@ export function render(data, ctx) {
       h("label", {}, "Rows", h("select", { onchange: choose("size") }, [[16, "with names"], [6, "small"], [2, "smallest"]].map(option(view.size)))),
       h("p", { class: "key", "aria-hidden": "true" }, "free ", h("span", { class: "ramp" }), " full ", h("span", { class: "dot unwired" }), " not wired")),
     h("p", { id: "readout", class: "readout", role: "status" }, view.at ? read(order, columns) : `${plural(order.length, "host")} by ${plural(columns.length, "column")}. Point at a field, or focus the map and use the arrow keys.`),
-    h("div", { class: "map", tabindex: 0, role: "application", "aria-label": "Heat map of hosts and segments; arrow keys move, the line above says what is there", "aria-describedby": "readout",
+    h("div", { class: "map", vars: { "--tall": `${tall + 16}px` }, tabindex: 0, role: "application", "aria-label": "Heat map of hosts and segments; arrow keys move, the line above says what is there", "aria-describedby": "readout",
       onscroll: (event) => { view.top = event.currentTarget.scrollTop; schedule(); }, onkeydown: (event) => move(event, order, columns),
       onpointermove: (event) => point(event, order, columns), onpointerleave: () => { view.at = null; schedule(); } },
-      h("div", { class: "tall", vars: { height: `${height}px`, width: `${NAMES_PX + columns.length * 44}px` } }, h("canvas", { "aria-hidden": "true", draw: (canvas) => { view.canvas = canvas; schedule(); } }))),
+      h("div", { class: "tall", vars: { height: `${tall}px`, "min-width": `${wide}px` } }, h("canvas", { "aria-hidden": "true", draw: (canvas) => { view.canvas = canvas; schedule(); } }))),
     section("The same in words", columns.map((each) => bar(each.label, each.usedAll, each.totalAll, each.unit))),
   ];
 }
@@ -74,16 +75,19 @@ function schedule() { if (!asked) asked = requestAnimationFrame(() => { asked = 
 addEventListener("resize", () => { if (view.canvas?.isConnected) schedule(); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (view.canvas?.isConnected) schedule(); });
 
-export function colour(part) {
-  const hue = 165 - 165 * Math.min(1, Math.max(0, part)), light = 62 - 14 * part;
-  return `hsl(${hue} 62% ${light}%)`;
+// Free is pale, full is strong: what runs out is what is seen first.
+function ramp(dark) {
+  return Array.from({ length: 101 }, (_, at) => {
+    const part = at / 100, hue = 170 - 165 * part ** 0.8;
+    return dark ? `hsl(${hue} ${35 + 35 * part}% ${22 + 34 * part}%)` : `hsl(${hue} ${45 + 25 * part}% ${86 - 38 * part}%)`;
+  });
 }
-const RAMP = Array.from({ length: 101 }, (_, at) => colour(at / 100));
+const RAMPS = { dark: ramp(true), light: ramp(false) };
 
 function paint() {
   const { canvas } = view, box = canvas.parentElement.parentElement, { order, columns } = arranged(), { map } = view.model;
   const style = getComputedStyle(box), ratio = devicePixelRatio || 1;
-  const width = Math.max(box.clientWidth, NAMES_PX + columns.length * 44), height = box.clientHeight;
+  const width = Math.max(box.clientWidth, NAMES_PX + columns.length * NARROW_PX), height = box.clientHeight;
   if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
     canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio);
     canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
@@ -92,7 +96,8 @@ function paint() {
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
   const ink = style.getPropertyValue("--ink"), quiet = style.getPropertyValue("--quiet"), line = style.getPropertyValue("--line"), bad = style.getPropertyValue("--bad"), wait = style.getPropertyValue("--wait");
-  const wide = columnWidth(width, columns), size = view.size, first = Math.floor(view.top / size), last = Math.min(order.length, Math.ceil((view.top + height - HEAD_PX) / size) + 1);
+  const colours = RAMPS[style.colorScheme === "dark" ? "dark" : "light"], wide = columnWidth(width, columns);
+  const HEAD_PX = view.head = wide > WIDE_PX ? LOW_HEAD_PX : HIGH_HEAD_PX, size = view.size, first = Math.floor(view.top / size), last = Math.min(order.length, Math.ceil((view.top + height - HEAD_PX) / size) + 1);
   pen.font = "12px system-ui, sans-serif";
   for (let row = first; row < last; row++) {
     const at = order[row], y = HEAD_PX + row * size - view.top;
@@ -102,7 +107,7 @@ function paint() {
     else if (state) { pen.fillStyle = state === 2 ? bad : wait; pen.fillRect(NAMES_PX - 12, y, 8, Math.max(1, size)); }
     for (let column = 0; column < columns.length; column++) {
       const part = columns[column].part[at], x = NAMES_PX + column * wide;
-      pen.fillStyle = part < 0 ? line : RAMP[Math.round(Math.min(1, Math.max(0, part)) * 100)];
+      pen.fillStyle = part < 0 ? line : colours[Math.round(Math.min(1, Math.max(0, part)) * 100)];
       if (part < 0) pen.fillRect(x + wide / 2 - 1, y + size / 2, 2, 1);
       else pen.fillRect(x, y, wide - 1, size > 4 ? size - 1 : size);
     }
@@ -113,6 +118,7 @@ function paint() {
 }
 
 function labels(pen, order, map, first, last, quiet) {
+  const HEAD_PX = view.head;
   let before = -1;
   for (let row = first; row < last; row++) {
     const y = HEAD_PX + row * view.size - view.top;
@@ -124,29 +130,30 @@ function labels(pen, order, map, first, last, quiet) {
 }
 
 function head(pen, columns, wide, width, back, ink) {
+  const HEAD_PX = view.head;
   pen.fillStyle = back;
   pen.fillRect(0, 0, width, HEAD_PX);
   pen.fillStyle = ink;
   columns.forEach((each, at) => {
     pen.save();
     pen.translate(NAMES_PX + at * wide + wide / 2 - 4, HEAD_PX - 6);
-    if (wide > 90) { pen.fillText(each.name, -wide / 2 + 6, 0, wide - 8); } else { pen.rotate(-Math.PI / 3.4); pen.fillText(each.name, 0, 0, HEAD_PX * 1.1); }
+    if (wide > WIDE_PX) { pen.fillText(each.name, -wide / 2 + 6, 0, wide - 8); } else { pen.rotate(-Math.PI / 3.4); pen.fillText(each.name, 0, 0, HEAD_PX * 1.1); }
     pen.restore();
   });
 }
 
 function mark(pen, wide, ink) {
-  const { row, column } = view.at, y = HEAD_PX + row * view.size - view.top;
-  if (y < HEAD_PX) return;
+  const { row, column } = view.at, y = view.head + row * view.size - view.top;
+  if (y < view.head) return;
   pen.strokeStyle = ink;
   pen.lineWidth = 2;
   pen.strokeRect(NAMES_PX + column * wide, y, wide - 1, Math.max(3, view.size - 1));
 }
 
-const columnWidth = (width, columns) => Math.min(150, (width - NAMES_PX) / Math.max(1, columns.length));
+const columnWidth = (width, columns) => (width - NAMES_PX) / Math.max(1, columns.length);
 
 function point(event, order, columns) {
-  const canvas = view.canvas.getBoundingClientRect();
+  const canvas = view.canvas.getBoundingClientRect(), HEAD_PX = view.head;
   const row = Math.floor((event.clientY - canvas.top - HEAD_PX + view.top) / view.size), column = Math.floor((event.clientX - canvas.left - NAMES_PX) / columnWidth(canvas.width, columns));
   if (event.clientY - canvas.top < HEAD_PX || row < 0 || row >= order.length || column < 0 || column >= columns.length) return;
   view.at = { row, column };
@@ -159,7 +166,7 @@ function move(event, order, columns) {
   event.preventDefault();
   const { row, column } = view.at || { row: 0, column: 0 }, clamp = (n, most) => Math.min(most, Math.max(0, n));
   view.at = view.at ? { row: clamp(row + by[0], order.length - 1), column: clamp(column + by[1], columns.length - 1) } : { row: 0, column: 0 };
-  const box = event.currentTarget, y = view.at.row * view.size, room = box.clientHeight - HEAD_PX - view.size;
+  const box = event.currentTarget, y = view.at.row * view.size, room = box.clientHeight - view.head - view.size;
   if (y < box.scrollTop) box.scrollTop = y; else if (y > box.scrollTop + room) box.scrollTop = y - room;
   told(order, columns);
 }

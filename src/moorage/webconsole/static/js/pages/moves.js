@@ -1,5 +1,5 @@
 import { h } from "../dom.js";
-import { badge, link, plural, rows, section, table, trouble, when } from "../parts.js";
+import { badge, counted, link, plural, rows, section, table, trouble, when } from "../parts.js";
 
 export const title = () => "Moves and drains";
 export const topic = () => "moves";
@@ -14,11 +14,11 @@ export function render(data, ctx) {
     trouble(data.drains, "Drains"), trouble(data.cell_drains, "Drains of cells"), trouble(data.migrations, "Moves"),
     rows(data.open_drains).map((each) => section(`Host ${each.host} is being emptied`, progress(each.counts), cancel(each, "host", ctx), servers(each.servers))),
     rows(data.open_cell_drains).map((each) => section(`Cell ${each.cell} is being emptied`, progress(each.counts), cancel(each, "cell", ctx),
-      table("Hosts of the cell", ["Host", "State", "Servers", "Why"], each.hosts.map((one) => [one.host, one.host, badge(one.progress), Object.entries(one.counts).map(([word, n]) => `${n} ${word}`).join(", ") || "none", one.why || "–"])))),
+      table("Hosts of the cell", ["Host", "State", "Servers", "Why"], each.hosts.map((one) => [one.host, one.host, badge(one.progress), counted(one.counts), one.why || "–"])))),
     section("Moves of servers, newest first", table("Moves", ["Server", "Kind", "State", "From", "To", "Begun"], migrations.map((each) => [each.uuid || String(each.id),
       link(`/server/${each.instance_uuid}`, h("code", {}, each.instance_uuid.slice(0, 8))), each.migration_type, badge(each.status), each.source_compute || "–", each.dest_compute || "–", when(each.created_at)]), "Nothing was moved.")),
     section("Earlier drains", table("Drains", ["What", "State", "Servers", "Begun", "Ended", "Why"], [...rows(data.drains).map((each) => ["host", each]), ...rows(data.cell_drains).map((each) => ["cell", each])]
-      .filter(([, each]) => each.ended_at).map(([kind, each]) => [each.id, `${kind} ${each[kind]}`, badge(each.status), Object.entries(each.counts).map(([word, n]) => `${n} ${word}`).join(", ") || "none", when(each.began_at), when(each.ended_at), each.why || "–"]), "None.")),
+      .filter(([, each]) => each.ended_at).map(([kind, each]) => [each.id, `${kind} ${each[kind]}`, badge(each.status), counted(each.counts), when(each.began_at), when(each.ended_at), each.why || "–"]), "None.")),
   ];
 }
 
@@ -44,7 +44,7 @@ const servers = (list) => table("Servers", ["Server", "Way", "State", "To", "Why
 const DONE = new Set(["moved", "done", "gone"]);
 function progress(counts) {
   const all = Object.values(counts).reduce((a, b) => a + b, 0), done = Object.entries(counts).filter(([word]) => DONE.has(word)).reduce((sum, [, n]) => sum + n, 0);
-  return h("div", { class: "progress" }, h("progress", { max: Math.max(1, all), value: done, "aria-label": "Servers that are done" }), h("span", {}, ` ${done} of ${plural(all, "server")}: ${Object.entries(counts).map(([word, n]) => `${n} ${word}`).join(", ") || "none"}`));
+  return h("div", { class: "progress" }, h("progress", { max: Math.max(1, all), value: done, "aria-label": "Servers that are done" }), h("span", {}, ` ${done} of ${plural(all, "server")}: ${counted(counts)}`));
 }
 
 function cancel(drain, of, ctx) {

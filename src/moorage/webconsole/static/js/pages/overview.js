@@ -58,7 +58,8 @@ function notes(data) {
     ...rows(data.cells).filter((each) => each.disabled).map((each) => [`Cell ${each.name} takes no servers from elsewhere: ${each.disabled_reason || "no reason was given"}`, "/fleet"]),
     ...rows(data.out).map(({ circuit, process }) => [`The ${circuit.neighbour} service is left alone by ${process}: ${circuit.why}`, "/fleet"]),
     ...rows(data.troubled).map((each) => [`Host ${each.host} waits for a person: ${each.refused_agent ? "another agent spoke for it" : plural(each.left_alone || each.set_aside.length, "guest") + " left alone or put aside"}`, "/fleet"]),
-    ...rows(data.audits).filter((each) => each.ended_at && each.left).map((each) => [`The last audit left ${plural(Object.values(each.left).reduce((a, b) => a + b, 0) || each.found, "finding")}`, `/audit/${each.id}`]),
+    ...rows(data.audits).map((each) => [each, each.found - Object.values(each.repaired || {}).reduce((a, b) => a + b, 0)]).filter(([each, left]) => each.ended_at && left > 0)
+      .map(([each, left]) => [`The last audit found ${plural(left, "thing")} that ${left === 1 ? "is" : "are"} not repaired`, `/audit/${each.id}`]),
   ];
   const troubles = ["cells", "totals", "out", "audits"].map((name) => trouble(data[name], name));
   if (!found.length && !troubles.some(Boolean)) return h("p", { class: "quiet" }, "Nothing.");

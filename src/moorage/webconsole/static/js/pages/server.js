@@ -13,7 +13,7 @@ export function render(data, ctx) {
       fact("State", [badge(server.status), server.task ? ` ${server.task}` : ""]), fact("Power", POWER[server.power] || "–"),
       fact("Flavor", server.flavor_name || "–"), server.host ? fact("Host", server.host) : null, fact("Zone", server.zone || "–"),
       fact("Created", when(server.created)), fact("Id", h("code", {}, server.id))),
-    server.fault ? h("p", { class: "note bad" }, `${server.fault.message} (${server.fault.code})`) : null,
+    server.fault && server.fault.message !== data.explain?.summary ? h("p", { class: "note bad" }, `${server.fault.message} (${server.fault.code})`) : null,
     actions(server, ctx),
     section("Why it is where it is", ...why(data)),
     section("Ports, and what serves them", trouble(data.ports, "Ports"), ports(data.ports, ctx)),
@@ -50,10 +50,10 @@ function why({ explain }) {
   if (!explain || isTrouble(explain)) return [trouble(explain, "explain")];
   const placed = rows(explain.operations).filter((each) => each.attempts.length || each.ended?.considered !== undefined);
   if (!placed.length) return [h("p", {}, explain.summary || "No decision is remembered.")];
-  return [h("p", { class: "lead" }, explain.summary), ...placed.slice().reverse().map((each, at) =>
+  return [h("p", { class: explain.summary === placed.at(-1).fault ? "lead note bad" : "lead" }, explain.summary), ...placed.slice().reverse().map((each, at) =>
     h("details", { open: at === 0, "data-key": each.id }, h("summary", {}, `${each.name}, `, when(each.created_at)),
       h("ol", { class: "attempts" }, each.attempts.map((one) => h("li", {}, attempt(one)))),
-      each.ended ? h("div", { class: "attempt" }, h("p", { class: "note bad" }, `${each.ended.message}`), decision(each.ended), refused(each.ended)) : null))];
+      each.ended ? h("div", { class: "attempt" }, each.ended.message === explain.summary ? null : h("p", { class: "note bad" }, each.ended.message), decision(each.ended), refused(each.ended)) : null))];
 }
 
 function attempt(one) {
@@ -96,7 +96,7 @@ function operations({ explain }, ctx) {
   return list.map((each, at) => h("details", { class: "operation", open: at === 0 || RUNNING.has(each.status), "data-key": each.id },
     h("summary", {}, h("b", {}, each.name), " ", badge(each.status), " ", when(each.created_at), h("span", { class: "quiet" }, ` ${lasted(each.created_at, each.ended_at)}`)),
     each.waiting ? h("p", { class: "note wait" }, `Waits: ${each.waiting}`) : null,
-    each.fault ? h("p", { class: "note bad" }, each.fault) : null,
+    each.fault && !each.steps.some((one) => one.message === each.fault) ? h("p", { class: "note bad" }, each.fault) : null,
     timeline(each.steps, RUNNING.has(each.status)), h("p", {}, link(`/operation/${each.id}`, "This operation alone"))));
 }
 
