@@ -3,10 +3,10 @@
 import asyncio
 
 import pytest
+from tests.helpers.webconsole_apis import Apis, Browser, Follower, console
 
 from moorage.webconsole import feeds
 from moorage.webconsole.feeds import Feed
-from tests.helpers.webconsole_apis import Apis, Browser, Follower, console
 
 LIST = "GET /v2.1/servers/detail"
 

@@ -33,7 +33,7 @@ def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
         elif isinstance(line, Result):
             _latest(rows, line.step, row, line.attempt).update(state=DONE, message=None)
         elif isinstance(line, Failed | Unwinding):
-            _turned(line, row)
+            _unwound(line, row)
             _drop_unbegun(rows, open_rows)
             for each in reversed(line.open):
                 row(each.step, each.attempt, undo=True)
@@ -46,7 +46,7 @@ def timeline(lines: Sequence[Line]) -> list[dict[str, Any]]:
     return rows[-STEPS_MAX:]
 
 
-def _turned(line: Failed | Unwinding, row: Any) -> None:
+def _unwound(line: Failed | Unwinding, row: Any) -> None:
     cause = line.cause
     if cause.step:
         state = FAILED if isinstance(line, Failed) or line.reason == "failed" else "cancelled"
