@@ -5,7 +5,6 @@ Pictures of every page are written where `MOORAGE_PICTURES` names a directory; p
 
 import os
 import re
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +23,9 @@ from moorage.webconsole.app import App
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
-FIRST_PAGE_S, WIRE_MAX_BYTES = 0.3, 500_000
+FIRST_PAGE_MS, WIRE_MAX_BYTES = 300, 500_000
+BUSY_TIMES = 4
+"""So much longer it may take beside other tests."""
 PAGES = ("/", "/servers", "/operations", "/fit-map", "/fleet", "/moves", "/what-if", "/audits")
 SETTLED = "document.querySelector('main[aria-busy=false]') && document.querySelector('main .card, main .map')"
 
@@ -57,7 +58,6 @@ class Visitor:
 
     async def picture(self, name: str) -> None:
         if directory := os.environ.get("MOORAGE_PICTURES"):
-            Path(directory).mkdir(parents=True, exist_ok=True)
             await self.page.picture(Path(directory) / f"{name}.png")
 
 
@@ -145,9 +145,8 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await visitor.picture("moves")
 
         await visitor.visit("/what-if")
-        await page.run("document.querySelector('select[name=networks]').selectedIndex = "
-                       "[...document.querySelector('select[name=networks]').options].findIndex((o) => o.text === 'routed')")  # fmt: skip
-        await page.click("main form button.main")
+        await page.run(CHOOSE_ROUTED)
+        await page.click("form:not([data-key]) button.main")
         await visitor.sees("would fail")
         await visitor.sees("no free address on the network's segment")
         await visitor.picture("what-if")
@@ -244,20 +243,13 @@ async def test_it_is_there_at_once_on_phones_and_in_the_dark(start: Start, tmp_p
     async with visiting(start, tmp_path) as visitor:
         page = visitor.page
         await visitor.log_in()
-        took = []
+        took_ms = []
         for _ in range(5):
-            began = time.monotonic()
-            await page.go(visitor.url + "/")
-            await page.until(f"performance.now() < 60000 && {SETTLED}")
-            took.append(time.monotonic() - began)
-        assert page.wire_bytes < WIRE_MAX_BYTES
-        print(f"first page: {min(took) * 1000:.0f} ms, {page.wire_bytes} bytes")
-        await page.call("Network.clearBrowserCache")
-        await page.go(visitor.url + "/")
-        await page.until(SETTLED)
-        print(f"without a cache: {page.wire_bytes} bytes")
-        assert page.wire_bytes < WIRE_MAX_BYTES
-        assert min(took) < 4 * FIRST_PAGE_S, "300 ms on a machine that does nothing else"
+            await page.call("Network.clearBrowserCache")
+            await visitor.visit("/")
+            took_ms.append(await page.run("performance.getEntriesByName('shown')[0].startTime"))
+            assert page.wire_bytes < WIRE_MAX_BYTES
+        assert min(took_ms) < FIRST_PAGE_MS * BUSY_TIMES, took_ms
         for name, width, dark in (("phone", 390, False), ("dark", 1280, True), ("phone-dark", 390, True)):
             await page.screen(width, 844, dark=dark, phone=width < 500)
             for path in PAGES:
@@ -284,6 +276,8 @@ async def test_it_is_used_by_keyboard_and_has_labels(start: Start, tmp_path: Pat
             assert await page.run("document.querySelector('nav a[aria-current=page]') !== null")
 
 
+CHOOSE_ROUTED = """(() => { const found = document.querySelector('form:not([data-key]) select[name=networks]');
+  found.selectedIndex = [...found.options].findIndex((each) => each.text === 'routed'); })()"""
 UNLABELLED = """[...document.querySelectorAll('button, a, input, select, table, [role=img], [role=meter], progress, summary')]
   .filter((each) => !(each.textContent?.trim() || each.getAttribute('aria-label') || each.labels?.length || each.querySelector?.('caption')
     || each.closest('[aria-hidden=true]'))).map((each) => each.outerHTML.slice(0, 200))"""

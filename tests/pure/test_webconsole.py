@@ -60,7 +60,7 @@ async def test_an_application_credential_logs_in(apis: Apis) -> None:
         reply = await browser.http.post("/api/login", json=body)
         assert reply.status_code == 200
         browser.csrf = reply.json()["csrf"]
-        assert [each["id"] for each in (await browser.get("/api/session")).json()["projects"]] == ["p1"]
+        assert [each["id"] for each in (await browser.get("/api/projects")).json()["projects"]] == ["p1"]
         assert (await browser.post("/api/project", {"project_id": "p2"})).status_code == 403
 
 
@@ -76,7 +76,7 @@ async def test_logins_that_fail_too_often_wait_a_minute(apis: Apis) -> None:
 async def test_nobody_sees_anything_without_a_session(apis: Apis) -> None:
     async with console(apis) as app:
         browser = Browser(app)
-        for path in ("/api/session", "/api/topic?topic=servers", "/events?topic=servers"):
+        for path in ("/api/session", "/api/projects", "/api/topic?topic=servers", "/events?topic=servers"):
             assert (await browser.get(path)).status_code == 401, path
         for path in ("/api/change", "/api/logout", "/api/project"):
             assert (await browser.post(path, {})).status_code == 401, path
@@ -291,7 +291,7 @@ async def test_an_api_that_is_down_is_a_sentence(apis: Apis) -> None:
         assert reply.status_code == 502
         assert reply.json()["error"].startswith("The service at nova:8774 cannot be reached")
         apis.down.add("identity")
-        assert (await browser.get("/api/session")).json()["projects"] == [{"id": "p1", "name": "one"}]
+        assert (await browser.get("/api/projects")).json()["projects"] == [{"id": "p1", "name": "one"}]
         assert "keystone:5000 cannot be reached" in (await Browser(app).log_in()).json()["error"]
 
 

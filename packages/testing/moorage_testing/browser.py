@@ -124,7 +124,7 @@ class Page:
     async def picture(self, path: Path, *, whole: bool = True) -> None:
         """A PNG; `whole`: down to the end of the page."""
         answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
+        await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))
 
     def take(self, event: dict[str, Any]) -> None:
         """One event of this tab."""
@@ -224,12 +224,17 @@ async def chromium() -> AsyncIterator[Browser]:
             await process.wait()
 
 
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
 async def _address(file: Path, process: asyncio.subprocess.Process) -> tuple[str, str]:
     """Where it listens: it writes that when it is ready."""
     async with asyncio.timeout(PATIENCE_S):
         while process.returncode is None:
             with suppress(FileNotFoundError, ValueError):
-                port, path = file.read_text().split("\n")[:2]
+                port, path = (await asyncio.to_thread(file.read_text)).split("\n")[:2]
                 return port, path
             await asyncio.sleep(POLL_S)
     raise BrowserError(f"the browser ended with {process.returncode} before it was ready")

@@ -60,6 +60,7 @@ class App:
             "/api/logout": {"POST": self._logout},
             "/api/project": {"POST": self._project},
             "/api/session": {"GET": self._session},
+            "/api/projects": {"GET": self._projects},
             "/api/topic": {"GET": self._topic},
             "/api/change": {"POST": self._change},
             "/events": {"GET": self._events},
@@ -175,12 +176,15 @@ class App:
         return response
 
     async def _session(self, request: Request) -> Response:
+        return _json(200, self._shown(self._mine(request)))
+
+    async def _projects(self, request: Request) -> Response:
         session = self._mine(request)
         try:
             projects = await self._keystone.projects(session.who)
         except Trouble:
             projects = [{"id": session.who.project_id, "name": session.who.project}]  # the others cannot be chosen now
-        return _json(200, self._shown(session) | {"projects": projects})
+        return _json(200, {"projects": projects})
 
     def _shown(self, session: Session) -> dict[str, Any]:
         who = session.who

@@ -45,6 +45,34 @@ class DryRun(Wanted, frozen=True, tag="dry-run", tag_field="change"):
     """Where they would go."""
 
 
+Kbps = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Names = Annotated[tuple[Id, ...], Meta(max_length=100)]
+
+
+class Capacity(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="capacity", tag_field="change"):
+    """How many more servers fit; with parts of the cloud taken away."""
+
+    flavor: Id
+    networks: Annotated[tuple[Id, ...], Meta(max_length=NETWORKS_MAX)] = ()
+    zone: Annotated[str, Meta(max_length=255)] = ""
+    egress_kbps: Kbps = 0
+    ingress_kbps: Kbps = 0
+    without: dict[Literal["hosts", "aggregates", "segments", "uplinks", "cells"], Names] = {}
+
+    def body(self) -> dict[str, Any]:
+        guaranteed = {"egress_kbps": self.egress_kbps, "ingress_kbps": self.ingress_kbps}
+        networks = [{"uuid": each} | guaranteed for each in self.networks]
+        question: dict[str, Any] = {"flavor": self.flavor, "networks": networks, "without": self.without}
+        return {"capacity": question | ({"availability_zone": self.zone} if self.zone else {})}
+
+
+class Failover(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="failover", tag_field="change"):
+    """Whether every server finds another place when each of these fails."""
+
+    kind: Literal["host", "aggregate", "segment", "cell"]
+    names: Annotated[tuple[Id, ...], Meta(min_length=1, max_length=100)]
+
+
 class Delete(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="delete", tag_field="change"):
     server: Id
 
@@ -78,7 +106,7 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="audit"
     """Look for what is wrong; nothing is repaired."""
 
 
-Change: TypeAlias = Boot | DryRun | Delete | Action | CancelMove | CancelDrain | Drain | Audit
+Change: TypeAlias = Boot | DryRun | Capacity | Failover | Delete | Action | CancelMove | CancelDrain | Drain | Audit
 decode = msgspec.json.Decoder(Change).decode
 
 _ARGUMENTS: dict[str, Any] = {"reboot": {"type": "SOFT"}}
@@ -91,6 +119,10 @@ def call_of(change: Change) -> tuple[str, str, Any]:
             return "POST", "/servers", change.body()
         case DryRun():
             return "POST", "/ext/dry-run/servers", change.body()
+        case Capacity():
+            return "POST", "/ext/capacity", change.body()
+        case Failover():
+            return "POST", "/ext/failovers", {"failover": {"kind": change.kind, "names": change.names}}
         case Delete():
             return "DELETE", f"/servers/{_part(change.server)}", None
         case Action():

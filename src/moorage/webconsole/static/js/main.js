@@ -46,6 +46,7 @@ async function show(moved = false) {
     document.title = `${title} – Moorage`;
     morph(main, [h("h1", { tabindex: -1 }, title), ...page.render(ctx.data, ctx).flat(9).filter(Boolean)]);
     main.setAttribute("aria-busy", "false");
+    if (!performance.getEntriesByName("shown").length) performance.mark("shown");
   };
   if (shown !== page) { main.replaceChildren(h("h1", { tabindex: -1 }, page.title(null, context)), h("p", { class: "quiet" }, "Asking the cloud …")); shown = page; }
   if (moved) main.querySelector("h1").focus();
@@ -76,6 +77,7 @@ function nav(current) {
   const links = PAGES.filter(([, , , , admin]) => !admin || state.session.admin)
     .map(([path, name, , key]) => h("a", { href: `/${path}`, "aria-current": path === current ? "page" : null, title: `g ${key}` }, name));
   morph($("nav"), links);
+  $("nav").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function theme(next) {
@@ -117,5 +119,12 @@ addEventListener("keydown", (event) => {
 });
 
 theme();
-try { state.session = await ask("/api/session"); who(); await show(); }
-catch (failure) { if (failure.status !== 401) { say(failure.message, "bad"); } else over(); }
+try {
+  import(`/static/js/pages/${place().module}.js`);
+  state.session = await ask("/api/session");
+  state.session.projects = [{ id: state.session.project_id, name: state.session.project }];
+  who();
+  await show();
+  Object.assign(state.session, await ask("/api/projects"));
+  who();
+} catch (failure) { if (failure.status === 401) over(); else say(failure.message, "bad"); }

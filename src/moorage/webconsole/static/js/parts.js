@@ -81,7 +81,7 @@ export function timeline(steps, running) {
   return h("ol", { class: "steps" }, steps.map((each, at) => {
     const pending = each.state === "begun" && (!running || begun++ > 0);
     const tone = pending ? "next" : each.undo ? "undo" : each.state;
-    const word = pending ? (each.undo ? "to be taken back" : "to come") : each.undo && each.state === "begun" ? "being taken back" : STEP_WORDS[each.state];
+    const word = pending ? (each.undo ? "to be taken back" : running ? "under way or next" : "to come") : each.undo && each.state === "begun" ? "being taken back" : STEP_WORDS[each.state];
     const again = each.attempt > 1 && (at === 0 || steps[at - 1].attempt !== each.attempt);
     return h("li", { class: `${tone}${running && each.state === "begun" && !pending ? " now" : ""}` },
       again ? h("span", { class: "again" }, `attempt ${each.attempt}`) : null,
