@@ -50,7 +50,7 @@ class App:
         self._upstream = Upstream(self.settings.call_s, place.ca_file, transport)
         self._keystone = Keystone(self._upstream, place, self.settings.interface)
         self.sessions = Sessions(self.settings.sessions_max, self.settings.session_idle_s)
-        self.feeds = Feeds(self._upstream, self.sessions)
+        self.feeds = Feeds(self._upstream, self.sessions, shared=self.settings.share_between_users)
         self._failed = guard.FailedLogins(self.settings.logins_per_minute)
         self._files = files.load()
         self._streams = 0

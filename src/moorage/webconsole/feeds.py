@@ -1,7 +1,7 @@
 """Feeds: one poll of the API for each topic and scope, however many browsers follow it.
 
-Whoever begins to follow is first asked for by the API with the user's own token; only who was shown the topic so is sent what later polls
-find. Each poll uses the token of another follower in turn, so a token that is good no longer is found out within a round.
+Who is first asks for the whole with their own token. Who comes later has the same project and roles, asks the API one cheap question with
+their own token, and is sent what the feed has. Each poll uses the token of another follower in turn, so a token that is good no longer is found out within a round.
 
 Polls are no storm: the next one begins after a pause of at least `REST_TIMES` as long as the last one took, so that one feed keeps the API
 busy for less than a twentieth of the time, however large the fleet is.
@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -29,6 +30,8 @@ INLINE_MAX_BYTES = 64 * 1024
 """What is larger is fetched by the browser, compressed."""
 FEEDS_MAX = 1_000
 HEARTBEAT_S = 15.0
+PROVED_MAX = 1_000
+"""Topics of one session that are remembered to have been shown to it."""
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +89,21 @@ class Feed:
 class Feeds:
     """All of them."""
 
-    def __init__(self, upstream: Upstream, sessions: Sessions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        sessions: Sessions,
+        *,
+        shared: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`shared`: users with the same roles in the same project follow the same feed."""
         self._upstream = upstream
         self._sessions = sessions
         self._clock = clock
+        self._shared = shared
         self._feeds: dict[tuple[str, ...], Feed] = {}
+        self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self.closing = asyncio.Event()
         self.polls = 0
 
@@ -98,32 +111,17 @@ class Feeds:
         return len(self._feeds)
 
     async def snapshot(self, session: Session, text: str) -> bytes:
-        """What the topic shows now, to somebody who may see it. Raises Unknown, Trouble, SessionOver."""
-        topic, _, _, _ = parse(text)
-        feed = self._feeds.get((topic, *session.who.scope))
-        if feed is not None and feed.state.body and topic in session.proved:
-            return feed.state.body
-        found, _ = await self._ask(session, topic)
-        body = msgspec.json.encode(found.data)
-        if feed is not None:
-            feed.take(found)
-        return body
+        """What the topic shows now, to somebody who may see it. Raises Unknown, Trouble, SessionOver, Full."""
+        return (await self._open(session, text)).state.body
 
     async def follow(self, session: Session, text: str) -> AsyncIterator[bytes]:
         """Server-sent events, until the session ends or the browser goes. Raises Unknown, Trouble, SessionOver, Full before the first."""
-        topic, _, _, _ = parse(text)
-        first: Snapshot | None = None
-        took_s = 0.0
-        if topic not in session.proved or (topic, *session.who.scope) not in self._feeds:
-            first, took_s = await self._ask(session, topic)
-        if (topic, *session.who.scope) not in self._feeds and len(self._feeds) >= FEEDS_MAX:
-            raise Full
-        return self._events(session, topic, first, took_s)
+        return self._events(session, await self._open(session, text))
 
     def wake(self, session: Session) -> None:
         """The user changed something: all feeds of that scope look soon."""
         for feed in self._feeds.values():
-            if feed.key[1:] == session.who.scope:
+            if feed.key == self._key(session, feed.topic):
                 feed.woken.set()
 
     async def close(self) -> None:
@@ -136,31 +134,44 @@ class Feeds:
 
     # ------------------------------------------------------------------------------------------------ followers
 
-    def _join(self, session: Session, topic: str) -> Feed:
-        key = (topic, *session.who.scope)
-        feed = self._feeds.get(key)
-        if feed is None:
-            feed = self._feeds[key] = Feed(key, topic)
-            feed.task = asyncio.create_task(self._poll(feed), name=f"feed-{topic}")
+    async def _open(self, session: Session, text: str) -> Feed:
+        """The feed, which the API has shown to this session. Of many who come at once, one asks for the whole."""
+        topic, _, _, _ = parse(text)
+        key = self._key(session, topic)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            feed = self._feeds.get(key)
+            if feed is None:
+                if len(self._feeds) >= FEEDS_MAX:
+                    raise Full
+                found, took_s = await self._ask(session, topic)
+                feed = Feed(key, topic, took_s=took_s)
+                feed.take(found)
+                self._begin(feed)
+                return feed
+        if topic not in session.proved:
+            await self._prove(session, topic)
+        return feed
+
+    def _key(self, session: Session, topic: str) -> tuple[str, ...]:
+        who = session.who
+        return topic, *who.scope, *(() if self._shared else (who.user_id,))
+
+    def _begin(self, feed: Feed) -> None:
+        self._feeds[feed.key] = feed
+        feed.task = asyncio.create_task(self._poll(feed), name=f"feed-{feed.topic}")
+
+    def _join(self, session: Session, feed: Feed) -> Feed:
+        """It may have ended for want of followers since it was opened."""
+        feed = self._feeds.get(feed.key, feed)
+        if feed.key not in self._feeds:
+            self._begin(feed)
         feed.followers.append(session)
         session.streams += 1
         return feed
 
-    def _leave(self, session: Session, feed: Feed) -> None:
-        feed.followers.remove(session)
-        session.streams -= 1
-        if not feed.followers and feed.task is not None:
-            feed.task.cancel()
-            self._feeds.pop(feed.key, None)
-
-    async def _events(
-        self, session: Session, topic: str, first: Snapshot | None, took_s: float
-    ) -> AsyncIterator[bytes]:
+    async def _events(self, session: Session, feed: Feed) -> AsyncIterator[bytes]:
         """It is a follower from its first step on: a browser that is gone before has begun nothing."""
-        feed = self._join(session, topic)
-        if first is not None:
-            feed.take(first)
-            feed.took_s = max(feed.took_s, took_s)
+        feed = self._join(session, feed)
         sent = 0
         closing = asyncio.create_task(self.closing.wait())
         try:
@@ -184,7 +195,8 @@ class Feeds:
                     yield b": still here\n\n"
         finally:
             closing.cancel()
-            self._leave(session, feed)
+            feed.followers.remove(session)
+            session.streams -= 1
 
     # ------------------------------------------------------------------------------------------------ polls
 
@@ -203,15 +215,25 @@ class Feeds:
             raise Down(
                 AWAY, "The API answered in a form that this page does not know; the console's log has more."
             ) from odd
-        session.proved.add(known)
+        _note(session, known)
         return found, self._clock() - began
+
+    async def _prove(self, session: Session, topic: str) -> None:
+        """One cheap question with this session's token, whose scope is that of the feed."""
+        try:
+            await Reader(self._upstream, session.who).get("/ext/operations", limit=1)
+        except SessionOver:
+            self._sessions.end(session)
+            raise
+        _note(session, topic)
 
     async def _poll(self, feed: Feed) -> None:
         """Until nobody follows; the first look was that of who came first."""
         while True:
             await self._pause(feed)
             if not feed.followers:
-                continue
+                del self._feeds[feed.key]
+                return
             feed.turn = (feed.turn + 1) % len(feed.followers)
             session = feed.followers[feed.turn]
             try:
@@ -233,6 +255,12 @@ class Feeds:
         except TimeoutError:
             pass
         feed.woken.clear()
+
+
+def _note(session: Session, topic: str) -> None:
+    if len(session.proved) >= PROVED_MAX:
+        session.proved.clear()
+    session.proved.add(topic)
 
 
 def _of(state: State) -> bytes:

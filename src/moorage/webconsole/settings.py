@@ -21,6 +21,8 @@ class WebConsole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams_max: Count = 500
     """Pages that are followed live at once; each is a request that stays open, so it is at most half of `[api.limits] requests_max`."""
     streams_of_a_session_max: Count = 8
+    share_between_users: bool = True
+    """Users with the same roles in the same project share what is polled. False where the policy file has rules that name a user."""
     logins_per_minute: Count = 10
     """Logins that fail, of one address; more are 429."""
     interface: str = "public"
