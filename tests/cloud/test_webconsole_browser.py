@@ -3,6 +3,7 @@
 Pictures of every page are written where `MOORAGE_PICTURES` names a directory; people look at them after a change of style.
 """
 
+import base64
 import os
 import re
 from collections.abc import AsyncIterator
@@ -19,11 +20,14 @@ from moorage.main.config import Api, Hosts, Listen
 from moorage.main.embedded import admin_password, demo_password
 from moorage.testing.browser import Page, chromium, missing
 from moorage.testing.ports import free_port
+from moorage.webconsole import topics
 from moorage.webconsole.app import App
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 
 FIRST_PAGE_MS, WIRE_MAX_BYTES = 300, 500_000
+FRAME_MS = 50
+"""Two frames of the screen, and what is drawn in them."""
 BUSY_TIMES = 4
 """So much longer it may take beside other tests."""
 PAGES = ("/", "/servers", "/operations", "/fit-map", "/fleet", "/moves", "/what-if", "/audits")
@@ -258,6 +262,59 @@ async def test_it_is_there_at_once_on_phones_and_in_the_dark(start: Start, tmp_p
                 await visitor.picture(f"{name}-{path.strip('/') or 'overview'}")
 
 
+async def test_the_fit_map_of_ten_thousand_hosts_is_fluent(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def large(*_: Any) -> topics.Snapshot:
+        return topics.Snapshot({"fit_map": a_fleet(10_000, 64), "segments": []})
+
+    monkeypatch.setitem(topics.PLAIN, "fit-map", large)
+    async with visiting(start, tmp_path) as visitor:
+        page = visitor.page
+        await visitor.log_in()
+        await visitor.visit("/fit-map")
+        await visitor.sees("10,000 hosts")
+        for size in ("16", "2"):
+            await page.run(f"""(() => {{ const found = document.querySelectorAll('.filter select')[2];
+                found.value = '{size}'; found.onchange({{ target: found }}); }})()""")
+            frames_ms = await page.run(SCROLLED)
+            assert sorted(frames_ms)[len(frames_ms) // 2] < FRAME_MS * BUSY_TIMES, frames_ms
+        await visitor.picture("fit-map-10000")
+        await page.run("document.querySelector('.map').focus()")
+        await page.press("End")
+        await page.until("document.getElementById('readout').textContent.includes('host9999')", 20)
+
+
+def a_fleet(hosts: int, segments: int) -> dict[str, Any]:
+    """What the API answers of so many hosts, each of which is wired to one segment."""
+    totals = {"VCPU": 64, "MEMORY_MB": 262_144, "DISK_GB": 2_000}
+    part = [(number * 7919 % 1000) / 1000 for number in range(hosts)]
+
+    def column(total: int) -> dict[str, list[int]]:
+        return {"free": [int(total * each) for each in part], "total": [total] * hosts}
+
+    def wired(segment: int) -> str:
+        bits = "".join("1" if number % segments == segment else "0" for number in range(hosts))
+        return base64.b64encode(int(bits, 2).to_bytes(hosts // 8, "big")).decode()
+
+    return {
+        "hosts": {
+            "name": [f"host{number}" for number in range(hosts)],
+            "cell": [number * 4 // hosts for number in range(hosts)],
+            "zone": [0] * hosts,
+            "state": [2 if number % 997 == 0 else 0 for number in range(hosts)],
+        },
+        "cells": ["cell1", "cell2", "cell3", "cell4"],
+        "zones": ["nova"],
+        "resources": {name: column(total) for name, total in totals.items()},
+        "bandwidth": {"egress": column(25_000_000), "ingress": column(25_000_000)},
+        "segments": [
+            {"id": f"s{each}", "name": f"rack-{each}", "free": each * 4, "total": 252, "hosts": wired(each)}
+            for each in range(segments)
+        ],
+    }
+
+
 async def test_it_is_used_by_keyboard_and_has_labels(start: Start, tmp_path: Path) -> None:
     async with visiting(start, tmp_path) as visitor:
         page = visitor.page
@@ -278,6 +335,16 @@ async def test_it_is_used_by_keyboard_and_has_labels(start: Start, tmp_path: Pat
 
 CHOOSE_ROUTED = """(() => { const found = document.querySelector('form:not([data-key]) select[name=networks]');
   found.selectedIndex = [...found.options].findIndex((each) => each.text === 'routed'); })()"""
+SCROLLED = """(async () => {
+  const box = document.querySelector('.map'), frames = [];
+  for (let step = 1; step <= 30; step++) {
+    const before = performance.now();
+    box.scrollTop = step * 200;
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    frames.push(performance.now() - before);
+  }
+  return frames;
+})()"""
 UNLABELLED = """[...document.querySelectorAll('button, a, input, select, table, [role=img], [role=meter], progress, summary')]
   .filter((each) => !(each.textContent?.trim() || each.getAttribute('aria-label') || each.labels?.length || each.querySelector?.('caption')
     || each.closest('[aria-hidden=true]'))).map((each) => each.outerHTML.slice(0, 200))"""

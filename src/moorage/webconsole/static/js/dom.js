@@ -54,9 +54,10 @@ function update(old, fresh) {
   }
   for (const name of HANDLERS) if (old[name] || fresh[name]) old[name] = fresh[name];
   for (const { name } of [...old.attributes]) {
-    if (!fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS") && !old.draw) old.removeAttribute(name);
+    if (name !== "style" && !fresh.hasAttribute(name) && !(name === "open" && old.nodeName === "DETAILS") && !old.draw) old.removeAttribute(name);
   }
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of fresh.attributes) if (name !== "style" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (!old.draw && old.style.cssText !== fresh.style.cssText) old.style.cssText = fresh.style.cssText;  // as an attribute the content security policy refuses it
   if (fresh.draw) { old.draw = fresh.draw; old.draw(old); return; }
   if (old.nodeName === "INPUT" || old.nodeName === "TEXTAREA") return;
   morph(old, [...fresh.childNodes]);

@@ -28,7 +28,7 @@ export function render(data, ctx) {
       onscroll: (event) => { view.top = event.currentTarget.scrollTop; schedule(); }, onkeydown: (event) => move(event, order, columns),
       onpointermove: (event) => point(event, order, columns), onpointerleave: () => { view.at = null; schedule(); } },
       h("div", { class: "tall", vars: { height: `${tall}px`, "min-width": `${wide}px` } }, h("canvas", { "aria-hidden": "true", draw: (canvas) => { view.canvas = canvas; schedule(); } }))),
-    section("The same in words", columns.map((each) => bar(each.label, each.usedAll, each.totalAll, each.unit))),
+    section("The same in words", h("div", { class: "columns" }, columns.map((each) => bar(each.label, each.usedAll, each.totalAll, each.unit)))),
   ];
 }
 
@@ -165,7 +165,7 @@ function move(event, order, columns) {
   if (!by || !order.length) return;
   event.preventDefault();
   const { row, column } = view.at || { row: 0, column: 0 }, clamp = (n, most) => Math.min(most, Math.max(0, n));
-  view.at = view.at ? { row: clamp(row + by[0], order.length - 1), column: clamp(column + by[1], columns.length - 1) } : { row: 0, column: 0 };
+  view.at = view.at || !event.key.startsWith("Arrow") ? { row: clamp(row + by[0], order.length - 1), column: clamp(column + by[1], columns.length - 1) } : { row: 0, column: 0 };
   const box = event.currentTarget, y = view.at.row * view.size, room = box.clientHeight - view.head - view.size;
   if (y < box.scrollTop) box.scrollTop = y; else if (y > box.scrollTop + room) box.scrollTop = y - room;
   told(order, columns);
