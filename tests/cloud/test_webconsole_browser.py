@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from moorage_testing.ports import free_port
 from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main.config import Api, Hosts, Listen
 from moorage.main.embedded import admin_password, demo_password
-from moorage.testing.browser import Page, chromium, missing
-from moorage.testing.ports import free_port
 from moorage.webconsole import topics
 from moorage.webconsole.app import App
+from moorage_testing.browser import Page, chromium, missing
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "there is a browser")]
 

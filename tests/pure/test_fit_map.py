@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.helpers.world_builder import Cloud
 
 from moorage.api.ext import fit_map
 from moorage.model.errors import Unavailable
 from moorage.model.world import World
-from tests.helpers.world_builder import Cloud
 
 HOSTS, SEGMENTS = 10_000, 64
 ANSWER_MS = 300

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from tests.helpers.webconsole_apis import Apis, Browser, Follower, console
 
-from moorage.testing.waiting import until
 from moorage.webconsole import feeds
 from moorage.webconsole.feeds import Feed
+from moorage_testing.waiting import until
 
 LIST = "GET /v2.1/servers/detail"
 

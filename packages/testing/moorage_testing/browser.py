@@ -22,7 +22,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.waiting import PATIENCE_S
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CALL_S = 60.0
