@@ -3,6 +3,7 @@
 main           reads the configuration and builds processes: the only place where packages are joined
 api            HTTP: the Compute API, the Placement API, metadata and consoles
 cli            commands for people, over the public API
+webconsole     pages in a browser, over the public API
 conductor      executes operations, takes hosts' reports, runs reconcilers
 agent          on each host: executes commands through a driver
 operations     sagas: boot, delete, resize, live migration …; each step beside its undo

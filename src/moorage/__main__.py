@@ -17,6 +17,7 @@ COMMANDS = {
         "the Placement API alone, at the root path, with a database of its own",
     ),
     "console": ("moorage.main.roles", "carries consoles between browsers and hosts, as a process of its own"),
+    "console-web": ("moorage.main.roles", "the web console: pages over the public API, as a process of its own"),
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": (

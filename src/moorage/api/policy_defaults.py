@@ -362,6 +362,8 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "moorage:drains:cancel": (ADMIN, ("POST /ext/drains/{id}/action (cancel)",)),
     "moorage:moves:show": (ADMIN, ("GET /ext/servers/{server_id}/moves",)),
     "moorage:moves:cancel": (ADMIN, ("POST /ext/servers/{server_id}/moves/{id}/action (cancel)",)),
+    "moorage:fit_map:show": (ADMIN, ("GET /ext/fit-map", "GET /ext/fit-map/totals")),
+    "moorage:fleet:show": (ADMIN, ("GET /ext/fleet",)),
     "moorage:gates:show": (ADMIN, ("GET /ext/gates",)),
     "moorage:audits:show": (ADMIN, ("GET /ext/audits", "GET /ext/audits/kinds", "GET /ext/audits/{id}")),
     "moorage:audits:create": (ADMIN, ("POST /ext/audits",)),

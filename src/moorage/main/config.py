@@ -24,6 +24,7 @@ from moorage.main.secret_settings import check_unread, resolved
 from moorage.main.security import Secrets, SecurityCompliance, check_security
 from moorage.model.errors import Invalid
 from moorage.sql import Limits
+from moorage.webconsole.settings import WebConsole
 
 VENDOR_TARGETS_MAX = 16
 WHOLE_INTERFACES_MAX = 32
@@ -33,7 +34,7 @@ TOML_TYPES = (datetime.datetime, datetime.date, datetime.time)
 CELLS_MAX = 100
 PORT_MAX = 65_535
 LISTENERS = ("compute", "placement", "identity", "image", "network", "volume")
-OPTIONAL_PORTS = {"metadata": 8775, "console": 6080}
+OPTIONAL_PORTS = {"metadata": 8775, "console": 6080, "webconsole": 8785}
 """Of services that not every process serves: what their roles, and `moorage up`, take where no port is configured."""
 
 
@@ -323,6 +324,8 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of `moorage metadata`, and of `moorage up`; port 0 is 8775 there."""
     console: Listen = Listen()
     """Of `moorage console`, and of `moorage up`; port 0 is 6080 there."""
+    webconsole: Listen = Listen()
+    """Of `moorage console-web`, and of `moorage up`; port 0 is 8785 there."""
     cert: str = ""
     """Of every listener that has none of its own."""
     key: str = ""
@@ -389,6 +392,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: Placement = Placement()
     metadata: Metadata = Metadata()
     console: Console = Console()
+    webconsole: WebConsole = WebConsole()
     notifications: Notifications = Notifications()
     audit: Audit = Audit()
     audit_log: AuditLog = AuditLog()

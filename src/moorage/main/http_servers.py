@@ -36,7 +36,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """With every answer, for browsers that look."""
-SAID_BY_ITSELF = {"console": frozenset(HEADERS), "placement": frozenset({"Cache-Control"})}
+SAID_BY_ITSELF = {
+    "console": frozenset(HEADERS),
+    "webconsole": frozenset(HEADERS),
+    "placement": frozenset({"Cache-Control"}),
+}
 """What these services say themselves."""
 
 log = logging.getLogger(__name__)

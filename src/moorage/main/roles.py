@@ -42,6 +42,7 @@ from moorage.main.reconcilers import add_rounds
 from moorage.main.seed_data import seed
 from moorage.main.server_volumes import ServerVolumesOverHttp
 from moorage.main.service_clients import Clients, HostsImages, make_clients, make_hosts_images, make_own_apis
+from moorage.main.webconsole import webconsole
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Invalid, Problem
 from moorage.model.ids import CellId
@@ -210,7 +211,10 @@ ROLES: dict[str, Role] = {
     "embedded": embedded,
     "metadata": metadata,
     "console": console,
+    "console-web": webconsole,
 }
+OWN_LISTENERS = {"metadata": "metadata", "console": "console", "console-web": "webconsole"}
+"""Role → the listener that `--port` is of."""
 
 
 def _print_cells_out(region: RegionProcess) -> None:
@@ -239,7 +243,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--physical-networks", help="agent: comma-separated")
     parser.add_argument("--level", type=int, choices=(1, 2, 3), help="agent: its protocol level")
     parser.add_argument(
-        "--port", type=int, help="api, console, metadata: the port of this one, when several run on one machine"
+        "--port",
+        type=int,
+        help="api, console, console-web, metadata: the port of this one, when several run on one machine",
     )
     parser.add_argument("--placement-port", type=int, help="api: the same for its Placement API")
     parser.add_argument("--metrics-port", type=int, help="the port of /metrics and /healthz of this process")
@@ -273,7 +279,7 @@ def _with_arguments(config: Config, arguments: argparse.Namespace) -> Config:
                 level=arguments.level or mine.level,
             ),
         )
-    own = arguments.role if arguments.role in OPTIONAL_PORTS else "compute"
+    own = OWN_LISTENERS.get(arguments.role, "compute")
     port_of_own = arguments.port
     if own in OPTIONAL_PORTS and port_of_own is None:
         port_of_own = getattr(config.api, own).port or OPTIONAL_PORTS[own]

@@ -34,7 +34,9 @@ from moorage.main.reconcilers import add_rounds
 from moorage.main.seed_data import seed
 from moorage.main.server_volumes import ServerVolumesOverHttp
 from moorage.main.service_clients import OwnApis, admin_password, demo_password, make_own_apis
+from moorage.main.webconsole import open_webconsole
 from moorage.model.errors import Problem, Unavailable
+from moorage.webconsole.app import App as WebConsole
 
 if TYPE_CHECKING:
     from moorage.main.embedded import Embedded
@@ -142,10 +144,13 @@ class Cloud:
     own: OwnApis
     audited: AuditMiddleware
     observed: Observed
+    webconsole: WebConsole | None = None
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
         """Doors first, so nothing new comes; then the stories are left where they are; guests go on."""
+        if self.webconsole is not None:
+            await self.webconsole.close()
         await asyncio.gather(*(door.close() for door in self.doors.values()))
         await self.audited.close()
         await self.rounds.stop()
@@ -215,9 +220,10 @@ async def start_cloud(config: Config) -> Cloud:
             config, region.databases, region.clients.network, region.clients.vendor_data, region.seals
         )
         await doors["metadata"].open(observed.app("metadata", guests))
+    webconsole = await open_webconsole(doors["webconsole"], config, observed) if "webconsole" in doors else None
     await region.appear("up")
     observed.sees(of_region(region, rounds, fleet.agents.values, proxy, doors))
-    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, plans)
+    return Cloud(config, lock, doors, embedded, region, fleet, rounds, own, audited, observed, webconsole, plans)
 
 
 async def _all_hosts(region: RegionProcess, plans: list[HostPlan]) -> None:
@@ -247,7 +253,7 @@ def print_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
         ("identity", "/v3"), ("compute", "/v2.1"), ("placement", "/placement"), ("image", ""), ("network", ""), ("volume", "/v3")
     ):  # fmt: skip
         print(f"  {name:10} {getattr(config.api, name).url}{path}")
-    for name in cloud.doors.keys() & OPTIONAL_PORTS.keys():
+    for name in sorted(cloud.doors.keys() & OPTIONAL_PORTS.keys()):
         print(f"  {name:10} {getattr(config.api, name).url}")
     if config.metrics.port:
         print(f"  {'metrics':10} http://{config.metrics.host}:{config.metrics.port}/metrics")

@@ -16,6 +16,7 @@ from moorage.model.verdict import DecisionRecord, cause_of_host
 from moorage.operations.boot.boot import Claim
 from moorage.operations.steps import segment_change
 from moorage.operations.steps.guest_respawn import Cards
+from moorage.operations.timeline import timeline
 from moorage.saga import Line, decode_lines
 from moorage.saga.journal import Cause, Failed, StepResult, Unwinding
 
@@ -71,6 +72,7 @@ def _operation(operation: Operation, view: View) -> dict[str, Any]:
         "waiting": operation.waiting_named if view.whole else operation.waiting,
         "fault": operation.fault,
         "attempts": _attempts(lines, view),
+        "steps": timeline(lines),
     }
     ending = next((line for line in reversed(lines) if isinstance(line, Unwinding)), None)
     if ending is not None:

@@ -10,6 +10,8 @@ from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.explain import About, explained
+from moorage.operations.timeline import timeline
+from moorage.saga import decode_lines
 from moorage.store.region import operations as region_operations
 
 LISTING = Params(
@@ -99,6 +101,7 @@ async def show(call: Call[Any]) -> Response:
     call.require("moorage:operations:show", target)
     whole = call.allows("moorage:operations:details", target)
     row = _row(found, whole=whole)
+    row["steps"] = timeline(decode_lines(found.journal))
     if whole:
         row["lines"] = found.lines()
     return Response(200, {"operation": row}, finished=True)

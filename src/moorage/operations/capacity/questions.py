@@ -12,9 +12,9 @@ from moorage.model.ids import ServerId, new_uuid
 from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.server import Server
 from moorage.model.world import Ask, GroupAsk
-from moorage.operations.boot.accept_boot import needs_of_flavor
 from moorage.operations.boot.boot_input import Boot, ask_of
-from moorage.operations.boot.expected_ports import ports_foreseen
+from moorage.operations.boot.boot_servers import needs_of_flavor
+from moorage.operations.boot.expected_ports import expected_with_addresses
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import groups
 from moorage.scheduler.failover import Kind
@@ -92,7 +92,7 @@ async def ask_for(context: SagaContext, question: CapacityQuestion, project: str
         min_level=gates.min_level,
         gates=gates,
     )
-    ports = _guaranteed(await ports_foreseen(context, boot), question.networks, networks)
+    ports = _guaranteed(await expected_with_addresses(context, boot), question.networks, networks)
     return ask_of(boot, networks, ports, not_on=())
 
 

@@ -1,0 +1,290 @@
+"""The web console as an ASGI application.
+
+Every request goes the same way: known path and method, of our own pages (`guard.py`), body within its limit, session, CSRF token where
+something changes; then Keystone or the API is asked with the user's own token. Whatever goes wrong is a status and a sentence.
+"""
+
+import gzip
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeAlias
+
+import httpx
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from moorage.webconsole import changes, files, guard
+from moorage.webconsole.feeds import Feeds, Full
+from moorage.webconsole.login import Keystone, Login, OtherProject
+from moorage.webconsole.sessions import Identity, Session, Sessions
+from moorage.webconsole.settings import Place, WebConsole
+from moorage.webconsole.topics import SessionOver, Unknown
+from moorage.webconsole.upstream import Refused, Trouble, Upstream
+
+BODY_MAX_BYTES = 64 * 1024
+GZIP_FROM_BYTES = 1024
+PAGES = frozenset(
+    {"", "servers", "server", "operations", "operation", "fit-map", "fleet", "moves", "what-if", "audits", "audit"}
+)
+"""First parts of the paths that browsers show; the page's own script tells them apart."""
+LOGIN_PAGE, PAGE = "login.html", "index.html"
+OVER = "You are not logged in, or the session is over. Log in again."
+FULL = "As many pages as this console can follow are open. Try again later, or close some."
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class App:
+    """Serves pages and data, and keeps the sessions."""
+
+    def __init__(
+        self, place: Place, settings: WebConsole | None = None, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        """`transport`: how the APIs are reached, for tests. Raises OSError for a CA file that cannot be read."""
+        self.settings = settings or WebConsole()
+        self._place = place
+        self._upstream = Upstream(self.settings.call_s, place.ca_file, transport)
+        self._keystone = Keystone(self._upstream, place, self.settings.interface)
+        self.sessions = Sessions(self.settings.sessions_max, self.settings.session_idle_s)
+        self.feeds = Feeds(self._upstream, self.sessions, shared=self.settings.share_between_users)
+        self._failed = guard.FailedLogins(self.settings.logins_per_minute)
+        self._files = files.load()
+        self._streams = 0
+        self._cookie = "__Host-moorage" if place.secure else "moorage"
+        self._routes: dict[str, dict[str, Handler]] = {
+            "/api/login": {"POST": self._login},
+            "/api/logout": {"POST": self._logout},
+            "/api/project": {"POST": self._project},
+            "/api/session": {"GET": self._session},
+            "/api/projects": {"GET": self._projects},
+            "/api/topic": {"GET": self._topic},
+            "/api/change": {"POST": self._change},
+            "/events": {"GET": self._events},
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        response = await self._answer(request)
+        for name, value in guard.HEADERS.items():
+            response.headers[name] = value
+        response.headers.setdefault("Cache-Control", "no-store")
+        await response(scope, receive, send)
+
+    async def close(self) -> None:
+        """Streams end first, so that the listener has nothing to wait for."""
+        await self.feeds.close()
+        await self._upstream.close()
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._handler(request)(request)
+        except SessionOver:
+            return _refusal(401, OVER)
+        except Trouble as trouble:
+            return _refusal(trouble.status, trouble.sentence)
+        except Unknown:
+            return _refusal(404, "There is no such topic.")
+        except Full:
+            return _refusal(503, FULL)
+        except Exception:
+            log.exception("%s %s failed", request.method, request.url.path)
+            return _refusal(500, "The console could not do this; its log says why.")
+
+    def _handler(self, request: Request) -> Handler:
+        path = request.url.path
+        methods = self._routes.get(path)
+        if methods is None:
+            methods = {"GET": self._file, "HEAD": self._file}
+        handler = methods.get(request.method)
+        if handler is None:
+            raise Refused(405, f"Only {', '.join(methods)} is supported here.")
+        if path in self._routes:
+            guard.check_origin(request.headers, self.settings.allowed_origins)
+        if request.method == "POST":
+            guard.check_json(request.headers)
+        return handler
+
+    # ------------------------------------------------------------------------------------------------ files
+
+    async def _file(self, request: Request) -> Response:
+        path = request.url.path.strip("/")
+        if path == "login":
+            found = self._files[LOGIN_PAGE]
+        elif path.partition("/")[0] in PAGES and path.count("/") <= 1:
+            if self._found(request) is None:
+                return Response(status_code=303, headers={"Location": "/login"})
+            found = self._files[PAGE]
+        elif path.startswith("static/") and (known := self._files.get(path.removeprefix("static/"))):
+            found = known
+        else:
+            return _refusal(404, "There is no such page.")
+        headers = {"ETag": found.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        if request.headers.get("if-none-match") == found.etag:
+            return Response(status_code=304, headers=headers)
+        body = found.body
+        if found.packed and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = found.packed, "gzip"
+        return Response(body, media_type=found.type, headers=headers)
+
+    # ------------------------------------------------------------------------------------------------ sessions
+
+    async def _login(self, request: Request) -> Response:
+        wanted = await _body(request, Login)
+        caller = request.client.host if request.client is not None else ""
+        self._failed.check(caller)
+        try:
+            who = await self._keystone.log_in(wanted, caller)
+        except Refused as refused:
+            if refused.status == 401:
+                self._failed.count(caller)
+            raise
+        return self._opened(who, self._found(request))
+
+    async def _project(self, request: Request) -> Response:
+        session = self._changing(request)
+        wanted = await _body(request, OtherProject)
+        return self._opened(await self._keystone.other_project(session.who, wanted.project_id), session)
+
+    def _opened(self, who: Identity, before: Session | None) -> Response:
+        """A new session, with a new cookie; the one before it in this browser is over."""
+        session = self.sessions.open(who)
+        if session is None:
+            raise Trouble(503, "As many users as this console can have are logged in. Try again later.")
+        if before is not None:
+            self.sessions.end(before)
+        response = _json(200, self._shown(session))
+        response.set_cookie(
+            self._cookie, session.id, path="/", httponly=True, samesite="strict", secure=self._place.secure
+        )
+        return response
+
+    async def _logout(self, request: Request) -> Response:
+        session = self._changing(request)
+        self.sessions.end(session)
+        try:
+            await self._keystone.log_out(session.who)
+        except Trouble as trouble:
+            log.warning("a token was not ended at logout and is good until it expires: %s", trouble.sentence)
+        response = _json(200, {})
+        response.delete_cookie(self._cookie, path="/", secure=self._place.secure, httponly=True, samesite="strict")
+        return response
+
+    async def _session(self, request: Request) -> Response:
+        return _json(200, self._shown(self._mine(request)))
+
+    async def _projects(self, request: Request) -> Response:
+        session = self._mine(request)
+        try:
+            projects = await self._keystone.projects(session.who)
+        except Trouble:
+            projects = [{"id": session.who.project_id, "name": session.who.project}]  # the others cannot be chosen now
+        return _json(200, {"projects": projects})
+
+    def _shown(self, session: Session) -> dict[str, Any]:
+        who = session.who
+        return {
+            "user": who.user,
+            "project": who.project,
+            "project_id": who.project_id,
+            "admin": who.is_admin,
+            "expires_at": who.expires_at,
+            "csrf": session.csrf,
+        }
+
+    def _found(self, request: Request) -> Session | None:
+        return self.sessions.find(request.cookies.get(self._cookie, ""))
+
+    def _mine(self, request: Request) -> Session:
+        session = self._found(request)
+        if session is None:
+            raise SessionOver
+        return session
+
+    def _changing(self, request: Request) -> Session:
+        session = self._mine(request)
+        guard.check_csrf(request.headers, session.csrf)
+        return session
+
+    # ------------------------------------------------------------------------------------------------ data
+
+    async def _topic(self, request: Request) -> Response:
+        session = self._mine(request)
+        body = await self.feeds.snapshot(session, _name(request))
+        return _packed(request, body)
+
+    async def _events(self, request: Request) -> Response:
+        session = self._mine(request)
+        if self._streams >= self.settings.streams_max or session.streams >= self.settings.streams_of_a_session_max:
+            raise Full
+        events = await self.feeds.follow(session, _name(request))
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
+
+    async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            async for each in events:
+                yield each
+        finally:
+            self._streams -= 1
+            await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    async def _change(self, request: Request) -> Response:
+        session = self._changing(request)
+        try:
+            change = changes.decode(await _read(request))
+        except msgspec.ValidationError as wrong:
+            raise Refused(400, f"This cannot be asked so: {wrong}.") from wrong
+        except msgspec.DecodeError as junk:
+            raise Refused(400, "The body is no JSON.") from junk
+        try:
+            answer = await changes.make(change, self._upstream, session.who)
+        except SessionOver:
+            self.sessions.end(session)
+            raise
+        self.feeds.wake(session)
+        return _json(200, answer)
+
+
+def _name(request: Request) -> str:
+    return request.query_params.get("topic", "")
+
+
+async def _read(request: Request) -> bytes:
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > BODY_MAX_BYTES:
+            raise Refused(413, f"The body has more than {BODY_MAX_BYTES // 1024} KiB.")
+    return bytes(body)
+
+
+async def _body(request: Request, kind: Any) -> Any:
+    """Raises Refused."""
+    try:
+        return msgspec.json.decode(await _read(request), type=kind)
+    except msgspec.ValidationError as wrong:
+        raise Refused(400, f"This cannot be asked so: {wrong}.") from wrong
+    except msgspec.DecodeError as junk:
+        raise Refused(400, "The body is no JSON.") from junk
+
+
+def _json(status: int, body: Any) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")
+
+
+def _packed(request: Request, body: bytes) -> Response:
+    headers = {"Vary": "Accept-Encoding"}
+    if len(body) >= GZIP_FROM_BYTES and "gzip" in request.headers.get("accept-encoding", ""):
+        body, headers["Content-Encoding"] = gzip.compress(body, 4), "gzip"
+    return Response(body, media_type="application/json", headers=headers)
+
+
+def _refusal(status: int, sentence: str) -> Response:
+    return _json(status, {"error": sentence})

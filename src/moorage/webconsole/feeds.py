@@ -1,0 +1,276 @@
+"""Feeds: one poll of the API for each topic and scope, however many browsers follow it.
+
+Who is first asks for the whole with their own token. Who comes later has the same project and roles, asks the API one cheap question with
+their own token, and is sent what the feed has. Each poll uses the token of another follower in turn, so a token that is good no longer is found out within a round.
+
+Polls are no storm: the next one begins after a pause of at least `REST_TIMES` as long as the last one took, so that one feed keeps the API
+busy for less than a twentieth of the time, however large the fleet is.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from moorage.webconsole.sessions import Session, Sessions
+from moorage.webconsole.topics import Reader, SessionOver, Snapshot, parse
+from moorage.webconsole.upstream import AWAY, Down, Trouble, Upstream
+
+LIVELY_S, STILL_S = 1.0, 5.0
+"""Between polls, while something is on its way, and while nothing is."""
+REST_TIMES = 20.0
+WOKEN_S = 0.3
+"""After a change by a follower."""
+INLINE_MAX_BYTES = 64 * 1024
+"""What is larger is fetched by the browser, compressed."""
+FEEDS_MAX = 1_000
+HEARTBEAT_S = 15.0
+PROVED_MAX = 1_000
+"""Topics of one session that are remembered to have been shown to it."""
+
+log = logging.getLogger(__name__)
+
+
+class Full(Exception):
+    """As many feeds as this process follows."""
+
+
+@dataclass
+class State:
+    """What a feed shows now; a new one takes its place when it changes."""
+
+    version: int = 0
+    body: bytes = b""
+    trouble: bytes = b""
+    """A sentence for people, as JSON; empty: the API answers."""
+
+
+@dataclass(eq=False)
+class Feed:
+    """One topic in one scope."""
+
+    key: tuple[str, ...]
+    topic: str
+    state: State = field(default_factory=State)
+    lively: bool = False
+    took_s: float = 0.0
+    followers: list[Session] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    turn: int = 0
+
+    def take(self, found: Snapshot) -> None:
+        """What was found; browsers are told where it is new."""
+        body = msgspec.json.encode(found.data)
+        self.lively = found.lively
+        if body != self.state.body or self.state.trouble:
+            self._show(State(self.state.version + 1, body))
+
+    def report_trouble(self, trouble: Trouble) -> None:
+        report = msgspec.json.encode({"status": trouble.status, "sentence": trouble.sentence})
+        if report != self.state.trouble:
+            self._show(State(self.state.version + 1, self.state.body, report))
+
+    def _show(self, state: State) -> None:
+        self.state = state
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+    def pause_s(self) -> float:
+        return max(LIVELY_S if self.lively else STILL_S, REST_TIMES * self.took_s)
+
+
+class Feeds:
+    """All of them."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        sessions: Sessions,
+        *,
+        shared: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`shared`: users with the same roles in the same project follow the same feed."""
+        self._upstream = upstream
+        self._sessions = sessions
+        self._clock = clock
+        self._shared = shared
+        self._feeds: dict[tuple[str, ...], Feed] = {}
+        self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+        self.closing = asyncio.Event()
+        self.polls = 0
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    async def snapshot(self, session: Session, text: str) -> bytes:
+        """What the topic shows now, to somebody who may see it. Raises Unknown, Trouble, SessionOver, Full."""
+        return (await self._open(session, text)).state.body
+
+    async def follow(self, session: Session, text: str) -> AsyncIterator[bytes]:
+        """Server-sent events, until the session ends or the browser goes. Raises Unknown, Trouble, SessionOver, Full before the first."""
+        return self._events(session, await self._open(session, text))
+
+    def wake(self, session: Session) -> None:
+        """The user changed something: all feeds of that scope look soon."""
+        for feed in self._feeds.values():
+            if feed.key == self._key(session, feed.topic):
+                feed.woken.set()
+
+    async def close(self) -> None:
+        """Every stream ends, and every poll."""
+        self.closing.set()
+        tasks = [feed.task for feed in self._feeds.values() if feed.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ------------------------------------------------------------------------------------------------ followers
+
+    async def _open(self, session: Session, text: str) -> Feed:
+        """The feed, which the API has shown to this session. Of many who come at once, one asks for the whole."""
+        topic, _, _, _ = parse(text)
+        key = self._key(session, topic)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            feed = self._feeds.get(key)
+            if feed is None:
+                if len(self._feeds) >= FEEDS_MAX:
+                    raise Full
+                found, took_s = await self._ask(session, topic)
+                feed = Feed(key, topic, took_s=took_s)
+                feed.take(found)
+                self._begin(feed)
+                return feed
+        if topic not in session.proved:
+            await self._prove(session, topic)
+        return feed
+
+    def _key(self, session: Session, topic: str) -> tuple[str, ...]:
+        who = session.who
+        return topic, *who.scope, *(() if self._shared else (who.user_id,))
+
+    def _begin(self, feed: Feed) -> None:
+        self._feeds[feed.key] = feed
+        feed.task = asyncio.create_task(self._poll(feed), name=f"feed-{feed.topic}")
+
+    def _join(self, session: Session, feed: Feed) -> Feed:
+        """It may have ended for want of followers since it was opened."""
+        feed = self._feeds.get(feed.key, feed)
+        if feed.key not in self._feeds:
+            self._begin(feed)
+        feed.followers.append(session)
+        session.streams += 1
+        return feed
+
+    async def _events(self, session: Session, feed: Feed) -> AsyncIterator[bytes]:
+        """It is a follower from its first step on: a browser that is gone before has begun nothing."""
+        feed = self._join(session, feed)
+        sent = 0
+        closing = asyncio.create_task(self.closing.wait())
+        try:
+            while not self.closing.is_set():
+                if not self._sessions.holds(session):
+                    self._sessions.end(session)
+                    yield _event("over", b"{}")
+                    return
+                changed, state = feed.changed, feed.state
+                if state.version != sent:
+                    sent = state.version
+                    yield _of(state)
+                waiting = asyncio.create_task(changed.wait())
+                try:
+                    done, _ = await asyncio.wait(
+                        {waiting, closing}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    waiting.cancel()
+                if not done:
+                    yield b": still here\n\n"
+        finally:
+            closing.cancel()
+            feed.followers.remove(session)
+            session.streams -= 1
+
+    # ------------------------------------------------------------------------------------------------ polls
+
+    async def _ask(self, session: Session, topic: str) -> tuple[Snapshot, float]:
+        """With this session's token, and how long it took; the session is over when it is good no longer."""
+        known, function, id, words = parse(topic)
+        began = self._clock()
+        self.polls += 1
+        try:
+            found = await function(Reader(self._upstream, session.who), id, words)
+        except SessionOver:
+            self._sessions.end(session)
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as odd:
+            log.exception("the topic %s could not be read", topic)
+            raise Down(
+                AWAY, "The API answered in a form that this page does not know; the console's log has more."
+            ) from odd
+        _note(session, known)
+        return found, self._clock() - began
+
+    async def _prove(self, session: Session, topic: str) -> None:
+        """One cheap question with this session's token, whose scope is that of the feed."""
+        try:
+            await Reader(self._upstream, session.who).get("/ext/operations", limit=1)
+        except SessionOver:
+            self._sessions.end(session)
+            raise
+        _note(session, topic)
+
+    async def _poll(self, feed: Feed) -> None:
+        """Until nobody follows; the first look was that of who came first."""
+        while True:
+            await self._pause(feed)
+            if not feed.followers:
+                del self._feeds[feed.key]
+                return
+            feed.turn = (feed.turn + 1) % len(feed.followers)
+            session = feed.followers[feed.turn]
+            try:
+                found, feed.took_s = await self._ask(session, feed.topic)
+            except SessionOver:
+                feed.changed.set()  # the one whose session is over is told, and the next poll has another's token
+                feed.changed = asyncio.Event()
+                feed.woken.set()
+            except Trouble as trouble:
+                feed.report_trouble(trouble)
+            else:
+                feed.take(found)
+
+    async def _pause(self, feed: Feed) -> None:
+        try:
+            async with asyncio.timeout(feed.pause_s()):
+                await feed.woken.wait()
+            await asyncio.sleep(WOKEN_S)
+        except TimeoutError:
+            pass
+        feed.woken.clear()
+
+
+def _note(session: Session, topic: str) -> None:
+    if len(session.proved) >= PROVED_MAX:
+        session.proved.clear()
+    session.proved.add(topic)
+
+
+def _of(state: State) -> bytes:
+    if state.trouble:
+        return _event("trouble", state.trouble)
+    if len(state.body) > INLINE_MAX_BYTES:
+        mark = hashlib.sha256(state.body).hexdigest()[:16]
+        return _event("changed", msgspec.json.encode({"version": mark}))
+    return _event("data", state.body)
+
+
+def _event(name: str, body: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"

@@ -1,0 +1,41 @@
+"""Pages, style and scripts: read from the package when the process starts, compressed once, known to browsers by what is in them."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+GZIP_FROM_BYTES = 512
+
+
+@dataclass(frozen=True)
+class File:
+    body: bytes
+    packed: bytes
+    """By gzip; empty where that is not worth it."""
+    type: str
+    etag: str
+
+
+def load() -> dict[str, File]:
+    """Path below `static` → its file."""
+    found: dict[str, File] = {}
+    _load(files("moorage.webconsole") / "static", "", found)
+    return found
+
+
+def _load(folder: Traversable, prefix: str, found: dict[str, File]) -> None:
+    for each in folder.iterdir():
+        if each.is_dir():
+            _load(each, f"{prefix}{each.name}/", found)
+        elif (kind := TYPES.get(each.name.rpartition(".")[2])) is not None:
+            body = each.read_bytes()
+            packed = gzip.compress(body, 9, mtime=0) if len(body) >= GZIP_FROM_BYTES else b""
+            found[prefix + each.name] = File(body, packed, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')

@@ -1,0 +1,74 @@
+"""What every answer says to browsers, and which requests are let on: of our own pages, with the session's token where something changes."""
+
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from urllib.parse import urlsplit
+
+from moorage.webconsole.upstream import Refused
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+CSRF_HEADER = "x-csrf-token"
+CALLERS_KEPT_MAX = 10_000
+MINUTE_S = 60.0
+
+
+def check_origin(headers: Mapping[str, str], allowed: tuple[str, ...]) -> None:
+    """A request that another site's page made is refused: browsers say which site it was. Raises Refused."""
+    site = headers.get("sec-fetch-site")
+    if site == "same-origin":
+        return
+    origin = headers.get("origin")
+    if origin is None and site in {None, "none"}:
+        return
+    if origin is not None and origin in allowed:
+        return
+    if site is None and origin is not None and urlsplit(origin).netloc == headers.get("host", ""):
+        return
+    raise Refused(403, "This request came from another site's page.")
+
+
+def check_json(headers: Mapping[str, str]) -> None:
+    """A form of another site can send no JSON without being asked for by us. Raises Refused."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise Refused(415, "The body must be JSON.")
+
+
+def check_csrf(headers: Mapping[str, str], token: str) -> None:
+    """Raises Refused."""
+    if not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), token.encode()):
+        raise Refused(403, "This page is from an earlier login. Load it again.")
+
+
+class FailedLogins:
+    """How many logins of each address failed within a minute; the addresses are bounded."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._failed: OrderedDict[str, list[float]] = OrderedDict()
+
+    def check(self, caller: str) -> None:
+        """Raises Refused (429)."""
+        recent = [each for each in self._failed.get(caller, ()) if self._clock() - each < MINUTE_S]
+        if len(recent) >= self._most:
+            raise Refused(429, "Too many logins failed from this address. Try again in a minute.")
+
+    def count(self, caller: str) -> None:
+        now = self._clock()
+        recent = [each for each in self._failed.pop(caller, []) if now - each < MINUTE_S]
+        self._failed[caller] = [*recent[-self._most :], now]
+        if len(self._failed) > CALLERS_KEPT_MAX:
+            self._failed.popitem(last=False)

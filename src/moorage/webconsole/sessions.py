@@ -1,0 +1,100 @@
+"""Who is logged in. Tokens stay in the memory of this process: a cookie names a session, and a restart ends them all."""
+
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+EXPIRY_MARGIN_S = 30.0
+"""A session ends so long before its token, so that no call is begun with a token that is over."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What Keystone said of one token."""
+
+    token: str = field(repr=False)
+    expires_at: float
+    """Seconds since the epoch."""
+    user: str
+    user_id: str
+    project: str
+    project_id: str
+    roles: frozenset[str]
+    endpoints: Mapping[str, str]
+    """Type of service → URL."""
+    restricted: str = ""
+    """The application credential, which may be allowed less than its roles; empty: there is none."""
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """Two sessions with the same scope are shown the same by the API: they share what is polled."""
+        return self.project_id, self.restricted, *sorted(self.roles)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether pages for administrators are offered; the API decides what they show."""
+        return "admin" in self.roles
+
+
+class Session:
+    """One login of one browser."""
+
+    def __init__(self, who: Identity, now: float) -> None:
+        self.id = secrets.token_urlsafe(32)
+        self.csrf = secrets.token_urlsafe(32)
+        self.who = who
+        self.seen_at = now
+        self.streams = 0
+        self.proved: set[str] = set()
+        """Topics that the API has shown to this very token."""
+        self.over = False
+
+
+class Sessions:
+    """All of them, the longest unseen first."""
+
+    def __init__(self, kept_max: int, idle_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._kept_max = kept_max
+        self._idle_s = idle_s
+        self._clock = clock
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, who: Identity) -> Session | None:
+        """A new one; None: there is no room."""
+        self._sweep()
+        if len(self._sessions) >= self._kept_max:
+            return None
+        session = Session(who, self._clock())
+        self._sessions[session.id] = session
+        return session
+
+    def find(self, id: str) -> Session | None:
+        """The session of this cookie, if it is not over."""
+        session = self._sessions.get(id)
+        if session is None:
+            return None
+        if not self.holds(session):
+            self.end(session)
+            return None
+        session.seen_at = self._clock()
+        self._sessions.move_to_end(id)
+        return session
+
+    def holds(self, session: Session) -> bool:
+        """Whether it goes on: not ended, its token good, and not idle for too long. A page that is followed is not idle."""
+        now = self._clock()
+        idle = now - session.seen_at > self._idle_s and not session.streams
+        return not session.over and now < session.who.expires_at - EXPIRY_MARGIN_S and not idle
+
+    def end(self, session: Session) -> None:
+        session.over = True
+        self._sessions.pop(session.id, None)
+
+    def _sweep(self) -> None:
+        for session in [each for each in self._sessions.values() if not self.holds(each)]:
+            self.end(session)

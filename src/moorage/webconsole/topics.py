@@ -1,0 +1,385 @@
+"""What each page is made of: which calls it takes, and which fields of their answers browsers are sent.
+
+A topic is a name and words (`server/ID`, `servers?all=1&name=web`); each has one function, which asks with one user's token. A part that
+is refused, or whose service is out, is a sentence in its place, and the rest is shown. `lively`: something is on its way, so look soon.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode
+
+from moorage.webconsole.sessions import Identity
+from moorage.webconsole.upstream import Down, Refused, Upstream
+
+Json: TypeAlias = dict[str, Any]
+LISTED_MAX = 100
+ERRORS_SHOWN_MAX = 20
+WORD_CHARS_MAX = 255
+OPEN = ("open", "cleaning", "stuck")
+UNAUTHORIZED = 401
+
+
+class Unknown(ValueError):
+    """There is no such topic."""
+
+
+class SessionOver(Exception):
+    """The API does not take the token any more."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a browser is sent."""
+
+    data: Json
+    lively: bool = False
+
+
+class Reader:
+    """Asks as one user."""
+
+    def __init__(self, upstream: Upstream, who: Identity) -> None:
+        self._upstream = upstream
+        self.who = who
+
+    async def get(self, path: str, service: str = "compute", **query: Any) -> Any:
+        """Raises Refused, Down, SessionOver."""
+        base = self.who.endpoints.get(service)
+        if base is None:
+            raise Down(502, f"Keystone's catalog has no {service} endpoint.")
+        if service == "network" and not base.endswith("/v2.0"):
+            base += "/v2.0"
+        elif service == "image" and not base.endswith("/v2"):
+            base += "/v2"
+        words = [(name, each) for name, value in query.items() for each in _many(value)]
+        url = f"{base}{path}" + (f"?{urlencode(words)}" if words else "")
+        try:
+            return (await self._upstream.call("GET", url, self.who.token)).body
+        except Refused as refused:
+            if refused.status == UNAUTHORIZED:
+                raise SessionOver from refused
+            raise
+
+    async def part(self, key: str, path: str, service: str = "compute", **query: Any) -> Any:
+        """The same, of which the page can do without: a sentence in its place."""
+        try:
+            return (await self.get(path, service, **query))[key]
+        except (Refused, Down) as trouble:
+            return {"trouble": trouble.sentence, "status": trouble.status}
+        except (KeyError, TypeError):
+            return {"trouble": f"The {service} service did not answer with {key}.", "status": 502}
+
+
+def _many(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+Topic: TypeAlias = Callable[[Reader, str, Mapping[str, str]], Awaitable[Snapshot]]
+
+
+def rows_of(part: Any) -> list[Json]:
+    """The rows; of what is a sentence, none."""
+    return part if isinstance(part, list) else []
+
+
+def only(row: Mapping[str, Any], *names: str) -> Json:
+    return {name: row.get(name) for name in names}
+
+
+def _everyone(reader: Reader) -> Json:
+    return {"all_projects": 1} if reader.who.is_admin else {}
+
+
+async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    """What runs, waits and sticks, and what runs out first."""
+    tenants: dict[str, Any] = {"all_tenants": 1} if reader.who.is_admin else {}
+    parts: dict[str, Awaitable[Any]] = {
+        "operations": reader.part("operations", "/ext/operations", status=OPEN, limit=LISTED_MAX, **_everyone(reader)),
+        "errors": reader.part("servers", "/servers/detail", status="ERROR", limit=ERRORS_SHOWN_MAX, **tenants),
+        "building": reader.part("servers", "/servers", status="BUILD", limit=LISTED_MAX, **tenants),
+        "active": reader.part("servers", "/servers", status="ACTIVE", limit=LISTED_MAX, **tenants),
+        "limits": reader.part("limits", "/limits"),
+    }
+    if reader.who.is_admin:
+        parts |= {
+            "totals": reader.part("totals", "/ext/fit-map/totals"),
+            "segments": reader.part("segments", "/segments", "network"),
+            "networks": reader.part("networks", "/networks", "network"),
+            "cells": reader.part("cells", "/ext/cells"),
+            "gates": reader.part("gates", "/ext/gates"),
+            "out": reader.part("left_alone", "/ext/neighbours"),
+            "troubled": reader.part("hosts", "/ext/hosts"),
+            "audits": reader.part("audits", "/ext/audits", limit=1),
+        }
+    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    found["errors"] = _each(found["errors"], server_row)
+    for name in ("building", "active"):
+        found[name] = len(found[name]) if isinstance(found[name], list) else found[name]
+    found["limits"] = _each_value(found["limits"], "absolute")
+    if reader.who.is_admin:
+        named_segments(found)
+        found["warnings"] = found.pop("gates").get("warnings", [])
+    return Snapshot(found, lively=bool(rows_of(found["operations"])))
+
+
+def _each(part: Any, change: Callable[[Json], Json]) -> Any:
+    return [change(each) for each in part] if isinstance(part, list) else part
+
+
+def _each_value(part: Any, key: str) -> Any:
+    return part.get(key, part) if isinstance(part, dict) else part
+
+
+def named_segments(found: Json) -> None:
+    """Segments as people know them: their own name or their network's, with their wire."""
+    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
+    known = {each["id"]: each for each in rows_of(found.pop("segments"))}
+    totals = found.get("totals") or found.get("fit_map")
+    for each in totals.get("segments", []) if isinstance(totals, dict) else []:
+        segment = known.get(each["id"])
+        if segment is not None:
+            network = networks.get(segment["network_id"], segment["network_id"])
+            wire = segment.get("physical_network") or segment.get("network_type") or ""
+            each["name"] = f"{network}: {segment.get('name') or wire}"
+            each["wire"] = wire
+
+
+def server_row(server: Json) -> Json:
+    return {
+        **only(server, "id", "name", "status", "tenant_id", "created", "updated", "addresses", "fault"),
+        "task": server.get("OS-EXT-STS:task_state"),
+        "power": server.get("OS-EXT-STS:power_state"),
+        "host": server.get("OS-EXT-SRV-ATTR:host"),
+        "zone": server.get("OS-EXT-AZ:availability_zone"),
+        "flavor": (server.get("flavor") or {}).get("original_name"),
+    }
+
+
+SERVERS_QUERY = {"name", "status", "marker"}
+
+
+async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+    """A page of them, newest first. What is filtered is filtered by the API."""
+    query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
+    if reader.who.is_admin and words.get("all", "1") == "1":
+        query["all_tenants"] = 1
+    body = await reader.get("/servers/detail", limit=LISTED_MAX, **query)
+    rows = [server_row(each) for each in body["servers"]]
+    lively = any(row["task"] or row["status"] == "BUILD" for row in rows)
+    return Snapshot({"servers": rows, "more": bool(body.get("servers_links"))}, lively)
+
+
+async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+    """One server, its ports with what serves them, why it is there, and what was done to it."""
+    parts: dict[str, Awaitable[Any]] = {
+        "server": reader.get(f"/servers/{quote(id, safe='')}"),
+        "explain": reader.part("explain", f"/ext/servers/{quote(id, safe='')}/explain"),
+        "ports": reader.part("ports", "/ports", "network", device_id=id),
+        "subnets": reader.part("subnets", "/subnets", "network"),
+        "networks": reader.part("networks", "/networks", "network"),
+    }
+    if reader.who.is_admin:
+        parts["segments"] = reader.part("segments", "/segments", "network")
+        parts["moves"] = reader.part("moves", f"/ext/servers/{quote(id, safe='')}/moves", limit=10)
+    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    whole = found["server"]["server"]
+    row = server_row(whole) | only(whole, "flavor", "image", "hostId", "locked", "description", "tags", "key_name")
+    found["server"] = row | {"flavor_name": whole["flavor"].get("original_name")}
+    found["ports"] = _ports(found)
+    if isinstance(found["explain"], dict) and "operations" in found["explain"]:
+        found["explain"] = _lighter(found["explain"])
+    running = any(each["status"] in OPEN for each in rows_of(found["explain"].get("operations")))
+    return Snapshot(found, lively=bool(row["task"]) or row["status"] == "BUILD" or running)
+
+
+REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
+
+
+def _lighter(explain: Json) -> Json:
+    """A page shows so many of a long account; `moorage explain` has all of it."""
+    operations = []
+    for each in explain["operations"][-ATTEMPTS_MAX:]:
+        attempts = [_fewer(attempt) for attempt in each["attempts"][-ATTEMPTS_MAX:]]
+        operations.append(each | {"attempts": attempts} | ({"ended": _fewer(each["ended"])} if "ended" in each else {}))
+    return explain | {"operations": operations}
+
+
+def _fewer(ledger: Json) -> Json:
+    kept = {name: value for name, value in ledger.items() if name not in {"refused_hosts", "failed"}}
+    if "refused_hosts" in ledger:
+        kept["refused_hosts"] = ledger["refused_hosts"][:REFUSED_HOSTS_MAX]
+    if "failed" in ledger:
+        kept["failed"] = _fewer(ledger["failed"])
+    return kept
+
+
+def _ports(found: Json) -> Any:
+    """Each with its addresses and what serves them: its segment, and on the host its device."""
+    subnets = {each["id"]: each for each in rows_of(found.pop("subnets"))}
+    networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
+    segments = {each["id"]: each for each in rows_of(found.pop("segments", []))}
+    return _each(found["ports"], lambda port: _port(port, subnets, networks, segments))
+
+
+def _port(port: Json, subnets: Json, networks: Json, segments: Json) -> Json:
+    serving = {}
+    for each in port["fixed_ips"]:
+        subnet = subnets.get(each["subnet_id"], {})
+        segment = segments.get(subnet.get("segment_id"), {})
+        if subnet.get("segment_id"):
+            wire = segment.get("physical_network") or ""
+            serving[subnet["segment_id"]] = {"name": segment.get("name") or wire or subnet["segment_id"], "wire": wire}
+    details = port.get("binding:vif_details") or {}
+    return {
+        **only(port, "id", "name", "status", "mac_address", "resource_request"),
+        "network": networks.get(port["network_id"], port["network_id"]),
+        "addresses": [each["ip_address"] for each in port["fixed_ips"]],
+        "segments": list(serving.values()),
+        "host": port.get("binding:host_id"),
+        "vif": port.get("binding:vif_type"),
+        "bridge": details.get("bridge_name"),
+        "vnic": port.get("binding:vnic_type"),
+        "allocation": (port.get("binding:profile") or {}).get("allocation"),
+    }
+
+
+OPERATIONS_QUERY = {"status", "server", "marker"}
+
+
+async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+    """The newest, and apart from them those that are stuck."""
+    query: Json = {name: value for name, value in words.items() if name in OPERATIONS_QUERY and value}
+    everyone = _everyone(reader) if words.get("all", "1") == "1" else {}
+    listed, stuck = await asyncio.gather(
+        reader.get("/ext/operations", limit=LISTED_MAX, **query, **everyone),
+        reader.part("operations", "/ext/operations", status="stuck", limit=LISTED_MAX, **everyone),
+    )
+    rows = listed["operations"]
+    return Snapshot({"operations": rows, "stuck": stuck}, lively=any(each["status"] in OPEN for each in rows))
+
+
+async def operation(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+    row = (await reader.get(f"/ext/operations/{quote(id, safe='')}"))["operation"]
+    row.pop("lines", None)
+    return Snapshot({"operation": row}, lively=row["status"] in OPEN)
+
+
+async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    picture, segments, networks = await asyncio.gather(
+        reader.get("/ext/fit-map"),
+        reader.part("segments", "/segments", "network"),
+        reader.part("networks", "/networks", "network"),
+    )
+    found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
+    named_segments(found)
+    found["fit_map"].pop("at", None)  # what is the same but for the time is not sent again
+    return Snapshot(found)
+
+
+async def fleet(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
+    query: Json = {name: words[name] for name in ("marker",) if words.get(name)}
+    if words.get("trouble") == "1":
+        query["trouble"] = 1
+    parts: dict[str, Awaitable[Any]] = {
+        "hosts": reader.get("/ext/fleet", limit=LISTED_MAX, **query),
+        "cells": reader.part("cells", "/ext/cells"),
+        "gates": reader.part("gates", "/ext/gates"),
+        "databases": reader.part("databases", "/ext/databases"),
+        "out": reader.part("left_alone", "/ext/neighbours"),
+        "troubled": reader.part("hosts", "/ext/hosts"),
+        "approvals": reader.part("host_approvals", "/ext/host-approvals"),
+    }
+    found = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    found["approvals"] = [each for each in rows_of(found["approvals"]) if each["status"] == "waiting"][:LISTED_MAX]
+    return Snapshot(found)
+
+
+DRAINS_SHOWN_MAX = 10
+MOVING = ("waiting", "running")
+
+
+async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    """Migrations, and drains of hosts and cells: those under way with each server."""
+    drains, cell_drains, migrations = await asyncio.gather(
+        reader.part("drains", "/ext/drains", limit=LISTED_MAX),
+        reader.part("cell_drains", "/ext/cell-drains", limit=LISTED_MAX),
+        reader.part("migrations", "/os-migrations", limit=LISTED_MAX),
+    )
+    open_drains = [each for each in rows_of(drains) if not each["ended_at"]][:DRAINS_SHOWN_MAX]
+    details = await asyncio.gather(*(reader.part("drain", f"/ext/drains/{each['id']}") for each in open_drains))
+    open_cells = [each for each in rows_of(cell_drains) if not each["ended_at"]][:DRAINS_SHOWN_MAX]
+    parts = await asyncio.gather(*(reader.part("cell_drain", f"/ext/cell-drains/{each['id']}") for each in open_cells))
+    found = {
+        "drains": drains,
+        "cell_drains": cell_drains,
+        "migrations": migrations,
+        "open_drains": [each for each in details if "servers" in each],
+        "open_cell_drains": [each for each in parts if "hosts" in each],
+    }
+    going = any(each["status"] not in OVER for each in rows_of(migrations))
+    return Snapshot(found, lively=bool(open_drains or open_cells or going))
+
+
+OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
+"""Of a migration; `finished` waits for a person."""
+
+
+async def audits(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    rows = (await reader.get("/ext/audits", limit=LISTED_MAX))["audits"]
+    return Snapshot({"audits": rows}, lively=any(not each["ended_at"] for each in rows))
+
+
+FINDINGS_SHOWN_MAX = 500
+
+
+async def audit(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
+    row = (await reader.get(f"/ext/audits/{quote(id, safe='')}"))["audit"]
+    kinds = await reader.part("kinds", "/ext/audits/kinds")
+    row["findings"] = row["findings"][:FINDINGS_SHOWN_MAX]
+    row["repairs"] = row["repairs"][:FINDINGS_SHOWN_MAX]
+    return Snapshot({"audit": row, "kinds": kinds}, lively=not row["ended_at"])
+
+
+async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
+    """What forms offer: flavors, images and networks of the project."""
+    flavors, images, networks = await asyncio.gather(
+        reader.part("flavors", "/flavors/detail", limit=LISTED_MAX),
+        reader.part("images", "/images", "image", limit=LISTED_MAX, status="active"),
+        reader.part("networks", "/networks", "network"),
+    )
+    found = {
+        "flavors": _each(flavors, lambda each: only(each, "id", "name", "vcpus", "ram", "disk")),
+        "images": _each(images, lambda each: only(each, "id", "name")),
+        "networks": _each(networks, lambda each: only(each, "id", "name")),
+    }
+    return Snapshot(found)
+
+
+PLAIN: dict[str, Topic] = {
+    "overview": overview,
+    "servers": servers,
+    "operations": operations,
+    "fit-map": fit_map,
+    "fleet": fleet,
+    "moves": moves,
+    "audits": audits,
+    "choices": choices,
+}
+OF_ONE: dict[str, Topic] = {"server": server, "operation": operation, "audit": audit}
+WORDS = {"all", "name", "status", "server", "marker", "trouble"}
+
+
+def parse(text: str) -> tuple[str, Topic, str, Mapping[str, str]]:
+    """(the same topic in one form, its function, id, words). Raises Unknown."""
+    path, _, query = text.partition("?")
+    name, _, id = path.partition("/")
+    words = dict(sorted(parse_qsl(query, max_num_fields=len(WORDS))))
+    if not set(words) <= WORDS or any(len(each) > WORD_CHARS_MAX for each in (*words.values(), id)):
+        raise Unknown(text)
+    topic = OF_ONE.get(name) if id else PLAIN.get(name)
+    if topic is None:
+        raise Unknown(text)
+    known = f"{name}/{id}" if id else name
+    return known + (f"?{urlencode(words)}" if words else ""), topic, id, words

@@ -1,0 +1,125 @@
+"""The one way out: calls with the user's own token to the endpoints of the token's catalog, each with a deadline and a bounded answer.
+
+A service that refuses is `Refused`, with its status and its sentence; one that does not answer is `Down`. Nothing is tried again:
+a feed asks again by itself, and a person decides about a change.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+LATEST = "2.104"
+"""The microversion that pages are written for; an API that is older refuses it with a sentence."""
+ANSWER_MAX_BYTES = 32 * 1024 * 1024
+CONNECTIONS_MAX = 64
+SENTENCE_MAX_CHARS = 1_000
+LATE, AWAY = 504, 502
+
+
+class Trouble(Exception):
+    """A call that has no answer for the page: a status for the browser, and a sentence for the person."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+class Refused(Trouble):
+    """The service said no."""
+
+
+class Down(Trouble):
+    """The service did not answer, or not in a form that can be read."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+class Upstream:
+    """A pool of connections."""
+
+    def __init__(self, call_s: float, ca_file: str = "", transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Raises OSError or ssl.SSLError for a CA file that cannot be read."""
+        self._client = httpx.AsyncClient(
+            timeout=httpx.Timeout(call_s, connect=min(5.0, call_s)),
+            verify=_trusted(ca_file),
+            limits=httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+            transport=transport,
+            headers={"Accept": "application/json", "User-Agent": "moorage-console-web"},
+            follow_redirects=False,
+            trust_env=False,
+        )
+        self.calls = 0
+        """How many were made, of all services."""
+
+    async def call(
+        self, method: str, url: str, token: str = "", *, json: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Raises Refused, Down."""
+        self.calls += 1
+        sent = dict(headers or {})
+        if token:
+            sent |= {"X-Auth-Token": token, "OpenStack-API-Version": f"compute {LATEST}"}
+        if json is not None:
+            sent["Content-Type"] = "application/json"
+        content = None if json is None else msgspec.json.encode(json)
+        where = urlsplit(url).netloc
+        try:
+            async with self._client.stream(method, url, content=content, headers=sent) as reply:
+                body = await _read(reply, where)
+        except httpx.TimeoutException as late:
+            raise Down(LATE, f"The service at {where} did not answer in time. It is asked again by itself.") from late
+        except httpx.HTTPError as away:
+            raise Down(AWAY, f"The service at {where} cannot be reached: {str(away) or type(away).__name__}.") from away
+        if reply.status_code >= 500:
+            raise Down(AWAY, f"The service at {where} failed: {_sentence(body, reply)} ({reply.status_code}).")
+        if reply.status_code >= 400:
+            raise Refused(reply.status_code, _sentence(body, reply))
+        if reply.status_code >= 300:
+            raise Down(AWAY, f"The service at {where} answers with a redirect, which is not followed.")
+        return Answer(reply.status_code, reply.headers, _decoded(body, where))
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _trusted(ca_file: str) -> Any:
+    import ssl
+
+    return ssl.create_default_context(cafile=ca_file) if ca_file else ssl.create_default_context()
+
+
+async def _read(reply: httpx.Response, where: str) -> bytes:
+    body = bytearray()
+    async for piece in reply.aiter_bytes():
+        body += piece
+        if len(body) > ANSWER_MAX_BYTES:
+            raise Down(AWAY, f"The service at {where} answered with more than {ANSWER_MAX_BYTES // 2**20} MiB.")
+    return bytes(body)
+
+
+def _decoded(body: bytes, where: str) -> Any:
+    if not body:
+        return {}
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError as junk:
+        raise Down(AWAY, f"The service at {where} answered with what is no JSON.") from junk
+
+
+def _sentence(body: bytes, reply: httpx.Response) -> str:
+    """Nova's, Keystone's and Neutron's forms of an error; of anything else the reason of its status."""
+    try:
+        error = msgspec.json.decode(body)
+        inner = next(iter(error.values()))
+        sentence = inner["message"] if isinstance(inner, dict) else inner
+    except (msgspec.DecodeError, AttributeError, StopIteration, KeyError, TypeError):
+        sentence = reply.reason_phrase
+    return str(sentence)[:SENTENCE_MAX_CHARS]

@@ -1,0 +1,194 @@
+"""Feeds of the web console: one poll for many browsers, who is shown what, and what ends a stream."""
+
+import asyncio
+
+import pytest
+from tests.helpers.webconsole_apis import Apis, Browser, Follower, console
+
+from moorage.webconsole import feeds
+from moorage.webconsole.feeds import Feed
+from moorage_testing.waiting import until
+
+LIST = "GET /v2.1/servers/detail"
+
+
+def row(name: str) -> dict[str, object]:
+    return {"id": "s1", "name": name, "status": "BUILD", "addresses": {}, "flavor": {"original_name": "m1"}}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls that follow one another at once: their number is what is looked at."""
+    monkeypatch.setattr(feeds, "LIVELY_S", 0.01)
+    monkeypatch.setattr(feeds, "STILL_S", 0.01)
+    monkeypatch.setattr(feeds, "WOKEN_S", 0.0)
+    monkeypatch.setattr(feeds, "HEARTBEAT_S", 0.05)
+
+
+@pytest.fixture
+def apis() -> Apis:
+    return Apis(answers={"/servers/detail": {"servers": [row("before")]}})
+
+
+async def test_two_hundred_browsers_cost_one_poll(apis: Apis, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with console(apis, streams_of_a_session_max=1000) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        followers = [Follower(app, browser, "servers") for _ in range(200)]
+        for each in followers:
+            await each.until(lambda one: bool(one.events))
+        opened = apis.asked[LIST]
+        assert opened < 60, "one asked for the whole, the others only whether they may"
+        apis.answers["/servers/detail"] = {"servers": [row("after")]}
+        for each in followers:
+            await each.until(lambda one: b"after" in one.events[-1][1])
+        assert apis.asked[LIST] - opened < 60, "browsers do not add polls"
+        assert len(app.feeds) == 1
+        for each in followers:
+            await each.leave()
+        await until(lambda: len(app.feeds) == 0)
+        assert app.sessions.find(browser.http.cookies["moorage"]).streams == 0  # type: ignore[union-attr]
+
+
+async def test_users_whose_policy_names_them_share_nothing(apis: Apis) -> None:
+    apis.users["eve"] = apis.users["ada"]
+    for shared, feeds_there in ((True, 1), (False, 2)):
+        async with console(apis, share_between_users=shared) as app:
+            followers = []
+            for user in ("ada", "eve"):
+                browser = Browser(app)
+                await browser.log_in(user)
+                follower = Follower(app, browser, "servers")
+                await follower.until(lambda one: bool(one.events))
+                followers.append(follower)
+            assert len(app.feeds) == feeds_there
+            for each in followers:
+                await each.leave()
+
+
+async def test_what_did_not_change_is_not_sent_again(apis: Apis) -> None:
+    async with console(apis) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        follower = Follower(app, browser, "servers")
+        await follower.until(lambda one: any(name == ": still here" for name, _ in one.events))
+        assert [name for name, _ in follower.events].count("data") == 1
+        await follower.leave()
+
+
+async def test_another_scope_has_a_feed_of_its_own(apis: Apis) -> None:
+    async with console(apis) as app:
+        ada, bob = Browser(app), Browser(app)
+        await ada.log_in("ada")
+        await bob.log_in("bob")
+        followers = [Follower(app, each, "servers") for each in (ada, bob)]
+        for each in followers:
+            await each.until(lambda one: bool(one.events))
+        assert len(app.feeds) == 2
+        tokens = {
+            str(each.headers["x-auth-token"]): str(each.url) for each in apis.requests if "servers" in str(each.url)
+        }
+        assert "all_tenants=1" in tokens["ada-0"]
+        assert "all_tenants" not in tokens["bob-1"]
+        for each in followers:
+            await each.leave()
+
+
+async def test_who_joins_a_feed_is_first_asked_for_with_their_own_token(apis: Apis) -> None:
+    """A token that may see less, though its roles are the same, is shown nothing by another's poll."""
+    async with console(apis) as app:
+        first, second = Browser(app), Browser(app)
+        await first.log_in()
+        await second.log_in()
+        follower = Follower(app, first, "servers")
+        await follower.until(lambda one: bool(one.events))
+        apis.revoked.add("ada-1")
+        refused = Follower(app, second, "servers")
+        await refused.until(lambda one: one.status != 0)
+        assert refused.status == 401
+        await refused.task
+        assert (await second.get("/api/topic?topic=servers")).status_code == 401
+        await follower.leave()
+
+
+async def test_a_token_that_ends_takes_its_stream_and_leaves_the_others(apis: Apis) -> None:
+    async with console(apis) as app:
+        first, second = Browser(app), Browser(app)
+        await first.log_in()
+        await second.log_in()
+        one, two = Follower(app, first, "servers"), Follower(app, second, "servers")
+        for each in (one, two):
+            await each.until(lambda it: bool(it.events))
+        apis.revoked.add("ada-0")
+        await one.until(lambda it: it.events[-1][0] == "over")
+        apis.answers["/servers/detail"] = {"servers": [row("after")]}
+        await two.until(lambda it: b"after" in it.events[-1][1])
+        assert (await first.get("/api/session")).status_code == 401
+        await two.leave()
+
+
+async def test_an_api_that_goes_and_comes_is_told(apis: Apis) -> None:
+    async with console(apis) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        follower = Follower(app, browser, "servers")
+        await follower.until(lambda one: bool(one.events))
+        apis.down.add("compute")
+        await follower.until(lambda one: one.events[-1][0] == "trouble")
+        assert b"nova:8774 cannot be reached" in follower.events[-1][1]
+        apis.down.clear()
+        await follower.until(lambda one: one.events[-1][0] == "data")
+        assert b"before" in follower.events[-1][1]
+        await follower.leave()
+
+
+async def test_streams_are_bounded(apis: Apis) -> None:
+    async with console(apis, streams_max=3, streams_of_a_session_max=2) as app:
+        one, two = Browser(app), Browser(app)
+        await one.log_in()
+        await two.log_in()
+        followers = []
+        for browser, status in ((one, 200), (one, 200), (one, 503), (two, 200), (two, 503)):
+            follower = Follower(app, browser, "servers")
+            await follower.until(lambda it: it.status != 0)
+            assert follower.status == status
+            if status == 200:
+                await follower.until(lambda it: bool(it.events))
+                followers.append(follower)
+        for each in followers:
+            await each.leave()
+
+
+async def test_what_is_large_is_fetched_and_costs_the_api_nothing(apis: Apis) -> None:
+    apis.answers["/servers/detail"] = {"servers": [row("x" * 200) for _ in range(1000)]}
+    async with console(apis) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        follower = Follower(app, browser, "servers")
+        await follower.until(lambda one: bool(one.events))
+        assert follower.events[0][0] == "changed"
+        apis.down.add("compute")
+        reply = await browser.get("/api/topic?topic=servers", **{"Accept-Encoding": "gzip"})
+        assert reply.headers["content-encoding"] == "gzip"
+        assert len(reply.json()["servers"]) == 1000
+        await follower.leave()
+
+
+async def test_the_end_of_the_process_ends_streams(apis: Apis) -> None:
+    async with console(apis) as app:
+        browser = Browser(app)
+        await browser.log_in()
+        follower = Follower(app, browser, "servers")
+        await follower.until(lambda one: bool(one.events))
+        await app.close()
+        await asyncio.wait_for(follower.task, 60)
+
+
+def test_a_slow_answer_is_asked_for_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    feed = Feed(("fit-map",), "fit-map")
+    assert feed.pause_s() == 5.0
+    feed.lively = True
+    assert feed.pause_s() == 1.0
+    feed.took_s = 2.0
+    assert feed.took_s / (feed.took_s + feed.pause_s()) < 0.05
