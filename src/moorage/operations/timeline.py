@@ -64,7 +64,6 @@ def _latest(
     rows: list[dict[str, Any]], step: str, row: Callable[[str, int], dict[str, Any]], attempt: int
 ) -> dict[str, Any]:
     """The row of that step which is not over: its undo, if that is under way. An intent may have another attempt's number than the result."""
-    for each in reversed(rows):
-        if each["step"] == step and each["state"] in {BEGUN, WAITING, STUCK}:
-            return each
-    return row(step, attempt)
+    going_on = (each for each in reversed(rows) if each["step"] == step and each["state"] in {BEGUN, WAITING, STUCK})
+    found = next(going_on, None)
+    return row(step, attempt) if found is None else found
