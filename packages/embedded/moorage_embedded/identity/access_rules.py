@@ -8,9 +8,10 @@ from starlette.routing import Route
 
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
@@ -85,7 +86,7 @@ async def show(call: Call) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
     row = await call.context.read(lambda tx: _own(tx, user, call.path("rule")))
-    return answer({"access_rule": _linked(call, row)})
+    return json_response({"access_rule": _linked(call, row)})
 
 
 async def delete(call: Call) -> Response:
@@ -101,7 +102,7 @@ async def delete(call: Call) -> Response:
         store.remove(tx, "access_rules", row["id"], "access rule")
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 def routes(context: Desk) -> list[Route]:

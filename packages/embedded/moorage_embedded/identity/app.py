@@ -12,6 +12,7 @@ from moorage.model.errors import NotFound
 from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.answers import json_response
 from moorage_embedded.identity import (
     access_rules,
     auth_routes,
@@ -30,7 +31,7 @@ from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, First
 from moorage_embedded.identity.context import TOKEN_LIFE_S, Desk
 from moorage_embedded.identity.lockout import DEFAULTS, Limits
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
-from moorage_embedded.identity.request import answer, lost
+from moorage_embedded.identity.request import lost
 from moorage_embedded.identity.store import TABLES, Record
 from moorage_embedded.identity.tokens import Seal
 
@@ -130,9 +131,9 @@ def _version_routes(url: str) -> list[Route]:
     }
 
     async def all_versions(_: Request) -> Response:
-        return answer({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
+        return json_response({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
 
     async def this_version(_: Request) -> Response:
-        return answer({"version": version}, headers={"vary": "X-Auth-Token"})
+        return json_response({"version": version}, headers={"vary": "X-Auth-Token"})
 
     return [Route("/", all_versions), Route("/v3", this_version), Route("/v3/", this_version)]

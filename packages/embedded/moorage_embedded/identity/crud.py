@@ -12,9 +12,10 @@ from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.schemas import Noun, fresh, patched, shown
 from moorage_embedded.identity.store import Record
 
@@ -86,7 +87,7 @@ class _Plain:
         self.noun, self.ways = noun, ways
 
     def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
-        return answer({self.noun.one: shown(self.noun, row, call.context.url)}, status)
+        return json_response({self.noun.one: shown(self.noun, row, call.context.url)}, status)
 
     async def _needed(self, call: Call, verb: str) -> Record:
         """Whoever may not do this with any is not told whether there is one."""
@@ -121,7 +122,7 @@ class _Plain:
                 store.insert(tx, self.noun.table, values, self.noun.one)
 
         await call.context.write(work)
-        return answer({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
+        return json_response({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
 
     async def create_named(self, call: Call) -> Response:
         """The row whose id is in the path."""
@@ -159,7 +160,7 @@ class _Plain:
         row = await self._needed(call, "get")
         call.require(self.ways.may_see(call, row), f"get_{self.noun.one}")
         more = await self.ways.more(call, row)
-        return answer({self.noun.one: shown(self.noun, row, call.context.url) | more})
+        return json_response({self.noun.one: shown(self.noun, row, call.context.url) | more})
 
     async def update(self, call: Call) -> Response:
         row = await self._needed(call, "update")
@@ -182,7 +183,7 @@ class _Plain:
             store.remove(tx, self.noun.table, row["id"], self.noun.one)
 
         await call.context.write(work)
-        return nothing()
+        return empty_response()
 
 
 def plain(context: Desk, noun: Noun, ways: Ways) -> list[Route]:

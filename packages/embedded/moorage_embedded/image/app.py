@@ -12,10 +12,11 @@ from moorage.model.errors import Invalid
 from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.image import attributes, data
 from moorage_embedded.image.faults import Fault, too_large
 from moorage_embedded.image.files import PIECE_BYTES, STAGED, Files
-from moorage_embedded.image.http import ValidateToken, Wire
+from moorage_embedded.image.http import ImageEndpoint
 from moorage_embedded.image.metadefs import read_metadefs
 from moorage_embedded.image.policy import Who
 from moorage_embedded.image.request import BytesAllowed, Desk, Settings, look_up, touch
@@ -34,7 +35,7 @@ class ImageService:
 
     def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
         self._context = context
-        self.app = Wire(context, validate_token)
+        self.app = ImageEndpoint(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterable
 from starlette.responses import Response, StreamingResponse
 
 from moorage.model.image_inspection import BARE, Inspected, Unsafe, check_upload
+from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed
 from moorage_embedded.image.files import Received, TooLong
 from moorage_embedded.image.policy import Who
-from moorage_embedded.image.request import Call, Desk, look_up, look_up_mine, nothing, touch
+from moorage_embedded.image.request import Call, Desk, look_up, look_up_mine, touch
 from moorage_embedded.image.store import Doc, Store
 
 STREAM = "application/octet-stream"
@@ -27,7 +28,7 @@ async def upload(call: Call) -> Response:
     if store != call.context.settings.store:
         raise bad(f"Store identifier {store} is not known.")
     await take(call.context, call.who, id, call.request.stream(), declared(call))
-    return nothing()
+    return empty_response()
 
 
 def declared(call: Call) -> int | None:
@@ -136,12 +137,12 @@ async def download(call: Call) -> Response:
     if not (call.who.member or call.who.everywhere):
         raise not_allowed("download_image")
     if doc["status"] not in {"active", "deactivated"}:
-        return nothing()
+        return empty_response()
     first, last = _range(call.request.headers.get("range"), doc["size"])
     try:
         file = await asyncio.to_thread(call.context.files.path(id).open, "rb")
     except FileNotFoundError:  # deleted since we looked
-        return nothing()
+        return empty_response()
     headers = {"Content-Length": str(last - first + 1), "Content-MD5": doc["checksum"]}
     whole = call.request.headers.get("range") is None
     if not whole:

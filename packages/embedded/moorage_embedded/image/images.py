@@ -4,10 +4,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image import attributes, listing, patch
-from moorage_embedded.image.attributes import WORD_MAX_CHARS
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
-from moorage_embedded.image.request import Call, json, json_text, look_up, look_up_mine, nothing, touch
+from moorage_embedded.image.request import Call, json_text, look_up, look_up_mine, touch
+from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.staging import METHODS
 from moorage_embedded.image.store import Doc, NoMarker, Store
 
@@ -28,7 +29,7 @@ async def create(call: Call) -> Response:
         "OpenStack-image-store-ids": settings.store,
         "OpenStack-image-import-methods": ",".join(METHODS),
     }
-    return json(doc, 201, headers)
+    return json_response(doc, 201, headers)
 
 
 async def show(call: Call) -> Response:
@@ -62,7 +63,7 @@ async def update(call: Call) -> Response:
         store.put(doc, touch(doc), words=True)
         return doc
 
-    return json(await call.context.write(work))
+    return json_response(await call.context.write(work))
 
 
 async def _said(call: Call, media: str) -> Any:
@@ -81,7 +82,7 @@ async def delete(call: Call) -> Response:
 
     await call.context.write(work)
     await call.context.files.forget(id)
-    return nothing()
+    return empty_response()
 
 
 async def tag(call: Call) -> Response:
@@ -96,7 +97,7 @@ async def tag(call: Call) -> Response:
         store.put(doc, touch(doc), words=True)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def untag(call: Call) -> Response:
@@ -110,7 +111,7 @@ async def untag(call: Call) -> Response:
         store.put(doc, touch(doc), words=True)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def deactivate(call: Call) -> Response:
@@ -135,4 +136,4 @@ async def _move(call: Call, action: str, before: str, after: str) -> Response:
         store.put(doc, touch(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()

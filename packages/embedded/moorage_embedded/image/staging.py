@@ -8,11 +8,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.data import STREAM, declared, finish, give_up, judge
 from moorage_embedded.image.faults import Fault, bad, conflict
 from moorage_embedded.image.files import STAGED, Received, TooLong
-from moorage_embedded.image.request import Call, Desk, look_up_mine, nothing, touch
+from moorage_embedded.image.request import Call, Desk, look_up_mine, touch
 from moorage_embedded.image.store import Doc, Store
 
 METHODS = ("glance-direct",)
@@ -43,7 +44,7 @@ async def stage(call: Call) -> Response:
     if not kept:
         await call.context.files.forget(id)
         raise Fault(410, f"Image {id} was deleted while its data was staged.")
-    return nothing()
+    return empty_response()
 
 
 def _begin(store: Store, call: Call) -> Doc:

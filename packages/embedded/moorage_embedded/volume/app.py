@@ -7,9 +7,10 @@ from starlette.types import ASGIApp
 
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.volume.background_work import KINDS, Worker
 from moorage_embedded.volume.files import Files
-from moorage_embedded.volume.http import ValidateToken, Wire
+from moorage_embedded.volume.http import VolumeEndpoint
 from moorage_embedded.volume.jobs import Jobs
 from moorage_embedded.volume.request import Desk, Settings
 from moorage_embedded.volume.service_clients import Images, NotifyCompute, ServerVolumes
@@ -27,7 +28,7 @@ class VolumeService:
     def __init__(self, context: Desk, worker: Worker, validate_token: ValidateToken) -> None:
         self._context = context
         self._worker = worker
-        self.app = Wire(context, validate_token)
+        self.app = VolumeEndpoint(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables and the default type where they are missing, and go on with what the last process left."""

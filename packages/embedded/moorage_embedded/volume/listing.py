@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
+from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
 from moorage_embedded.volume.faults import Fault, bad, invalid_input
 from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
@@ -228,31 +227,17 @@ def page(call: Call, store: Store, noun: Noun, query: Query) -> Page:
         return Page(docs)
     docs = [doc for doc in store.many(noun.name, where=query.where) if _fits(doc, query.rest)]
     total = len(docs) if query.count else None
-    for key, descends in reversed(query.sort):
-        docs.sort(key=partial(rank_of, key), reverse=descends)
+    sort_documents(docs, query.sort)
     if query.marker is not None:
-        at = next((place for place, doc in enumerate(docs) if doc["id"] == query.marker), None)
-        if at is None:
+        found = after_marker(docs, query.marker)
+        if found is None:
             raise _no_marker(noun, query)
-        docs = docs[at + 1 :]
+        docs = found
     return Page(docs[query.offset : query.offset + query.limit], total)
 
 
 def _no_marker(noun: Noun, query: Query) -> Fault:
     return Fault(404, f"{noun.name.title()} {query.marker} could not be found.")
-
-
-def rank_of(key: str, doc: Doc) -> tuple[int, Any]:
-    return _rank(doc.get(key))
-
-
-def _rank(value: Any) -> tuple[int, Any]:
-    """Nothing comes before everything."""
-    if value is None:
-        return (0, "")
-    if isinstance(value, bool | int):
-        return (1, int(value))
-    return (2, str(value))
 
 
 def _fits(doc: Doc, rest: dict[str, str]) -> bool:
@@ -298,10 +283,8 @@ def answer(call: Call, noun: Noun, query: Query, page: Page, shown: list[Doc]) -
     """The list, a link to the next page where there may be one, and the count where it was asked for."""
     found: Doc = {noun.plural: shown}
     if page.docs and len(page.docs) == query.limit:
-        rest = [(name, value) for name, value in call.pairs if name != "marker"]
-        following = urlencode([*rest, ("marker", page.docs[-1]["id"])])
-        path = "/".join(call.parts)
-        found[f"{noun.plural}_links"] = [{"rel": "next", "href": f"{call.url}/{path}?{following}"}]
+        following = page_url(f"{call.url}/{'/'.join(call.parts)}", call.pairs, page.docs[-1]["id"])
+        found[f"{noun.plural}_links"] = [{"rel": "next", "href": following}]
     if page.total is not None:
         found["count"] = page.total
     return found

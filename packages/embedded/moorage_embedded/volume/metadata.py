@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume.faults import Fault, bad, forbidden
 from moorage_embedded.volume.records import snapshot_of, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, touched
+from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import METADATA, Check, obj
 
@@ -65,12 +66,12 @@ async def index(call: Call) -> Response:
 
 async def add(call: Call) -> Response:
     said = ALL(await call.body())["metadata"]
-    return json({"metadata": await _change(call, lambda held: held | said, "create")})
+    return json_response({"metadata": await _change(call, lambda held: held | said, "create")})
 
 
 async def replace(call: Call) -> Response:
     said = ALL(await call.body())["metadata"]
-    return json({"metadata": await _change(call, lambda _: said, "update")})
+    return json_response({"metadata": await _change(call, lambda _: said, "update")})
 
 
 async def show_one(call: Call) -> Response:
@@ -78,7 +79,7 @@ async def show_one(call: Call) -> Response:
     key = call.parts[3]
     if key not in doc["metadata"]:
         raise _no_key(call, key)
-    return json({"meta": {key: doc["metadata"][key]}})
+    return json_response({"meta": {key: doc["metadata"][key]}})
 
 
 def _no_key(call: Call, key: str) -> Fault:
@@ -92,7 +93,7 @@ async def set_one(call: Call) -> Response:
     if len(said) > 1:
         raise bad("Request body contains too many items")
     await _change(call, lambda held: held | said, "update")
-    return json({"meta": said})
+    return json_response({"meta": said})
 
 
 async def drop_one(call: Call) -> Response:
@@ -104,4 +105,4 @@ async def drop_one(call: Call) -> Response:
         return {name: value for name, value in held.items() if name != key}
 
     await _change(call, drop, "delete")
-    return nothing(200)
+    return empty_response(200)
