@@ -91,7 +91,7 @@ async def cells_in(directory: Path, *names: str) -> AsyncIterator[Cells]:
 
 
 @asynccontextmanager
-async def front_desk(
+async def compute_api(
     directory: Path,
     *,
     config: ApiSettings | None = None,

@@ -10,7 +10,7 @@ from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
@@ -20,7 +20,7 @@ RULES_MAX = 100
 """Of one application credential."""
 
 
-def said_of(said: Any) -> list[Record] | None:
+def requested_rules(said: Any) -> list[Record] | None:
     """The rules of a body: each `{"id"}` of one there is, or service, method and path. Raises Invalid; None: there are none."""
     if said is None:
         return None
@@ -42,7 +42,7 @@ def _checked(each: Any) -> Record:
     return {"service": service, "method": rule["method"], "path": path}
 
 
-def kept(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
+def rule_ids(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
     """The ids of the rules; those that the user has not got yet are made. Raises NotFound for an id of nobody's."""
     if rules is None:
         return None
@@ -105,7 +105,7 @@ async def delete(call: Call) -> Response:
     return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/users/{id}/access_rules"
     return [
         route(context, "GET", path, index),

@@ -28,10 +28,10 @@ from moorage_embedded.identity import (
     users,
 )
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
-from moorage_embedded.identity.context import TOKEN_LIFE_S, Desk
+from moorage_embedded.identity.context import TOKEN_LIFE_S, IdentityContext
 from moorage_embedded.identity.lockout import DEFAULTS, Limits
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
-from moorage_embedded.identity.request import lost
+from moorage_embedded.identity.request import unknown_path_handlers
 from moorage_embedded.identity.store import TABLES, Record
 from moorage_embedded.identity.tokens import Seal
 
@@ -41,7 +41,7 @@ __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_id
 class IdentityService:
     """A Keystone of one process. `start` before the first request; `close` ends its threads."""
 
-    def __init__(self, context: Desk, first: Bootstrap) -> None:
+    def __init__(self, context: IdentityContext, first: Bootstrap) -> None:
         self._context = context
         self._first = first
         self.app = Starlette(
@@ -59,7 +59,7 @@ class IdentityService:
                 *resources.routes(context),
                 *trusts.routes(context),
             ],
-            exception_handlers=lost(context.url),
+            exception_handlers=unknown_path_handlers(context.url),
         )
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ def make_identity(
     limits: Limits = DEFAULTS,
 ) -> IdentityService:
     """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
-    context = Desk(
+    context = IdentityContext(
         database,
         seal=Seal(key),
         passwords=Passwords(password_rounds),

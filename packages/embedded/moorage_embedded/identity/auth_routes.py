@@ -10,7 +10,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.authentication import authenticate
-from moorage_embedded.identity.context import Desk, iso
+from moorage_embedded.identity.context import IdentityContext, iso
 from moorage_embedded.identity.effective_roles import Standing, direct_roles
 from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.schemas import DOMAIN, PROJECT, shown
@@ -37,7 +37,7 @@ def _url(template: str, standing: Standing, user: str) -> str | None:
     return template
 
 
-async def _catalog(context: Desk, standing: Standing, user: str) -> list[Record]:
+async def _catalog(context: IdentityContext, standing: Standing, user: str) -> list[Record]:
     """A project that has endpoints of its own sees those, and only services that have one of them."""
     own = frozenset[str]() if standing.project is None else await context.endpoints_of(standing.project["id"])
     found: list[Record] = []
@@ -97,7 +97,7 @@ async def issue(call: Call) -> Response:
     return json_response(await _rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
 
 
-def _heeds_rules(call: Call) -> bool:
+def _supports_access_rules(call: Call) -> bool:
     try:
         return float(call.request.headers.get("openstack-identity-access-rules", "0")) >= 1.0
     except ValueError:
@@ -117,7 +117,7 @@ async def _subject(call: Call) -> tuple[str, Claims]:
 async def show(call: Call) -> Response:
     token, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
-    if (await call.context.standing(claims)).access_rules is not None and not _heeds_rules(call):
+    if (await call.context.standing(claims)).access_rules is not None and not _supports_access_rules(call):
         raise NotFound("Could not find token.")  # whoever asks would let it do everything
     return json_response(await _rendered(call, claims), headers={"x-subject-token": token})
 
@@ -171,7 +171,7 @@ async def system(call: Call) -> Response:
     return json_response({**content, "links": {"self": f"{call.context.url}/auth/system"}})
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     return [
         route(context, "POST", "/v3/auth/tokens", issue, public=True),
         route(context, "GET", "/v3/auth/tokens", show),

@@ -12,7 +12,7 @@ from moorage.model.errors import Conflict, Invalid
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
@@ -116,7 +116,7 @@ async def delete(call: Call) -> Response:
     return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/credentials"
     return [
         route(context, "POST", path, create),

@@ -11,7 +11,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.domain_options import (
     COMPLIANCE,
     SECURITY_COMPLIANCE,
@@ -200,7 +200,7 @@ async def default(call: Call) -> Response:
     return json_response({"config": {option: SHOWN[group][option]}})
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own, all_ = "/v3/domains/{id}/config", "/v3/domains/config"
     parts = ("", "/{group}", "/{group}/{option}")
     return [

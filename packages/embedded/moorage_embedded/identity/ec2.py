@@ -9,7 +9,7 @@ from starlette.routing import Route
 from moorage.model.errors import Invalid, NotFound
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.credentials import EC2, id_of, keep
 from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
@@ -75,7 +75,7 @@ async def delete(call: Call) -> Response:
     return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/users/{user}/credentials/OS-EC2"
     return [
         route(context, "POST", path, create),

@@ -11,7 +11,7 @@ from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.resources import INTERFACES
 from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
@@ -236,7 +236,7 @@ async def take(call: Call) -> Response:
     return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
     pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
     return [

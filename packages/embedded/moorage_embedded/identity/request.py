@@ -22,7 +22,7 @@ from moorage.model.errors import Forbidden, Invalid, Problem, TooManyRequests
 from moorage.model.request_identity import LISTENING, heard
 from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.http_kit.bodies import JsonBody
-from moorage_embedded.identity.context import Desk, principal_of
+from moorage_embedded.identity.context import IdentityContext, principal_of
 from moorage_embedded.identity.effective_roles import Standing, refused
 from moorage_embedded.identity.store import LIST_MAX, Record
 from moorage_embedded.identity.tokens import Claims
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Call:
     """One request whose token, if it needs one, has been checked."""
 
-    def __init__(self, request: Request, context: Desk) -> None:
+    def __init__(self, request: Request, context: IdentityContext) -> None:
         self.request = request
         self.context = context
         self._claims: Claims | None = None
@@ -165,7 +165,7 @@ def error(status: int, title: str, message: str) -> Response:
     return json_response({"error": {"code": status, "message": message, "title": title}}, status)
 
 
-def _told(problem: Problem) -> Response:
+def _error_of(problem: Problem) -> Response:
     for kind, status, title in STATUS:
         if isinstance(problem, kind):
             response = error(status, title, problem.public)
@@ -184,20 +184,20 @@ def finish(response: Response, request_id: str, url: str) -> Response:
     return response
 
 
-def lost(url: str) -> dict[Any, Any]:
+def unknown_path_handlers(url: str) -> dict[Any, Any]:
     """Answers to paths and methods nobody serves, for Starlette's `exception_handlers`."""
 
-    async def tell(_: Request, failure: Exception) -> Response:
+    async def answer_unknown(_: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)
         titles = {404: "Not Found", 405: "Method Not Allowed"}
         title = titles.get(failure.status_code, str(failure.detail))
         said = "The resource could not be found." if failure.status_code == 404 else str(failure.detail)
         return finish(error(failure.status_code, title, said), f"req-{uuid.uuid4()}", url)
 
-    return {HTTPException: tell}
+    return {HTTPException: answer_unknown}
 
 
-def route(context: Desk, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
+def route(context: IdentityContext, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
     """A route under `/v3`; unless `public`, only for those with a good token."""
 
     async def serve(request: Request) -> Response:
@@ -207,14 +207,14 @@ def route(context: Desk, method: str, path: str, handler: Handler, *, public: bo
                 await call.identify()
             response = await handler(call)
         except Problem as problem:
-            response = _told(problem)
+            response = _error_of(problem)
         except Fault as fault:
             response = error(fault.status, TITLES[fault.status], fault.message)
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
-            response = _told(Invalid("The request broke off."))
+            response = _error_of(Invalid("The request broke off."))
         except Exception:
             log.exception("%s %s failed", method, path)
-            response = _told(errors.Internal("failed"))
+            response = _error_of(errors.Internal("failed"))
         return finish(response, f"req-{uuid.uuid4()}", context.url)
 
     return Route(path, serve, methods=[method])

@@ -7,7 +7,7 @@ from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import hierarchy, schemas, store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.request import Call, route
 from moorage_embedded.identity.schemas import fresh
@@ -48,7 +48,7 @@ def need_domain(tx: Tx, row: Record) -> None:
         raise NotFound(f"Could not find domain: {row['domain_id']}.")
 
 
-def _look_project(tx: Tx, row: Record) -> None:
+def _check_project(tx: Tx, row: Record) -> None:
     if not row["is_domain"]:
         need_domain(tx, row)
 
@@ -90,7 +90,7 @@ async def _prepare_endpoint(call: Call, values: Record) -> None:
     await call.context.write(work)
 
 
-def _look_endpoint(tx: Tx, row: Record) -> None:
+def _check_endpoint(tx: Tx, row: Record) -> None:
     if row["interface"] not in INTERFACES:
         raise Invalid(f"Invalid input for field 'interface': {row['interface']!r} is not one of {sorted(INTERFACES)}.")
     store.need(tx, "services", row["service_id"], "service")
@@ -108,7 +108,7 @@ def _before_region(tx: Tx, row: Record) -> None:
         raise Conflict(f"Region {row['id']} still has endpoints.")
 
 
-def _look_limit(tx: Tx, row: Record) -> None:
+def _check_limit(tx: Tx, row: Record) -> None:
     store.need(tx, "services", row["service_id"], "service")
 
 
@@ -262,7 +262,7 @@ def _own_domain(call: Call, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own = "/v3/projects/{id}/tags"
     read_by_all = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
     return [
@@ -283,7 +283,7 @@ def routes(context: Desk) -> list[Route]:
             schemas.PROJECT,
             Ways(
                 prepare=_prepare_project,
-                look=_look_project,
+                check=_check_project,
                 before_delete=_before_project,
                 may_see=_own_project,
                 of_domain=True,
@@ -309,8 +309,8 @@ def routes(context: Desk) -> list[Route]:
             Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
         ),
         *plain(context, schemas.SERVICE, Ways(before_delete=_before_service)),
-        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
+        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, check=_check_endpoint)),
         *plain(context, schemas.POLICY, Ways()),
         *plain(context, schemas.REGISTERED_LIMIT, read_by_all),
-        *plain(context, schemas.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
+        *plain(context, schemas.LIMIT, Ways(check=_check_limit, may_see=_own_limit, may_list=lambda call: True)),
     ]

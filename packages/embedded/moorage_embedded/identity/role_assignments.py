@@ -9,7 +9,7 @@ from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.identity import hierarchy, schemas, store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
 from moorage_embedded.identity.request import Call, Handler, listing, route
 from moorage_embedded.identity.schemas import shown
@@ -89,7 +89,7 @@ def _if_there(call: Call, there: bool) -> Response:
     return empty_response()
 
 
-def _grant_routes(context: Desk) -> Iterator[Route]:
+def _grant_routes(context: IdentityContext) -> Iterator[Route]:
     for actor in ("user", "group"):
         for target in ("project", "domain", "system"):
             at = "/system" if target == "system" else f"/{target}s/{{target}}"
@@ -209,5 +209,5 @@ async def assignments(call: Call) -> Response:
     return listing(call, "role_assignments", await call.context.read(work))
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     return [*_grant_routes(context), route(context, "GET", "/v3/role_assignments", assignments)]

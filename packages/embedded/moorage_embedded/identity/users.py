@@ -13,7 +13,7 @@ from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import access_rules, schemas, store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.authentication import fits_user
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.effective_roles import rules_of
 from moorage_embedded.identity.request import Call, listing, route
@@ -166,7 +166,7 @@ async def credential_create(call: Call) -> Response:
     name, secret = said.get("name"), said.get("secret") or secrets.token_urlsafe(64)
     if not isinstance(name, str) or not 0 < len(name) <= 255 or not isinstance(secret, str):
         raise Invalid("'name' is a required property of 'application_credential'.")
-    rules = access_rules.said_of(said.get("access_rules"))
+    rules = access_rules.requested_rules(said.get("access_rules"))
     held = [id_ for id_, _ in call.standing.roles]
     row: Record = {
         "id": uuid.uuid4().hex, "name": name, "user_id": call.user_id, "project_id": call.claims.scope_id,
@@ -179,7 +179,7 @@ async def credential_create(call: Call) -> Response:
             raise Conflict(f"A user has at most {CREDENTIALS_MAX} application credentials.")
         names = _roles(tx)
         row["roles"] = _chosen(said.get("roles"), held, names)
-        row["access_rules"] = access_rules.kept(tx, call.user_id, rules)
+        row["access_rules"] = access_rules.rule_ids(tx, call.user_id, rules)
         store.insert(tx, "application_credentials", row, "application credential")
         return _credential(tx, call, row, names)
 
@@ -224,14 +224,14 @@ async def credential_delete(call: Call) -> Response:
     return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own = "/v3/users/{id}"
     lent = own + "/application_credentials"
     inside = "/v3/groups/{id}/users"
     users = Ways(
         prepare=_prepare_user,
         of_domain=True,
-        look=need_domain,
+        check=need_domain,
         may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
     )
     return [
@@ -247,5 +247,5 @@ def routes(context: Desk) -> list[Route]:
         route(context, "PUT", inside + "/{user}", member_add),
         route(context, "DELETE", inside + "/{user}", member_drop),
         *plain(context, schemas.USER, users),
-        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, look=need_domain)),
+        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
     ]

@@ -8,7 +8,7 @@ from jsonschema import Draft4Validator
 from jsonschema.exceptions import best_match
 
 from moorage_embedded.image.faults import bad, forbidden, not_allowed, read_only, reserved, too_large
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import Settings, fine, now, second
 from moorage_embedded.image.schemas import IMAGE, WORD_MAX_CHARS
 from moorage_embedded.image.store import BASE, Doc
@@ -89,13 +89,13 @@ def check_limits(doc: Doc, settings: Settings) -> None:
         )
 
 
-def check_visibility(who: Who, visibility: str) -> None:
+def check_visibility(who: ImageCaller, visibility: str) -> None:
     """Everybody's images are the administrators' to make."""
     if visibility == "public" and not who.admin:
         raise not_allowed("publicize_image")
 
 
-def new_image(who: Who, said: Any, settings: Settings) -> tuple[Doc, str]:
+def new_image(who: ImageCaller, said: Any, settings: Settings) -> tuple[Doc, str]:
     """The document of an image about to be made, and the moment of its birth."""
     if not isinstance(said, dict):
         raise bad("Provided object does not match schema 'image': it is not an object")

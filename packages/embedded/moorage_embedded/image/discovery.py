@@ -4,10 +4,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import json_response
+from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.image import metadef_schemas
-from moorage_embedded.image.faults import Fault, not_allowed, not_found
-from moorage_embedded.image.request import Call, Desk, look_up, look_up_mine
+from moorage_embedded.image.faults import not_allowed, not_found
+from moorage_embedded.image.request import Call, ImageContext, changeable_image, visible_image
 from moorage_embedded.image.schemas import SCHEMAS
 from moorage_embedded.image.staging import METHODS
 
@@ -16,7 +16,7 @@ CURRENT = "2.17"
 VERSIONS = (CURRENT, "2.15", *(f"2.{minor}" for minor in range(13, -1, -1)))
 
 
-def versions(context: Desk, status: int) -> Response:
+def versions(context: ImageContext, status: int) -> Response:
     links = [{"rel": "self", "href": f"{context.public_url}/v2/"}]
     each: list[dict[str, Any]] = [
         {"id": f"v{number}", "status": "CURRENT" if number == CURRENT else "SUPPORTED", "links": links}
@@ -57,7 +57,7 @@ async def tasks(call: Call) -> Response:
 
 
 async def image_tasks(call: Call) -> Response:
-    await call.context.read(lambda store: look_up(store, call.who, call.parts[1]))
+    await call.context.read(lambda store: visible_image(store, call.who, call.parts[1]))
     return json_response({"tasks": []})
 
 
@@ -66,5 +66,5 @@ async def forget_from_store(call: Call) -> Response:
     if call.parts[1] != call.context.settings.store:
         raise Fault(409, f"The selected store {call.parts[1]} is not available on this node.")
 
-    await call.context.write(lambda store: look_up_mine(store, call.who, call.parts[2], "delete_image_location"))
+    await call.context.write(lambda store: changeable_image(store, call.who, call.parts[2], "delete_image_location"))
     raise Fault(403, "Cannot delete image data from the only store containing it. Consider deleting the image instead.")

@@ -5,17 +5,18 @@ from starlette.responses import Response
 from typing_extensions import override
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.routing import path_parts
 from moorage_embedded.image import discovery
-from moorage_embedded.image.faults import Fault, answer_of, not_found, unauthenticated
-from moorage_embedded.image.policy import Who
-from moorage_embedded.image.request import Call, Desk
+from moorage_embedded.image.faults import answer_of, not_found, unauthenticated
+from moorage_embedded.image.policy import ImageCaller
+from moorage_embedded.image.request import Call, ImageContext
 from moorage_embedded.image.routes import find_verb
 
 
 class ImageEndpoint(Endpoint):
-    def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
+    def __init__(self, context: ImageContext, validate_token: ValidateToken) -> None:
         super().__init__(validate_token)
         self._context = context
 
@@ -27,7 +28,7 @@ class ImageEndpoint(Endpoint):
         if parts == ("healthcheck",):
             return Response("OK", media_type="text/plain")
         pairs = check_query(request, self._context.settings.query_max_bytes)
-        who = Who(await self.principal(request))
+        who = ImageCaller(await self.principal(request))
         if parts[0] != "v2" or (len(parts) > 1 and request.url.path.endswith("/")):
             raise not_found("The resource could not be found.")
         verb = find_verb(request.method, parts[1:])

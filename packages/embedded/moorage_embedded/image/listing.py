@@ -8,7 +8,7 @@ import msgspec
 from moorage_embedded.http_kit.answers import encode
 from moorage_embedded.http_kit.paging import page_url
 from moorage_embedded.image.faults import bad
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import Settings, second
 from moorage_embedded.image.store import NUMBERS, WORDS, Condition, Query
 
@@ -25,7 +25,7 @@ Pairs = list[tuple[str, str]]
 _decode_id = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def query_of(pairs: Pairs, who: Who, settings: Settings) -> Query:
+def query_of(pairs: Pairs, who: ImageCaller, settings: Settings) -> Query:
     """Raises 400 for what cannot be understood."""
     if len(pairs) > FILTERS_MAX:
         raise bad(f"There may be {FILTERS_MAX} query parameters at most.")

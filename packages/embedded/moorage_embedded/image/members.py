@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_found, too_large
-from moorage_embedded.image.request import Call, look_up, now, second
+from moorage_embedded.image.request import Call, now, second, visible_image
 from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.store import Doc, Found, Store
 
@@ -15,7 +15,7 @@ STATUSES = ("pending", "accepted", "rejected")
 
 def _shared(store: Store, call: Call, *, hold: bool = False) -> Found:
     id = call.parts[1]
-    found = look_up(store, call.who, id, hold=hold)
+    found = visible_image(store, call.who, id, hold=hold)
     if found.visibility != "shared":
         raise forbidden("Only shared images have members.")
     return found
@@ -73,7 +73,7 @@ async def show(call: Call) -> Response:
     member = call.parts[3]
 
     def work(store: Store) -> Doc:
-        found = look_up(store, call.who, call.parts[1])
+        found = visible_image(store, call.who, call.parts[1])
         if found.visibility != "shared":
             raise not_found("Only shared images have members.")
         if _is_owner(call, found) or member == call.who.project:

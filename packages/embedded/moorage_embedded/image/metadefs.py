@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import json_response
-from moorage_embedded.image.faults import Fault, bad, not_allowed, not_found
+from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.image.faults import bad, not_allowed, not_found
 from moorage_embedded.image.request import Call, second
 
 Json: TypeAlias = dict[str, Any]
@@ -173,14 +173,14 @@ def _one(call: Call) -> Namespace:
     raise not_found(f"Metadata definition namespace not found: {name}")
 
 
-def _asked(call: Call, name: str) -> str | None:
+def _query_value(call: Call, name: str) -> str | None:
     return next((value for key, value in call.pairs if key == name), None)
 
 
 async def index(call: Call) -> Response:
     """In the order of their names; `resource_types`, `visibility`, `limit` and `marker` narrow it."""
     found = sorted(_all(call), key=lambda each: each.name)
-    types, visibility = _asked(call, "resource_types"), _asked(call, "visibility")
+    types, visibility = _query_value(call, "resource_types"), _query_value(call, "visibility")
     if visibility not in (None, PUBLIC, PRIVATE):
         raise bad(f"Invalid visibility value: {visibility}")
     if types is not None:
@@ -189,7 +189,7 @@ async def index(call: Call) -> Response:
     if visibility is not None:
         found = [each for each in found if each.said.get("visibility", PUBLIC) == visibility]
     limit = _limit(call)
-    marker = _asked(call, "marker")
+    marker = _query_value(call, "marker")
     if marker is not None:
         if marker not in {each.name for each in found}:
             raise not_found(f"Metadata definition namespace not found: {marker}")
@@ -207,7 +207,7 @@ async def index(call: Call) -> Response:
 
 
 def _limit(call: Call) -> int:
-    asked, most = _asked(call, "limit"), call.context.settings.page_max
+    asked, most = _query_value(call, "limit"), call.context.settings.page_max
     if asked is None:
         return most
     if not asked.isascii() or not asked.isdecimal() or len(asked) > 9:
@@ -217,7 +217,7 @@ def _limit(call: Call) -> int:
 
 async def show(call: Call) -> Response:
     namespace = _one(call)
-    shown, prefix = _brief(namespace), _prefix(namespace, _asked(call, "resource_type"))
+    shown, prefix = _brief(namespace), _prefix(namespace, _query_value(call, "resource_type"))
     if namespace.properties:
         shown["properties"] = _prefixed(namespace.properties, prefix)
     if namespace.objects:
@@ -236,7 +236,7 @@ async def properties(call: Call) -> Response:
 
 async def property_(call: Call) -> Response:
     namespace, name = _one(call), call.parts[4]
-    asked_without = name.removeprefix(_prefix(namespace, _asked(call, "resource_type")))
+    asked_without = name.removeprefix(_prefix(namespace, _query_value(call, "resource_type")))
     if asked_without not in namespace.properties:
         raise not_found(
             f"The metadata definition property with name={name} was not found in namespace={namespace.name}."

@@ -7,9 +7,10 @@ from typing import Any
 from jsonpatch import JsonPatch, JsonPatchConflict
 from jsonpointer import JsonPointer, JsonPointerException
 
+from moorage_embedded.http_kit.answers import Fault
 from moorage_embedded.image import attributes
-from moorage_embedded.image.faults import Fault, bad, conflict, forbidden, read_only
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.faults import bad, conflict, forbidden, read_only
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import BASE, Doc
 
 OPERATIONS = ("add", "remove", "replace")
@@ -92,7 +93,7 @@ def _path(pointer: Any) -> list[str]:
         raise bad(f'Pointer `{pointer}` contains "~" not part of a recognized escape sequence.') from None
 
 
-def apply(doc: Doc, changes: list[Change], who: Who) -> None:
+def apply(doc: Doc, changes: list[Change], who: ImageCaller) -> None:
     """Change the document; all or nothing, because the caller stores it only when this returns. Raises Fault."""
     for change in changes:
         _check_allowed(doc, change, who)
@@ -104,7 +105,7 @@ def apply(doc: Doc, changes: list[Change], who: Who) -> None:
             raise conflict(f"Property {change.name} does not exist.") from None
 
 
-def _check_allowed(doc: Doc, change: Change, who: Who) -> None:
+def _check_allowed(doc: Doc, change: Change, who: ImageCaller) -> None:
     name, value = change.name, change.value
     if change.op == "remove":
         if name in BASE:

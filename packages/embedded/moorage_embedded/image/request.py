@@ -12,7 +12,7 @@ from moorage.sql import Database
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.image.faults import no_image, not_allowed
 from moorage_embedded.image.files import Files
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import Doc, Found, Store
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Desk:
+class ImageContext:
     """What all calls share."""
 
     database: Database
@@ -74,8 +74,8 @@ class Desk:
 class Call:
     """What a verb is given."""
 
-    context: Desk
-    who: Who
+    context: ImageContext
+    who: ImageCaller
     request: Request
     parts: tuple[str, ...]
     pairs: list[tuple[str, str]]
@@ -104,13 +104,13 @@ def touch(doc: Doc) -> str:
     return fine(moment)
 
 
-def sees(store: Store, who: Who, id: str, found: Found) -> bool:
+def sees(store: Store, who: ImageCaller, id: str, found: Found) -> bool:
     if who.everywhere or found.visibility in {"public", "community"} or who.owns(found.owner):
         return True
     return found.visibility == "shared" and store.is_member(id, who.project)
 
 
-def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
+def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False) -> Found:
     """The image, or 404 when there is none or none for this asker."""
     found = store.show(id, hold=hold)
     if found is None or not who.reader or not sees(store, who, id, found):
@@ -118,9 +118,9 @@ def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
     return found
 
 
-def look_up_mine(store: Store, who: Who, id: str, action: str) -> Doc:
+def changeable_image(store: Store, who: ImageCaller, id: str, action: str) -> Doc:
     """The image, held, when the asker may change it; 403 names the action."""
-    found = look_up(store, who, id, hold=True)
+    found = visible_image(store, who, id, hold=True)
     if not who.changes(found.owner or None, action):
         raise not_allowed(action)
     return found.doc

@@ -6,9 +6,10 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from moorage.model.tracing import request
+from moorage_embedded.http_kit.answers import Fault
 from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.image import data, discovery, images, members, metadefs, staging
-from moorage_embedded.image.faults import Fault, not_found
+from moorage_embedded.image.faults import not_found
 from moorage_embedded.image.request import Call
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]

@@ -71,7 +71,7 @@ class NetworkService:
                 return found is not None
             found["status"] = status
             call.store.put("port", touched(found))
-            call.tell_compute("network-vif-plugged" if status == "ACTIVE" else "network-vif-unplugged", found)
+            call.queue_compute_event("network-vif-plugged" if status == "ACTIVE" else "network-vif-unplugged", found)
             return True
 
         return await self._runner.write(OURSELVES, work)

@@ -25,7 +25,7 @@ from moorage_embedded.network.guarantees import (
     too_much,
 )
 from moorage_embedded.network.outbox import Outbox
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, Settings
 from moorage_embedded.network.routes import find_route
 from moorage_embedded.network.store import Store
@@ -42,7 +42,7 @@ BODY = JsonBody(
 
 
 @dataclass
-class Ask:
+class NetworkRequest:
     """A request, once it is known who asks and what is said."""
 
     method: str
@@ -64,7 +64,7 @@ class Runner:
         self._outbox = outbox
         self._guarantees = guarantees
 
-    async def write(self, who: Who, work: Callable[[Call], T]) -> T:
+    async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
         """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
         taken: tuple[GuaranteeChange, ...] = ()
         for _ in range(CLAIM_TRIES_MAX):
@@ -88,10 +88,10 @@ class Runner:
         if taken and self._guarantees is not None:
             await self._guarantees([each.taken_back() for each in reversed(taken)], True)
 
-    async def _write(self, who: Who, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
+    async def _write(self, who: NetworkCaller, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
         calls: list[Call] = []
 
-        def tell(tx: Tx) -> T:
+        def transaction(tx: Tx) -> T:
             call = Call(Store(tx), who, self.settings)
             calls[:] = [call]  # a deadlock runs us again
             answer = work(call)
@@ -99,13 +99,13 @@ class Runner:
                 raise ClaimsWanted(wanted)
             return answer
 
-        answer = await self._database.write(tell)
+        answer = await self._database.write(transaction)
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
 
-    async def read(self, who: Who, work: Callable[[Call], T]) -> T:
+    async def read(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
         return await self._database.read(lambda tx: work(Call(Store(tx), who, self.settings)))
 
 
@@ -130,9 +130,9 @@ class NetworkEndpoint(Endpoint):
             raise Fault(404, "HTTPNotFound", "The resource could not be found.")
         if len(parts) == 1:
             return json_response(self._resources())
-        who = Who(await self.principal(request))
+        who = NetworkCaller(await self.principal(request))
         route = find_route(request.method, parts[1:])
-        ask = Ask(
+        ask = NetworkRequest(
             request.method,
             parts[1:],
             check_query(request, QUERY_MAX_BYTES),

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response
+from moorage_embedded.http_kit.answers import Fault, empty_response
 from moorage_embedded.volume import admin_actions, connections, image_actions, quotas, sources
-from moorage_embedded.volume.faults import Fault, bad, invalid_input, invalid_volume
+from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.records import is_true_spec, my_volume, type_named
 from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store

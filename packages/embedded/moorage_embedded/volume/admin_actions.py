@@ -106,7 +106,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
     """Compute has copied one volume's data to another and swapped them (no migration of ours): uses go over to the new one."""
     id, new_id = call.parts[1], said["new_volume"]
 
-    def look(store: Store) -> list[Doc]:
+    def check(store: Store) -> list[Doc]:
         doc = admins_volume(call, store, id, _rule("migrate_volume_completion"))
         new = volume_of(call, store, new_id)
         if doc["migration_status"] or new["migration_status"]:
@@ -114,7 +114,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
             raise invalid_volume(f"{which} volume not mid-migration.")
         return store.children("attachment", id)
 
-    used = await call.context.write(look)
+    used = await call.context.write(check)
     if said.get("error"):
         return json_response({"save_volume_id": new_id})
     for each in used:

@@ -14,8 +14,8 @@ from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_qu
 from moorage_embedded.http_kit.routing import path_parts
 from moorage_embedded.volume import versions
 from moorage_embedded.volume.faults import answer_of, bad, no_such_path
-from moorage_embedded.volume.policy import Who
-from moorage_embedded.volume.request import Call, Desk
+from moorage_embedded.volume.policy import VolumeCaller
+from moorage_embedded.volume.request import Call, VolumeContext
 from moorage_embedded.volume.routes import TABLE, find_verb
 
 _PROJECT = re.compile(r"[0-9a-f-]+")
@@ -24,14 +24,14 @@ _PROJECT = re.compile(r"[0-9a-f-]+")
 class VolumeEndpoint(Endpoint):
     """Under `/v3` and `/v3/{project}`, and the version documents above it."""
 
-    def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
+    def __init__(self, context: VolumeContext, validate_token: ValidateToken) -> None:
         super().__init__(validate_token)
         self._context = context
 
     @override
     async def answer(self, request: Request) -> Response:
         request.state.id = id = f"req-{new_uuid()}"
-        request.state.version = version = versions.asked_for(request.headers.get(versions.HEADER))
+        request.state.version = version = versions.requested_version(request.headers.get(versions.HEADER))
         parts = path_parts(request.scope)
         if parts in ((), ("v3",)):
             return json_response(versions.document(self._context.public_url), 200 if parts else 300)
@@ -41,7 +41,7 @@ class VolumeEndpoint(Endpoint):
             raise no_such_path()
         pairs = check_query(request, self._context.settings.query_max_bytes)
         principal = await self.principal(request)
-        who = Who(principal)
+        who = VolumeCaller(principal)
         rest, prefix = parts[1:], "/v3"
         if rest[0] not in TABLE.first_parts and _PROJECT.fullmatch(rest[0]):
             if rest[0] != who.project:

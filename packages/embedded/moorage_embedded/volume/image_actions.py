@@ -4,9 +4,9 @@ from starlette.responses import Response
 
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import sources
-from moorage_embedded.volume.faults import Fault, bad, conflict, forbidden, invalid_volume
+from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import my_volume, snapshot_of, type_names, volume_of
 from moorage_embedded.volume.request import Call, touched

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import listing, views
-from moorage_embedded.volume.faults import Fault, forbidden
+from moorage_embedded.volume.faults import forbidden
 from moorage_embedded.volume.request import Call, stamp
 from moorage_embedded.volume.store import Doc, Store
 
@@ -18,7 +18,7 @@ LIFE = timedelta(days=30)
 OF_ONE_MAX, ALL_MAX = 20, 10_000
 """Messages about one volume or snapshot, and altogether: the oldest make room."""
 
-NOUN = listing.Noun(
+NOUN = listing.ListedResource(
     "message",
     "messages",
     ("resource_uuid", "resource_type", "event_id", "request_id", "message_level"),

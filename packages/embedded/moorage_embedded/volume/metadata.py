@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import empty_response, json_response
-from moorage_embedded.volume.faults import Fault, bad, forbidden
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.records import snapshot_of, volume_of
 from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
@@ -19,12 +19,12 @@ ONE = Check(obj({"meta": METADATA | {"minProperties": 1}}, "meta"))
 Change: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _noun(call: Call) -> str:
+def _resource_name(call: Call) -> str:
     return call.parts[0].removesuffix("s")
 
 
 def _find(call: Call, store: Store, *, hold: bool = False) -> Doc:
-    find = volume_of if _noun(call) == "volume" else snapshot_of
+    find = volume_of if _resource_name(call) == "volume" else snapshot_of
     return find(call, store, call.parts[1], hold=hold)
 
 
@@ -37,7 +37,7 @@ def _tag(metadata: dict[str, Any]) -> str:
 
 
 async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
-    noun = _noun(call)
+    noun = _resource_name(call)
     wanted = call.request.headers.get("if-match") if call.version >= 15 and noun == "volume" else None
 
     def work(store: Store) -> dict[str, Any]:
@@ -59,7 +59,7 @@ async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
 async def index(call: Call) -> Response:
     doc = await call.context.read_inline(lambda store: _find(call, store))
     answer = Response(_text(doc["metadata"]), 200, None, "application/json")
-    if call.version >= 15 and _noun(call) == "volume":
+    if call.version >= 15 and _resource_name(call) == "volume":
         answer.headers["ETag"] = _tag(doc["metadata"])
     return answer
 
@@ -83,7 +83,7 @@ async def show_one(call: Call) -> Response:
 
 
 def _no_key(call: Call, key: str) -> Fault:
-    return Fault(404, f"{_noun(call).title()} {call.parts[1]} has no metadata with key {key}.")
+    return Fault(404, f"{_resource_name(call).title()} {call.parts[1]} has no metadata with key {key}.")
 
 
 async def set_one(call: Call) -> Response:

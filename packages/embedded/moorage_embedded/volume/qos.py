@@ -6,9 +6,9 @@ They are kept, associated and shown; a connection carries those of the front end
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import Fault, bad, conflict
+from moorage_embedded.volume.faults import bad, conflict
 from moorage_embedded.volume.records import only_admin, type_of
 from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store

@@ -13,7 +13,7 @@ from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.volume.faults import no_such_path
 from moorage_embedded.volume.files import Files
 from moorage_embedded.volume.jobs import Jobs
-from moorage_embedded.volume.policy import Who
+from moorage_embedded.volume.policy import VolumeCaller
 from moorage_embedded.volume.service_clients import Images, ServerVolumes
 from moorage_embedded.volume.store import Doc, Store
 
@@ -65,7 +65,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Desk:
+class VolumeContext:
     """What all calls share."""
 
     database: Database
@@ -93,8 +93,8 @@ class Desk:
 class Call:
     """What a verb is given."""
 
-    context: Desk
-    who: Who
+    context: VolumeContext
+    who: VolumeCaller
     principal: Principal
     request: Request
     parts: tuple[str, ...]

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import json_response
+from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.volume import listing
-from moorage_embedded.volume.faults import Fault, bad, forbidden
+from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import only_admin, volume_of
-from moorage_embedded.volume.request import Call, Desk, stamp
+from moorage_embedded.volume.request import Call, VolumeContext, stamp
 from moorage_embedded.volume.store import Doc
 from moorage_embedded.volume.validation import flag
 
@@ -90,7 +90,7 @@ async def pools(call: Call) -> Response:
     return json_response({"pools": [row]})
 
 
-async def capabilities_of(context: Desk) -> Doc:
+async def capabilities_of(context: VolumeContext) -> Doc:
     """What pools, the list of capabilities and the check of volume types say of the back end."""
     directory = context.files.directory
     place = shutil.disk_usage(directory)

@@ -7,8 +7,8 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from moorage_embedded.http_kit.answers import json_response
-from moorage_embedded.volume.faults import Fault, invalid_input
+from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.volume.faults import invalid_input
 from moorage_embedded.volume.records import only_admin
 from moorage_embedded.volume.request import Call, stamp
 from moorage_embedded.volume.store import Doc, Store

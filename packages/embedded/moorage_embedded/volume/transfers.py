@@ -7,9 +7,9 @@ import secrets
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
-from moorage_embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.records import my_volume
 from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store

@@ -13,7 +13,7 @@ from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import FALSE, TRUE
 
-TYPES = listing.Noun(
+TYPES = listing.ListedResource(
     "type",
     "volume_types",
     ("is_public", "extra_specs"),
@@ -57,7 +57,7 @@ def _wanted(call: Call, said: dict[str, str]) -> Doc:
     wanted: Doc = {name: value for name, value in said.items() if name in names}
     wanted["is_public"] = _public(said.get("is_public", "true")) if call.who.admin else None
     if "extra_specs" in wanted and (call.who.admin or call.version >= FILTERS_SINCE):
-        wanted["extra_specs"] = listing.words(wanted["extra_specs"]) or {}
+        wanted["extra_specs"] = listing.parse_dictionary(wanted["extra_specs"]) or {}
     else:
         wanted.pop("extra_specs", None)
     return wanted

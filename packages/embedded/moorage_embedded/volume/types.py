@@ -5,9 +5,9 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import Fault, bad, conflict, forbidden
+from moorage_embedded.volume.faults import bad, conflict, forbidden
 from moorage_embedded.volume.records import default_type, only_admin, type_named, type_of
 from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
