@@ -8,7 +8,7 @@ import pytest
 
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage_testing.compute_app import MEMBER, Client, front_desk
+from moorage_testing.compute_app import MEMBER, Client, compute_api
 from moorage_testing.consoles import FakeConsoles
 from moorage_testing.fake_server_service import IMAGE, NETWORK, RecordingServerService, a_server, keep
 
@@ -17,7 +17,7 @@ WANTED = {"name": "web", "flavorRef": "1", "imageRef": IMAGE, "networks": [{"uui
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
-    async with front_desk(tmp_path) as client:
+    async with compute_api(tmp_path) as client:
         yield client
 
 
@@ -50,7 +50,7 @@ class Servers(Client):
 async def servers(tmp_path: Path) -> AsyncIterator[Servers]:
     cell = await open_database(f"sqlite:///{tmp_path}/cell1.db", name="cell1", durability="process")
     await cell.create(cell_metadata)
-    async with front_desk(tmp_path, cells={"cell1": cell}) as client:
+    async with compute_api(tmp_path, cells={"cell1": cell}) as client:
         found = Servers(client.context, client.http)
         found.book = RecordingServerService(client.context.region)
         found.cell = cell

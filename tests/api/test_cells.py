@@ -13,7 +13,7 @@ from moorage.placement.inventory import HostReport, report_host
 from moorage.sql import Database
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, cells_in, compute_api
 
 
 class Desk(Client):
@@ -23,7 +23,7 @@ class Desk(Client):
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
     """Two cells, of which the first has a host; the region remembers a third."""
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         found = Desk(client.context, client.http)
         found.cells = cells
         report = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})

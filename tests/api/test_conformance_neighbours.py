@@ -11,14 +11,14 @@ from tests.helpers.embedded_network_cloud import Cloud as NetworkCloud
 from tests.helpers.embedded_network_cloud import cloud as network
 
 from moorage_testing.image_app import Cloud as ImageCloud
-from moorage_testing.image_app import image_desk
+from moorage_testing.image_app import image_service
 
 __all__ = ["identity", "network"]
 
 
 @pytest.fixture
 async def image(tmp_path: Path) -> AsyncIterator[ImageCloud]:
-    async with image_desk(tmp_path) as opened:
+    async with image_service(tmp_path) as opened:
         yield opened
 
 

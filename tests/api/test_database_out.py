@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import cast
 
 from moorage.sql.sqlite import SqliteDatabase
-from moorage_testing.compute_app import front_desk
+from moorage_testing.compute_app import compute_api
 
 
 async def test_a_full_region_is_said_to_whoever_asks(tmp_path: Path) -> None:
-    async with front_desk(tmp_path) as client:
+    async with compute_api(tmp_path) as client:
         region = client.context.region
         assert isinstance(region, SqliteDatabase)
         writer = cast("sqlite3.Connection", region._writing.connection.driver_connection)  # pyright: ignore[reportPrivateUsage]

@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from moorage_embedded.image.request import Settings
-from moorage_testing.image_app import STREAM, Cloud, fill, image_desk, made, make, patch, qcow2
+from moorage_testing.image_app import STREAM, Cloud, fill, image_service, made, make, patch, qcow2
 from moorage_testing.images import WICKED
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    async with image_desk(tmp_path) as opened:
+    async with image_service(tmp_path) as opened:
         yield opened
 
 
@@ -329,7 +329,7 @@ async def test_what_would_open_other_files_is_taken_in_no_container(cloud: Cloud
 @pytest.fixture
 async def tight(tmp_path: Path) -> AsyncIterator[Cloud]:
     """100 bytes for the images of one project, 60 for one image."""
-    async with image_desk(tmp_path, settings=Settings(image_max_bytes=60, project_max_bytes=100)) as opened:
+    async with image_service(tmp_path, settings=Settings(image_max_bytes=60, project_max_bytes=100)) as opened:
         yield opened
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from moorage_testing.image_app import OLD_PATCH, Cloud, fill, image_desk, made, patch
+from moorage_testing.image_app import OLD_PATCH, Cloud, fill, image_service, made, patch
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    async with image_desk(tmp_path) as opened:
+    async with image_service(tmp_path) as opened:
         yield opened
 
 
@@ -20,7 +20,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
 async def either(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cloud]:
     """For what is SQL's to get right: over a database of each kind."""
     url = "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    async with image_desk(tmp_path, url) as opened:
+    async with image_service(tmp_path, url) as opened:
         yield opened
 
 

@@ -18,7 +18,7 @@ from moorage_testing.volume_app import (
     reserved,
     shown,
     until,
-    volume_desk,
+    volume_service,
 )
 from moorage_testing.waiting import until as eventually
 
@@ -29,7 +29,7 @@ SERVICE_TOKEN = {"X-Service-Token": "nova"}
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    async with volume_desk(tmp_path) as opened:
+    async with volume_service(tmp_path) as opened:
         opened.images.put(IMAGE, DATA, name="jammy", os_distro="ubuntu")
         opened.images.put(OTHER, DATA[::-1], name="noble")
         yield opened
@@ -384,12 +384,12 @@ async def test_a_transfer_gives_a_volume_away(cloud: Cloud) -> None:
 
 
 async def test_work_that_was_begun_is_gone_on_with_after_a_restart(tmp_path: Path) -> None:
-    async with volume_desk(tmp_path) as cloud:
+    async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")
         cloud.service._context.jobs._run = _never  # the process is killed before anything is done
         ids = [(await ask_volume(alice, name=str(number))).json()["volume"]["id"] for number in range(3)]
         (cloud.files / "volume-of-nobody").write_bytes(b"")
-    async with volume_desk(tmp_path) as cloud:
+    async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")
         for id in ids:
             await until(alice, id, "available")

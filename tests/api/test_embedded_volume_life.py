@@ -16,7 +16,7 @@ from moorage_testing.volume_app import (
     made,
     reserved,
     shown,
-    volume_desk,
+    volume_service,
 )
 
 SERVICE_TOKEN = {"X-Service-Token": "nova"}
@@ -24,7 +24,7 @@ SERVICE_TOKEN = {"X-Service-Token": "nova"}
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    async with volume_desk(tmp_path) as opened:
+    async with volume_service(tmp_path) as opened:
         yield opened
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage_testing.volume_app import Cloud, ask_volume, attached, gone, made, shown, until, volume_desk
+from moorage_testing.volume_app import Cloud, ask_volume, attached, gone, made, shown, until, volume_service
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path, postgres_url: str) -> AsyncIterator[Cloud]:
-    async with volume_desk(tmp_path, url=postgres_url) as opened:
+    async with volume_service(tmp_path, url=postgres_url) as opened:
         yield opened
 
 

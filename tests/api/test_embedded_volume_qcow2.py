@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moorage_embedded.volume import qcow2
-from moorage_testing.volume_app import made, volume_desk
+from moorage_testing.volume_app import made, volume_service
 
 BITS = 12
 CLUSTER = 1 << BITS
@@ -69,7 +69,7 @@ def test_what_is_not_read(tmp_path: Path, image: bytes, why: str) -> None:
 
 
 async def test_a_volume_of_a_qcow2_image(tmp_path: Path) -> None:
-    async with volume_desk(tmp_path) as cloud:
+    async with volume_service(tmp_path) as cloud:
         alice = cloud.open_as("alice")
         cloud.images.put(IMAGE, an_image(), disk_format="qcow2")
         volume = await made(alice, imageRef=IMAGE)

@@ -8,14 +8,14 @@ import httpx
 import pytest
 
 from moorage_embedded.volume.matching import unmet
-from moorage_testing.volume_app import Cloud, act, gone, made, shown, until, volume_desk
+from moorage_testing.volume_app import Cloud, act, gone, made, shown, until, volume_service
 
 HOST = "moorage@files"
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
-    async with volume_desk(tmp_path) as opened:
+    async with volume_service(tmp_path) as opened:
         yield opened
 
 

@@ -15,7 +15,7 @@ from moorage.api.routes import LIMIT, Params, Route, Router
 from moorage.api.schema import Body, Name, NovaBool, Positive32
 from moorage.api.version_changes import CHANGES
 from moorage.model.errors import Conflict
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, front_desk, token
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, Client, authenticate, compute_api, token
 
 
 class Thing(Body):
@@ -76,7 +76,7 @@ PAST = (
 
 @pytest.fixture
 async def things(tmp_path: Path) -> Any:
-    async with front_desk(tmp_path, config=ApiSettings(body_max_bytes=1000), table=THINGS, changes=PAST) as client:
+    async with compute_api(tmp_path, config=ApiSettings(body_max_bytes=1000), table=THINGS, changes=PAST) as client:
         yield client
 
 
@@ -242,7 +242,7 @@ async def test_limits_on_bodies(things: Client) -> None:
 
 async def test_cors_is_on_when_configured(tmp_path: Path) -> None:
     config = ApiSettings(cors_origins=("http://console",))
-    async with front_desk(tmp_path, config=config, table=THINGS, changes=PAST) as client:
+    async with compute_api(tmp_path, config=config, table=THINGS, changes=PAST) as client:
         answer = await client.get("/things/1", headers={"Origin": "http://console"})
         assert answer.headers["access-control-allow-origin"] == "http://console"
         assert "X-Openstack-Request-Id" in answer.headers["access-control-expose-headers"]

@@ -18,7 +18,7 @@ from moorage.model.resources import Inventory
 from moorage.placement import inventory
 from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
-from moorage_testing.compute_app import ADMIN, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, Client, cells_in, compute_api
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "exchanges"
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -31,8 +31,8 @@ async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
     async with (
         cells_in(tmp_path / "older", "cell1") as first,
         cells_in(tmp_path / "newer", "cell1") as second,
-        front_desk(tmp_path / "older", cells=first) as older,
-        front_desk(tmp_path / "newer", cells=second) as newer,
+        compute_api(tmp_path / "older", cells=first) as older,
+        compute_api(tmp_path / "newer", cells=second) as newer,
     ):
         await furnish(older, first)
         await furnish(newer, second)

@@ -8,14 +8,14 @@ import pytest
 from moorage.main.bus import make_key
 from moorage.model.ids import CellId
 from moorage.store.region import host_approvals
-from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, compute_api
 
 PATH = "/ext/host-approvals"
 
 
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         yield client
 
 

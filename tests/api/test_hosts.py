@@ -20,7 +20,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
 from moorage.store.region.placement import providers
-from moorage_testing.compute_app import MEMBER, Client, cells_in, front_desk
+from moorage_testing.compute_app import MEMBER, Client, cells_in, compute_api
 from moorage_testing.fake_server_service import a_server, keep
 
 STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
@@ -29,7 +29,7 @@ STOCK = {"VCPU": 8, "MEMORY_MB": 1024, "DISK_GB": 100}
 @pytest.fixture
 async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
     """Two cells with a host each, and a conductor."""
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as client:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         for number, (name, database) in enumerate(cells.items(), 1):
             await settle(client, cells, f"host{number}", name)
             assert database is not None

@@ -9,7 +9,7 @@ from moorage.main.rate_limits import Buckets, RateLimits
 from moorage.model.admission import CHARGE
 from moorage.model.errors import TooManyRequests
 from moorage.model.principal import Principal
-from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, front_desk, token
+from moorage_testing.compute_app import ADMIN, MEMBER, STRANGER, authenticate, compute_api, token
 
 
 def test_a_bucket_holds_a_burst_and_fills_by_the_second() -> None:
@@ -82,7 +82,7 @@ async def test_nobody_on_this_machine_is_counted_unless_they_are_to_be() -> None
 async def test_a_project_may_ask_the_compute_api_so_often(tmp_path: object) -> None:
     rates = Rates(project_per_s=0.01, project_burst=2, count_loopback=True)
     async with (
-        front_desk(tmp_path) as client,
+        compute_api(tmp_path) as client,
         listening(ComputeApp(client.context, authenticate), rates=rates) as there,
     ):  # type: ignore[arg-type]
 

@@ -30,7 +30,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
-from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, Client, cells_in, compute_api
 from moorage_testing.fake_server_service import RecordingServerService, a_migration, a_server, keep
 
 CELLS = (CellId("cell1"), CellId("cell2"))
@@ -154,7 +154,7 @@ def server(number: int, cell: CellId, **fields: Any) -> Server:
 
 @pytest.fixture
 async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
-    async with cells_in(tmp_path, *CELLS) as opened, front_desk(tmp_path) as client:
+    async with cells_in(tmp_path, *CELLS) as opened, compute_api(tmp_path) as client:
         found = Moving(client.context, client.http)
         found.region = client.context.region
         found.cells = {name: opened[name] for name in CELLS}

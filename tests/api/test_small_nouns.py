@@ -19,7 +19,7 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import usage_audits
 from moorage.store.cell.servers import Fence, record
 from moorage.store.cell.usage_audits import Place
-from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, front_desk
+from moorage_testing.compute_app import ADMIN, MEMBER, READER, STRANGER, Client, cells_in, compute_api
 from moorage_testing.fake_server_service import a_migration
 
 HOUR_US = 3_600_000_000
@@ -83,7 +83,7 @@ async def test_migrations(cloud: Client) -> None:
 
 
 async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as cloud:
         first, second = cells.values()
         kept = (
             (first, a_migration(1, status=MigrationStatus.ERROR)),
@@ -135,7 +135,7 @@ async def test_migrations_of_all_cells_are_one_list(tmp_path: Path) -> None:
 async def test_usage(tmp_path: Path) -> None:
     now = int(time.time() * 1e6)
     flavor = FlavorCopy(id=FlavorId("1"), name="small", vcpus=2, ram_mib=512, disk_gib=10, ephemeral_gib=1)
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as cloud:
         for number, cell in enumerate(cells.values(), 1):
             ended = now - HOUR_US if number == 2 else None
             server = server_of(number, flavor, now - 3 * HOUR_US, ended)
@@ -156,7 +156,7 @@ async def test_usage(tmp_path: Path) -> None:
 
 
 async def test_the_audit_log_says_how_far_each_cells_audit_has_come(tmp_path: Path) -> None:
-    async with cells_in(tmp_path, "cell1", "cell2") as cells, front_desk(tmp_path, cells=cells) as cloud:
+    async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as cloud:
         for number in (1, 2):
             host = Host(0, new_uuid(), "", f"host{number}", f"host{number}", CellId(f"cell{number}"))
             await cells[f"cell{number}"].write(lambda tx, host=host: cell_hosts.report(tx, host, 1))

@@ -10,7 +10,7 @@ from tests.helpers.contract_volume_service import Person, VolumeGround, embedded
 
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
-from moorage_testing.compute_app import Client, front_desk
+from moorage_testing.compute_app import Client, compute_api
 
 AT = "2.35"
 
@@ -50,7 +50,7 @@ async def context(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             return Principal("1" * 32, project=who.project, roles=roles[sent])
 
         volume = VolumeClient(ground.neighbour)
-        async with front_desk(tmp_path / "desk", authenticate=authenticate, volume=volume) as client:
+        async with compute_api(tmp_path / "desk", authenticate=authenticate, volume=volume) as client:
             yield OldVolumes(ground, client, who)
 
 

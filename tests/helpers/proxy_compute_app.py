@@ -12,7 +12,7 @@ from moorage.model.ids import NetworkId, PortId, ServerId
 from moorage.model.server import Address, Nic, Server
 from moorage.sql import open_database
 from moorage.store.cell.tables import cell_metadata
-from moorage_testing.compute_app import Client, front_desk
+from moorage_testing.compute_app import Client, compute_api
 from moorage_testing.fake_server_service import a_server, keep
 from tests.helpers.contract_services import Ground, Tenant, server_id
 
@@ -71,7 +71,7 @@ class OldNet:
 async def old_net(ground: Ground, directory: Path) -> AsyncIterator[OldNet]:
     cell = await open_database(f"sqlite:///{directory}/cell1.db", name="cell1", durability="process")
     await cell.create(cell_metadata)
-    async with front_desk(
+    async with compute_api(
         directory,
         config=ApiSettings(public_url="http://cloud", image_url="http://image"),
         authenticate=ground.identity.validate,

@@ -3,21 +3,21 @@
 import pytest
 
 from moorage.model.principal import Principal
-from moorage_embedded.image.policy import IMAGE_DATA, Who
+from moorage_embedded.image.policy import IMAGE_DATA, ImageCaller
 
 OTHERS = "another-project"
 
 
 @pytest.mark.parametrize("action", ["upload_image", "modify_image"])
 def test_a_host_fills_images_of_everybody(action: str) -> None:
-    assert Who(Principal(user="u", project="service", roles=(IMAGE_DATA,))).changes(OTHERS, action)
+    assert ImageCaller(Principal(user="u", project="service", roles=(IMAGE_DATA,))).changes(OTHERS, action)
 
 
 @pytest.mark.parametrize(
     "action", ["", "delete_image", "deactivate", "reactivate", "delete_image_location", "add_member"]
 )
 def test_and_does_nothing_else_to_them(action: str) -> None:
-    host = Who(Principal(user="u", project="service", roles=(IMAGE_DATA,)))
+    host = ImageCaller(Principal(user="u", project="service", roles=(IMAGE_DATA,)))
     assert not host.changes(OTHERS, action)
     assert not host.changes("service", action), "nor to those of its own project"
     assert (host.reader, host.everywhere, host.member, host.admin) == (True, True, False, False)
@@ -25,6 +25,6 @@ def test_and_does_nothing_else_to_them(action: str) -> None:
 
 @pytest.mark.parametrize(("roles", "may"), [(("member",), False), (("service",), False), (("admin",), True)])
 def test_others_are_judged_as_before(roles: tuple[str, ...], may: bool) -> None:
-    who = Who(Principal(user="u", project="mine", roles=roles))
+    who = ImageCaller(Principal(user="u", project="mine", roles=roles))
     assert who.changes(OTHERS, "upload_image") is may
     assert who.changes("mine", "upload_image") is ("service" not in roles)

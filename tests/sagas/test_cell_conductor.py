@@ -45,7 +45,7 @@ from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.tables import consumers
 from moorage.store.servers import server_values
-from moorage_testing.compute_app import MEMBER, front_desk
+from moorage_testing.compute_app import MEMBER, compute_api
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.waiting import until
@@ -706,7 +706,7 @@ UNKNOWN = ServerId("0d0c0b0a-0000-4000-8000-00000000dead")
 
 async def shown(at: AtCell, directory: Path) -> list[dict[str, Any]]:
     """What an administrator reads; from the databases alone, as in a process without a conductor."""
-    async with front_desk(directory, cells={str(cell): each for cell, each in at.small.cells.items()}) as client:
+    async with compute_api(directory, cells={str(cell): each for cell, each in at.small.cells.items()}) as client:
         own, client.context.region = client.context.region, at.small.region
         client.context.clock = cast("DeskClock", at.clock)
         assert (await client.get("/ext/hosts", by=MEMBER)).status_code == 403

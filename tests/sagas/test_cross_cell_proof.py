@@ -25,7 +25,7 @@ from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import LARGER, MOVE, TEMPORARY, crossable, crossing_cells
-from moorage_testing.region_prepared import Kept
+from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 SAGA = SAGAS["resize/2"]
@@ -46,7 +46,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 async def test_every_kind_of_server_goes_to_another_cell(small: SmallRegion, kind: str, part: Any) -> None:
     world = KINDS[kind]
     asked = await crossing_cells(small, **world)
-    await prove(SAGA, asked, Kept(small, lambda: crossable(small, **world)), part)
+    await prove(SAGA, asked, PreparedRegion(small, lambda: crossable(small, **world)), part)
 
 
 async def told(small: SmallRegion, asked: Resize, clock: SagaClock = WALL) -> None:
@@ -117,7 +117,7 @@ async def test_the_record_goes_along_as_it_is_to_be_seen(small: SmallRegion) -> 
 
 async def test_notifications_come_in_pairs_as_within_a_cell(small: SmallRegion) -> None:
     await told(small, await crossing_cells(small))
-    said = [(each.event, each.host) for each in await small.said() if each.event.startswith("resize")]
+    said = [(each.event, each.host) for each in await small.notifications() if each.event.startswith("resize")]
     there = (await held(small), await small.cells[THERE].read(lambda tx: cell_servers.get(tx, SERVER)))[1]
     assert there is not None
     assert said == [

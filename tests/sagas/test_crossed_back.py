@@ -30,10 +30,10 @@ from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 from moorage_testing.region_cells import records_held
-from moorage_testing.region_crossed import about_crossed, crossed, let_go
+from moorage_testing.region_crossed import about_crossed, crossed, released
 from moorage_testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, RESIZED, recorded
-from moorage_testing.region_prepared import Kept
+from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.region_states import ATTACHED, attaching_volume
 from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
@@ -117,7 +117,7 @@ def with_tellers(small: SmallRegion, dispatcher: Tellers, **settings: Any) -> Sa
 async def test_every_kind_of_server_comes_back(small: SmallRegion, name: str, kind: str, part: Any) -> None:
     world = KINDS[kind]
     asked = await about_crossed(small, name, **world)
-    await prove(SAGAS[name], asked, Kept(small, lambda: crossed(small, **world)), part)
+    await prove(SAGAS[name], asked, PreparedRegion(small, lambda: crossed(small, **world)), part)
 
 
 async def test_each_end_of_such_a_move_is_seen_in_its_own_cell(small: SmallRegion) -> None:
@@ -131,7 +131,7 @@ async def test_what_was_written_and_attached_while_it_waited_survives_a_revert(s
     await crossed(small)
     before = await recorded(small)
     assert (before.cell, before.host, before.vm_state) == (THERE, "host2", VmState.RESIZED)
-    await let_go(small)
+    await released(small)
     await small.hand_to(ATTACHED)
     await told(small, "attach_volume/1", msgspec.structs.replace(attaching_volume(ATTACHED), seq=3), ATTACHED)
 
@@ -221,7 +221,7 @@ async def test_hidden_records_already_fine(small: SmallRegion) -> None:
     before = await held(small)
     nothing = HiddenRecordsDone(looked_at=1)
     assert await HiddenRecords(small.context).run() == nothing
-    await let_go(small)
+    await released(small)
     assert await HiddenRecords(small.context).run() == nothing
 
     def ended(tx: Any) -> None:
@@ -235,7 +235,7 @@ async def test_hidden_records_already_fine(small: SmallRegion) -> None:
 
 
 async def test_nothing_is_concluded_of_a_server_whose_record_is_lost(small: SmallRegion) -> None:
-    await let_go(await crossed(small))
+    await released(await crossed(small))
     await small.cells[THERE].write(lambda tx: tx.run(cell_servers.servers.delete()))
     await small.cells[THERE].write(lambda tx: tx.run(migrations.migrations.delete()))
     assert await HiddenRecords(small.context).run() == HiddenRecordsDone(looked_at=1)
@@ -244,7 +244,7 @@ async def test_nothing_is_concluded_of_a_server_whose_record_is_lost(small: Smal
 
 async def test_the_record_that_is_shown_is_never_removed(small: SmallRegion) -> None:
     """Whatever a row says."""
-    await let_go(await crossed(small))
+    await released(await crossed(small))
     await small.region.write(lambda tx: hidden_records.open_row(tx, SERVER, THERE))
     await HiddenRecords(small.context).run()
     assert await in_cell(small, THERE) is not None
@@ -288,7 +288,7 @@ async def test_an_operation_that_begins_meanwhile_is_refused_nothing(
 async def test_the_version_is_that_of_the_move(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch, across: bool
 ) -> None:
-    await let_go(await crossed(small))
+    await released(await crossed(small))
     if not across:
         await records.change(
             small.context, THERE, SERVER, Fence(RESIZED, 3, 1, 1),
@@ -299,7 +299,7 @@ async def test_the_version_is_that_of_the_move(
 
     async def freed() -> str:
         new = dispatcher.told.pop()
-        await let_go(small, new.id)
+        await released(small, new.id)
         return new.saga
 
     await confirm_resize.begin(context, server, "user-1", PROJECT, check=lambda _: None)
@@ -311,7 +311,7 @@ async def test_the_version_is_that_of_the_move(
     old = Tellers("delete/5")
     await accept_delete.begin(with_tellers(small, old), WHO, server)
     assert [each.saga for each in old.told] == ["delete/4"], "what it leaves goes with the round"
-    await let_go(small, old.told[0].id)
+    await released(small, old.told[0].id)
     if across:
         elsewhere = msgspec.structs.replace(server, moved=None)
         for begin in (

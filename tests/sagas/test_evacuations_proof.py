@@ -23,7 +23,7 @@ from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_evacuated import CELL, DEAD, evacuable, evacuating
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, recorded
-from moorage_testing.region_prepared import Kept
+from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.saga_proof import PARTS, PROVED_OPERATION, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ async def told(small: SmallRegion, asked: Any) -> None:
 async def test_every_kind_of_server_is_evacuated(small: SmallRegion, kind: str, part: Any) -> None:
     world = WORLDS[kind]
     asked = await evacuating(small, **world)
-    await prove(EVACUATE, asked, Kept(small, lambda: evacuable(small, **world)), part)
+    await prove(EVACUATE, asked, PreparedRegion(small, lambda: evacuable(small, **world)), part)
 
 
 async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallRegion, monkeypatch: Any) -> None:

@@ -143,7 +143,7 @@ async def test_what_is_told(name: str, small: SmallRegion, monkeypatch: pytest.M
         await execute(
             saga, PROVED_OPERATION, asked, small.context, paper, clock=HeldClock(), notification_writer=small.on_commit
         )
-    said = [each for each in await small.said() if each.event != "update"]
+    said = [each for each in await small.notifications() if each.event != "update"]
     assert small.notification_writer.failures == 0
     told = [as_told(each) for each in said]
     file = GOLDEN / f"{name}.json"

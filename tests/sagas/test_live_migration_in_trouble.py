@@ -656,7 +656,11 @@ async def test_guarantees_need_hosts_that_understand_them(
 
 
 async def said(small: SmallRegion) -> list[str]:
-    return [each.event.removeprefix("live_migration_") for each in await small.said() if each.event.startswith("live")]
+    return [
+        each.event.removeprefix("live_migration_")
+        for each in await small.notifications()
+        if each.event.startswith("live")
+    ]
 
 
 async def test_what_is_said_of_one_that_goes_well_and_of_one_that_does_not(
@@ -666,10 +670,10 @@ async def test_what_is_said_of_one_that_goes_well_and_of_one_that_does_not(
     await tell_and_hear(small, await live_migrating(small))
     there = ["pre.start", "pre.end", "post.start", "post_dest.start", "post_dest.end", "post.end"]
     assert await said(small) == there
-    older = [event_type(each) for each in await small.said() if each.event.startswith("live")]
+    older = [event_type(each) for each in await small.notifications() if each.event.startswith("live")]
     words = ["pre.start", "pre.end", "_post.start", "post.dest.start", "post.dest.end", "_post.end"]
     assert older == [f"compute.instance.live_migration.{word}" for word in words]
-    by = {each.event: each.host for each in await small.said()}
+    by = {each.event: each.host for each in await small.notifications()}
     host = (await recorded(small)).host
     assert (by["live_migration_pre.start"], by["live_migration_post.start"]) == (host, SOURCE)
     asked = await live_migrating(small)

@@ -9,7 +9,7 @@ from moorage.model.server import VmState
 from moorage.operations.registry import SAGAS
 from moorage_testing.region_fixture import SmallRegion
 from moorage_testing.region_moved import about_moved, live_migrating, live_movable, movable, moved, resizing
-from moorage_testing.region_prepared import Kept
+from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.saga_proof import PARTS, prove
 
 WORLDS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ LIVE_WORLDS: dict[str, dict[str, Any]] = {
 async def test_every_kind_of_server_is_live_migrated(small: SmallRegion, kind: str, part: Any) -> None:
     world = LIVE_WORLDS[kind]
     asked = await live_migrating(small, **world)
-    await prove(SAGAS["live_migrate/1"], asked, Kept(small, lambda: live_movable(small, **world)), part)
+    await prove(SAGAS["live_migrate/1"], asked, PreparedRegion(small, lambda: live_movable(small, **world)), part)
 
 
 @pytest.mark.matrix
@@ -55,7 +55,7 @@ async def test_every_kind_of_server_moves_and_comes_back(small: SmallRegion, sag
     world, here = WORLDS.get(kind, {}), kind == "same host"
     if saga == "resize/1":
         asked: Any = await resizing(small, same_host=here, **world)
-        await prove(SAGAS[saga], asked, Kept(small, lambda: movable(small, **world)), part)
+        await prove(SAGAS[saga], asked, PreparedRegion(small, lambda: movable(small, **world)), part)
     else:
         asked = await about_moved(small, saga, same_host=here, **world)
-        await prove(SAGAS[saga], asked, Kept(small, lambda: moved(small, same_host=here, **world)), part)
+        await prove(SAGAS[saga], asked, PreparedRegion(small, lambda: moved(small, same_host=here, **world)), part)

@@ -52,7 +52,7 @@ async def told(old: OldRegion, gates: str, *, refused: bool) -> tuple[list[Any],
     boot = msgspec.structs.replace(a_boot(BOOTED), gates=decided, min_level=decided.min_level)
     log = MemoryJournal(first_lines(BOOT), old.transact)
     await execute(BOOT, BOOTED, boot, old.context, log, notification_writer=old.on_commit)
-    said = [each for each in await old.said() if each.event.startswith("create")]
+    said = [each for each in await old.notifications() if each.event.startswith("create")]
     messages = [message.body for each in said for message in messages_of(each, Wording("both"))]
     return [plain(each) for each in messages], [each["publisher_id"] for each in messages]
 
@@ -99,7 +99,7 @@ async def test_who_made_the_ports_says_that_they_could_not_be_made(gates: str, o
             MemoryJournal(first_lines(BOOT), old.transact),
             notification_writer=old.on_commit,
         )
-    said = [each for each in await old.said() if each.event.startswith("create")]
+    said = [each for each in await old.notifications() if each.event.startswith("create")]
     services = {each.service for each in said if each.event == "create.error"}
     events = [each.event for each in said]
     assert events == ["create.start", "create.error"] * (len(events) // 2)

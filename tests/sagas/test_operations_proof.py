@@ -37,7 +37,7 @@ from moorage_testing.region_moved import (
     moved,
     resizing,
 )
-from moorage_testing.region_prepared import Kept
+from moorage_testing.region_prepared import PreparedRegion
 from moorage_testing.region_shelved import (
     leaving_its_cell,
     moving_record,
@@ -177,13 +177,15 @@ PLOTS = {
 async def test_proved(name: str, part: Part, small: SmallRegion) -> None:
     asked, new_world = await plot(small, name)
     part = dataclasses.replace(part, plots=PLOTS.get(name, part.plots))
-    await prove(SAGAS[name], asked, Kept(small, new_world), part)
+    await prove(SAGAS[name], asked, PreparedRegion(small, new_world), part)
 
 
 @matrix_part
 async def test_a_volume_that_the_volume_service_moves_keeps_its_id(part: Part, small: SmallRegion) -> None:
     asked = await swapping_volume(small, migrating=True)
-    await prove(SAGAS["swap_volume/1"], asked, Kept(small, lambda: with_swappable_volume(small, migrating=True)), part)
+    await prove(
+        SAGAS["swap_volume/1"], asked, PreparedRegion(small, lambda: with_swappable_volume(small, migrating=True)), part
+    )
 
 
 @matrix_part
@@ -193,9 +195,11 @@ async def test_every_kind_of_port_is_attached_and_detached(
     card: Card, saga: str, part: Part, small: SmallRegion
 ) -> None:
     if saga == "attach_interface/2":
-        await prove(SAGAS[saga], attaching(card), Kept(small, lambda: booted(small)), part)
+        await prove(SAGAS[saga], attaching(card), PreparedRegion(small, lambda: booted(small)), part)
     else:
-        await prove(SAGAS[saga], await detaching(small, card), Kept(small, lambda: attached(small, card)), part)
+        await prove(
+            SAGAS[saga], await detaching(small, card), PreparedRegion(small, lambda: attached(small, card)), part
+        )
 
 
 @matrix_part
@@ -205,13 +209,15 @@ async def test_a_port_deleted_in_the_network_service_is_forgotten(
 ) -> None:
     detach = SAGAS["detach_interface/1"]
     asked = await detaching(small, card, gone=True, guarantees=guarantees)
-    await prove(detach, asked, Kept(small, lambda: deleted_under_it(small, card, guarantees=guarantees)), part)
+    await prove(
+        detach, asked, PreparedRegion(small, lambda: deleted_under_it(small, card, guarantees=guarantees)), part
+    )
 
 
 @matrix_part
 async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: SmallRegion) -> None:
     asked = Delete(shelved_server(), seq=4, request_id="req-delete")
-    await prove(SAGAS["delete/4"], asked, Kept(small, lambda: shelved(small, offload=True)), part)
+    await prove(SAGAS["delete/4"], asked, PreparedRegion(small, lambda: shelved(small, offload=True)), part)
 
 
 @matrix_part
@@ -221,7 +227,7 @@ async def test_a_server_that_stands_still_is_shelved_and_stays_on_its_host(
 ) -> None:
     asked = shelving(offload=False)
     asked = msgspec.structs.replace(asked, server=msgspec.structs.replace(asked.server, vm_state=VmState(state)))
-    await prove(SAGAS["shelve/1"], asked, Kept(small, lambda: imaged(small, VmState(state))), part)
+    await prove(SAGAS["shelve/1"], asked, PreparedRegion(small, lambda: imaged(small, VmState(state))), part)
 
 
 @matrix_part
@@ -236,7 +242,10 @@ async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, pa
         "unshelve/1": Unshelve(server, 3, None, needs=needs_of(vcpus=1, memory_mb=64, disk_gb=0)),
     }[saga]
     await prove(
-        SAGAS[saga], asked, Kept(small, lambda: volumes_world(small, shelved=saga != "shelve/1", offload=off)), part
+        SAGAS[saga],
+        asked,
+        PreparedRegion(small, lambda: volumes_world(small, shelved=saga != "shelve/1", offload=off)),
+        part,
     )
 
 
@@ -244,7 +253,7 @@ async def test_volumes_stay_reserved_while_their_server_is_shelved(saga: str, pa
 async def test_a_root_volume_is_written_anew(part: Part, small: SmallRegion) -> None:
     server = await with_volumes(small)
     asked = msgspec.structs.replace(rebuilding(server), becomes=server, fields=(), reimage="image-2")
-    await prove(SAGAS["rebuild/1"], asked, Kept(small, lambda: volumes_world(small)), part)
+    await prove(SAGAS["rebuild/1"], asked, PreparedRegion(small, lambda: volumes_world(small)), part)
 
 
 @matrix_part
@@ -258,7 +267,9 @@ async def test_addresses_and_guarantees_of_shelved_servers(
     """Addresses stay claimed while a server is on no host; guarantees are given back, and claimed anew."""
     if saga == "shelve/1":
         asked: Any = shelving(offload=True)
-        await prove(SAGAS[saga], asked, Kept(small, lambda: imaged(small, routed=routed, guarantees=guarantees)), part)
+        await prove(
+            SAGAS[saga], asked, PreparedRegion(small, lambda: imaged(small, routed=routed, guarantees=guarantees)), part
+        )
     else:
         new_world = lambda: shelved(small, offload=True, routed=routed, guarantees=guarantees)  # noqa: E731
         await prove(SAGAS[saga], unshelving(), new_world, part)
@@ -267,7 +278,12 @@ async def test_addresses_and_guarantees_of_shelved_servers(
 @quick_part
 async def test_a_server_is_unshelved_on_its_own_segment(part: Part, small: SmallRegion) -> None:
     """Every step of it is the one that is proved of a server that leaves its segment."""
-    await prove(SAGAS["unshelve/1"], unshelving(), Kept(small, lambda: shelved(small, offload=True, routed=True)), part)
+    await prove(
+        SAGAS["unshelve/1"],
+        unshelving(),
+        PreparedRegion(small, lambda: shelved(small, offload=True, routed=True)),
+        part,
+    )
 
 
 @matrix_part
@@ -281,7 +297,7 @@ async def test_a_server_with_guaranteed_ports_is_proved(name: str, part: Part, s
             return await small.fresh(a_server(), PROVED_OPERATION, guarantees=True)
         return await booted(small, guarantees=True)
 
-    await prove(SAGAS[name], asked, Kept(small, new_world), part)
+    await prove(SAGAS[name], asked, PreparedRegion(small, new_world), part)
 
 
 @matrix_part
@@ -291,10 +307,10 @@ async def test_a_guaranteed_port_is_attached_and_detached(
     card: Card, saga: str, part: Part, small: SmallRegion
 ) -> None:
     if saga == "attach_interface/2":
-        await prove(SAGAS[saga], attaching(card), Kept(small, lambda: booted(small, guarantees=True)), part)
+        await prove(SAGAS[saga], attaching(card), PreparedRegion(small, lambda: booted(small, guarantees=True)), part)
     else:
         asked = await detaching(small, card, guarantees=True)
-        await prove(SAGAS[saga], asked, Kept(small, lambda: attached(small, card, guarantees=True)), part)
+        await prove(SAGAS[saga], asked, PreparedRegion(small, lambda: attached(small, card, guarantees=True)), part)
 
 
 async def test_what_a_booted_server_with_guaranteed_ports_holds(small: SmallRegion) -> None:

@@ -18,7 +18,7 @@ from moorage.operations.steps import servers as records
 from moorage.store.cell.servers import Fence
 from moorage.store.region import servers as region_servers
 from moorage_testing.region_fixture import SERVER, SmallRegion
-from moorage_testing.region_states import booted, softly_deleted, tell_soft_delete
+from moorage_testing.region_states import booted, execute_soft_delete, softly_deleted
 
 PROVED = OperationId("proved")
 
@@ -160,7 +160,7 @@ async def test_what_was_moved_between_the_request_and_the_delete_goes_at_once(sm
 
 async def gone_at_once(small: SmallRegion) -> str:
     """It is deleted softly in its turn, and reclaimed in the next round; by which version."""
-    await tell_soft_delete(small)
+    await execute_soft_delete(small)
     server = (await records.find(small.context, SERVER)).server
     assert server is not None
     assert server.vm_state is VmState.SOFT_DELETED

@@ -681,7 +681,7 @@ async def test_notifications_wait_for_a_broker_that_is_out(small: SmallRegion) -
 async def test_a_notification_that_was_sent_and_not_crossed_out_comes_again_with_its_id(small: SmallRegion) -> None:
     """A conductor that dies between the two leaves the row; the next one's message can be recognised."""
     await boot_told(small)
-    kept = await small.said()
+    kept = await small.notifications()
     first, second = Broker(), Broker()
     await relay(small, first, HeldClock()).run()
     await small.region.write(lambda tx: OUTBOX.write(tx, kept))
@@ -717,7 +717,7 @@ def a_cell_that_is_out() -> CellDatabase:
 
 async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: SmallRegion) -> None:
     await boot_told(small)
-    kept = await small.said()
+    kept = await small.notifications()
     cell = next(iter(small.cells.values()))
     await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))
     broker, clock = Broker(), cast("Any", HeldClock())

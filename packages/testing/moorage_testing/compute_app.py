@@ -81,7 +81,7 @@ async def cells_in(directory: Path, *names: str) -> AsyncIterator[dict[str, Data
 
 
 @asynccontextmanager
-async def front_desk(
+async def compute_api(
     directory: Path,
     *,
     config: ApiSettings | None = None,

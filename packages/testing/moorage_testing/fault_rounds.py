@@ -89,7 +89,7 @@ class Rounds:
             injected = (self._inject(admin, orders, fault) for fault in faults)
             await asyncio.gather(*injected, *(self._paced(each) for each in work))
             healed = time.monotonic()
-            kept = await self._kept(admin, orders)
+            kept = await self._wait_until_consistent(admin, orders)
             took_s = time.monotonic() - healed
             if self.load.moves and kept:
                 await self.moves.broken(admin, orders.deletes_asked, count=True)
@@ -108,7 +108,7 @@ class Rounds:
         async with Person(self.trial.config, urls=self.trial.api_urls()) as admin:
             orders = Orders()
             await asyncio.gather(*(self._boot(admin, orders, number) for number in range(self.load.standing)))
-            await self._kept(admin, orders)
+            await self._wait_until_consistent(admin, orders)
 
     async def end(self) -> None:
         """Moves that wait are confirmed or reverted; then an audit of everything finds nothing."""
@@ -116,7 +116,7 @@ class Rounds:
             orders, self._ended = Orders(), True
             await self.moves.begin(admin)
             await asyncio.gather(*(self._move(admin, orders, each) for each in self.moves.waiting))
-            if await self._kept(admin, orders):
+            if await self._wait_until_consistent(admin, orders):
                 await self.moves.broken(admin, orders.deletes_asked, count=True)
                 audit = await self.moves.ask_audit(admin)
                 await self.moves.audited(admin, audit)
@@ -234,7 +234,7 @@ class Rounds:
 
     # ------------------------------------------------------------------------------------------------- what is kept
 
-    async def _kept(self, admin: Person, orders: Orders) -> bool:
+    async def _wait_until_consistent(self, admin: Person, orders: Orders) -> bool:
         """Wait until all that was acknowledged is so and nothing is left over; say what is not."""
         deadline = time.monotonic() + ROUND_PATIENCE_S
         while True:

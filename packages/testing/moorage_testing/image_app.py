@@ -50,7 +50,7 @@ SMALL = Settings(image_max_bytes=4 * 1024 * 1024, properties_max=5, tags_max=3, 
 
 
 @asynccontextmanager
-async def image_desk(directory: Path, url: str = "", settings: Settings = SMALL) -> AsyncIterator[Cloud]:
+async def image_service(directory: Path, url: str = "", settings: Settings = SMALL) -> AsyncIterator[Cloud]:
     """The service with limits, small ones if none are said, over a database in `directory` or at `url`."""
     database = await open_database(url or f"sqlite:///{directory}/image.db", name="image", durability="process")
     service = make(database, directory / "files", settings)

@@ -219,7 +219,7 @@ def _wrong_claims(seen: Census, placed: dict[str, Seen]) -> list[str]:
             wrong.append(f"{server} holds {held}")
         if server in placed:
             claimed = Counter({key: amount for key, amount in held.items() if key[1] in OF_PORTS})
-            claimed.update(leak_audit_moves.addresses_kept(seen.left, seen.claims, server))
+            claimed.update(leak_audit_moves.check_addresses(seen.left, seen.claims, server))
             wanted = _wanted_by(seen.ports.get(server, ()), seen.segments)
             if claimed != wanted:
                 wrong.append(f"{server} holds {dict(claimed)} for its ports, which have {dict(wanted)}")

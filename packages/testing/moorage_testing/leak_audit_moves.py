@@ -98,7 +98,7 @@ def wrong_claims(
     claims: Mapping[str, Mapping[tuple[str, str], int]],
     wanted: Mapping[str, Counter[tuple[str, str]]],
 ) -> list[str]:
-    """The move holds the old size, and as many guarantees as the server does; for addresses see `addresses_kept`."""
+    """The move holds the old size, and as many guarantees as the server does; for addresses see `check_addresses`."""
     wrong: list[str] = []
     for server, each in left.items():
         held = claims.get(each.move, {})
@@ -112,7 +112,7 @@ def wrong_claims(
     return wrong
 
 
-def addresses_kept(
+def check_addresses(
     left: Mapping[str, Left], claims: Mapping[str, Mapping[tuple[str, str], int]], server: str
 ) -> dict[tuple[str, str], int]:
     """Of segments that it left: its ports keep them for a revert, and its move holds them."""

@@ -88,7 +88,7 @@ class OldHosts(DictHosts):
     async def build_guest(
         self, to: HostAddress, errand: CommandContext, guest: GuestSpec, order: PortOrder
     ) -> GuestNow:
-        self._obey(to, errand, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
+        self._execute_once(to, errand, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
         said = (to.host, guest.server, errand.turn, errand.step)
         if said not in self.told:
             self.ordered.append((to.host, order))

@@ -14,7 +14,7 @@ PRIORITIES = ("info", "error")
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedNotification:
     """One notification as a listener's endpoint gets it."""
 
     priority: str
@@ -27,7 +27,7 @@ class Heard:
 
 @dataclass
 class Listener:
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[ReceivedNotification] = field(default_factory=list)
     refusals: int = 0
     """So many more are given back to the queue first."""
     _lock: Lock = field(default_factory=Lock)
@@ -41,7 +41,7 @@ class Listener:
             if self.refusals > 0:
                 self.refusals -= 1
                 return "requeue"
-            kept = Heard(priority, dict(ctxt), publisher, event_type, payload, metadata["message_id"])
+            kept = ReceivedNotification(priority, dict(ctxt), publisher, event_type, payload, metadata["message_id"])
             self.heard.append(kept)
         return "handled"
 

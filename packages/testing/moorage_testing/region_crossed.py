@@ -28,7 +28,7 @@ async def crossed(small: SmallRegion, **world: Any) -> SmallRegion:
     return small
 
 
-async def let_go(small: SmallRegion, operation: OperationId = PROVED_OPERATION) -> SmallRegion:
+async def released(small: SmallRegion, operation: OperationId = PROVED_OPERATION) -> SmallRegion:
     """Nobody holds it any more."""
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, operation))
     return small

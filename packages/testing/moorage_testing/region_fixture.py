@@ -53,7 +53,7 @@ from moorage_testing.region_guarantees import devices_of, guaranteed
 from moorage_testing.region_images import DictImages, SnapshotVerbs
 from moorage_testing.region_moves import MoveVerbs, addresses_held, moves_held
 from moorage_testing.region_network import NETWORK, NETWORK_FACTS, SEGMENTS, DictNetwork
-from moorage_testing.region_notifications import said_amiss
+from moorage_testing.region_notifications import notification_faults
 from moorage_testing.region_statements import CELL, CLAIMS, EMPTY_CELL, EMPTY_REGION, OPERATION, USED
 from moorage_testing.region_volumes import DictVolumes, Disks
 
@@ -88,7 +88,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
     rescued: set[tuple[str, ServerId]] = field(default_factory=set)
 
     @override
-    def _obey(
+    def _execute_once(
         self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         self.refuse_silent(to.host)
@@ -106,7 +106,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
             self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
             return self._set(to, guest.server, PowerState.RUNNING if guest.power_on else PowerState.SHUTDOWN)
 
-        return self._obey(to, errand, guest.server, do)
+        return self._execute_once(to, errand, guest.server, do)
 
     def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
         self.counting.append((host, server, operation_seq))
@@ -122,41 +122,41 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
             self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)
 
     async def power_off(
         self, to: HostAddress, errand: CommandContext, server: ServerId, graceful_s: float = 60.0
     ) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
+        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
 
     async def power_on(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
 
     async def reboot(self, to: HostAddress, errand: CommandContext, server: ServerId, *, hard: bool) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
 
     async def pause(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.PAUSED))
+        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.PAUSED))
 
     unpause = power_on
     resume = power_on
 
     async def suspend(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._obey(to, errand, server, lambda: self._become(to, server, PowerState.SUSPENDED))
+        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.SUSPENDED))
 
     async def attach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, vif: VifData) -> None:
         def do() -> PowerState:
             self.vifs.add((to.host, server, vif.port))
             return self.guests[to.host, server]
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)
 
     async def detach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, port: str) -> None:
         def do() -> PowerState:
             self.vifs.discard((to.host, server, port))
             return self.guests[to.host, server]
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)
 
     async def tell(
         self,
@@ -184,7 +184,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
                 return self._set(to, server, PowerState.RUNNING if payload.power_on else PowerState.SHUTDOWN)
             return self.guests[to.host, server]
 
-        return self._obey(to, errand, server, do)
+        return self._execute_once(to, errand, server, do)
 
     def held(self) -> dict[str, Any]:
         kinds = ("copies", "guests", "rescued", "sent", "left", "waits", "departed")
@@ -343,7 +343,7 @@ class SmallRegion:
         """What is said to others, with each commit of a story."""
         self.notification_writer.on_commit(tx, saga, run, lines)
 
-    async def said(self) -> list[Notification]:
+    async def notifications(self) -> list[Notification]:
         """Everything that was said, in order."""
         kept = await self.region.read(lambda tx: OUTBOX.first(tx, SAID_MAX))
         return [msgspec.json.decode(each.doc, type=Notification) for each in kept]
@@ -390,7 +390,7 @@ class SmallRegion:
             **(await addresses_held(self, SERVER) if self.watches_addresses else {}),
             **(await records_held(self.region, self.cells, SERVER) if self.watches_cells else {}),
             **(await moves_held(self, EVERY_HOST, PROJECT, under_way=held is not None) if self.watches_moves else {}),
-            "said": {**said_amiss(await self.said()), "unworded": self.notification_writer.failures},
+            "said": {**notification_faults(await self.notifications()), "unworded": self.notification_writer.failures},
         }
 
 

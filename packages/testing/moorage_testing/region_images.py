@@ -65,7 +65,7 @@ class SnapshotVerbs:
     """Copies of disks that wait to be sent."""
     images: DictImages = field(default_factory=DictImages)
 
-    def _obey(
+    def _execute_once(
         self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         raise NotImplementedError
@@ -77,7 +77,7 @@ class SnapshotVerbs:
             self.copies[to.host, server] = image
             return self.guests[to.host, server]
 
-        return self._obey(to, errand, server, do)
+        return self._execute_once(to, errand, server, do)
 
     async def upload_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
         def do() -> PowerState:
@@ -88,7 +88,7 @@ class SnapshotVerbs:
                 del self.copies[to.host, server]
             return self.guests[to.host, server]
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)
 
     async def drop_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
         def do() -> PowerState:
@@ -96,4 +96,4 @@ class SnapshotVerbs:
                 del self.copies[to.host, server]
             return self.guests.get((to.host, server), PowerState.NOSTATE)
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)

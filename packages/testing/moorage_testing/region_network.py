@@ -130,9 +130,9 @@ class DictNetwork(DictBindings):
             if port.mac in minted and port.ours:
                 del self.ports[key]
             elif port.device_id == server:
-                self.ports[key] = self._let_go(port)
+                self.ports[key] = self._unbound(port)
 
-    def _let_go(self, port: Port) -> Port:
+    def _unbound(self, port: Port) -> Port:
         self.forget_inactive(port.id)
         return msgspec.structs.replace(
             port, device_id="", host="", vif_type="unbound", profile={}, revision=port.revision + 1
@@ -148,7 +148,7 @@ class DictNetwork(DictBindings):
         if ours:
             del self.ports[port]
         else:
-            self.ports[port] = self._let_go(found)
+            self.ports[port] = self._unbound(found)
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         return tuple(port for port in self.ports.values() if port.device_id == server and not self.blind)
@@ -190,7 +190,7 @@ class DictNetwork(DictBindings):
             if now.mac in minted_macs(server):
                 del self.ports[port.id]
             else:
-                self.ports[port.id] = self._let_go(now)
+                self.ports[port.id] = self._unbound(now)
         return went
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:

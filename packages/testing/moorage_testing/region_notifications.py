@@ -19,7 +19,7 @@ PARTS_OF_A_MOVE = frozenset(
 """Ends of what may have been done though the move failed later."""
 
 
-def said_amiss(said: Sequence[Notification]) -> dict[str, Any]:
+def notification_faults(said: Sequence[Notification]) -> dict[str, Any]:
     """What a reader would make of it: whether the server came to be or went, and what was said twice or left open."""
     ids = Counter(each.id for each in said)
     words = Counter(each.event for each in said)

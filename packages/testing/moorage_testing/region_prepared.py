@@ -31,7 +31,7 @@ INVENTORIES = "inventories"
 """Of them, only what is used is put back."""
 
 
-class Kept:
+class PreparedRegion:
     """The same world again and again: `prove(saga, asked, Kept(small, lambda: booted(small)))`.
 
     For regions in memory, whose preparation puts no rooms of its own in the place of theirs.
@@ -50,7 +50,7 @@ class Kept:
         if self._held is None:
             await self._make()
             self._rows = [_rows_of(raw) for raw in self._databases()]
-            self._services = pickle.dumps(self._said())
+            self._services = pickle.dumps(self._settings())
             self._held = await small.held()
             return small
         for raw, rows in zip(self._databases(), self._rows, strict=True):
@@ -62,7 +62,7 @@ class Kept:
             self._proved = True
         return small
 
-    def _said(self) -> tuple[Any, ...]:
+    def _settings(self) -> tuple[Any, ...]:
         small = self._small
         watched = {
             "watches_moves": small.watches_moves,

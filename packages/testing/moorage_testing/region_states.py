@@ -181,10 +181,10 @@ async def rescued(small: SmallRegion) -> SmallRegion:
 async def softly_deleted(small: SmallRegion) -> SmallRegion:
     """The server, deleted so that it can be restored, held by the operation that is to be proved."""
     await _boot(small)
-    return await tell_soft_delete(small)
+    return await execute_soft_delete(small)
 
 
-async def tell_soft_delete(small: SmallRegion) -> SmallRegion:
+async def execute_soft_delete(small: SmallRegion) -> SmallRegion:
     """Of a server that an operation holds, and that was ACTIVE when its delete was asked."""
     await small.hand_to(DELETED)
     saga, server = SAGAS["soft_delete/1"], msgspec.structs.replace(a_server(operation=DELETED), vm_state=VmState.ACTIVE)

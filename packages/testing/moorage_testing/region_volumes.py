@@ -30,7 +30,7 @@ class Disks:
     disks: set[tuple[str, ServerId, str]] = field(default_factory=set)
     """(host, server, volume) of every volume that a guest has."""
 
-    def _obey(
+    def _execute_once(
         self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         raise NotImplementedError
@@ -61,7 +61,7 @@ class Disks:
                 self.disks.add((to.host, server, add))
             return self.guests[to.host, server]
 
-        self._obey(to, errand, server, do)
+        self._execute_once(to, errand, server, do)
 
 
 @dataclass

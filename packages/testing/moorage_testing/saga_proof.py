@@ -169,7 +169,7 @@ class _Act(Generic[ContextT]):
     def cancel(self) -> None:
         self.lease.row.cancel = CANCEL_WORD
 
-    async def tell(self, door: Trapdoor | None = None, faults: bool = True) -> _Outcome:
+    async def execute(self, door: Trapdoor | None = None, faults: bool = True) -> _Outcome:
         door = door or Trapdoor()
         door.cancel = self.cancel
         self.log = StagedLog(self.lease, door)
@@ -230,7 +230,7 @@ class _Prover(Generic[InputT, ContextT]):
         """One telling without a fault, for what whole and empty are."""
         act = await self.act()
         self.empty = await act.held()
-        outcome = await act.tell()
+        outcome = await act.execute()
         if outcome != _Outcome():
             raise Disproved(f"{self.saga.name}: told without a fault, it ended in {outcome}")
         self.whole = await act.held()
@@ -299,13 +299,13 @@ class _Prover(Generic[InputT, ContextT]):
                 if not self._is_new(case):
                     continue
                 act, door = await self.act(plot.faults()), Trapdoor(at, "kill")
-                died = await act.tell(door)
+                died = await act.execute(door)
                 if not died.killed:
                     raise Disproved(f"{plot.name}: meant to die at point {at}, but it ended in {died}")
                 if then_cancel:
                     act.cancel()
                 act.adopt()
-                outcome = await act.tell()
+                outcome = await act.execute()
                 what = f"{plot.name}, killed {door.sprung}, {'cancelled, ' if then_cancel else ''}told by the next"
                 await self._judge(act, outcome, what, well)
                 self._was_tried(case, act)
@@ -319,7 +319,7 @@ class _Prover(Generic[InputT, ContextT]):
                 if not self._is_new(case):
                     continue
                 act, door = await self.act(plot.faults()), Trapdoor(at, way)
-                outcome = await asyncio.wait_for(act.tell(door), WAIT_S_MAX)
+                outcome = await asyncio.wait_for(act.execute(door), WAIT_S_MAX)
                 what = f"{plot.name}, {way} {door.sprung}"
                 if door.sprung is None:
                     raise Disproved(f"{what}: point {at} was not reached")
@@ -382,7 +382,7 @@ class _Prover(Generic[InputT, ContextT]):
             if not re.fullmatch(part.plots, plot.name):
                 continue
             door, act = Trapdoor(), await self.act(plot.faults())
-            await self._judge(act, await act.tell(door), plot.name, plot.whole)
+            await self._judge(act, await act.execute(door), plot.name, plot.whole)
             points += [
                 (plot, at, may_stop)
                 for at, (name, may_stop) in enumerate(door.seen)
@@ -394,7 +394,7 @@ class _Prover(Generic[InputT, ContextT]):
 
     async def _fails(self, fault: Fault, whole: bool) -> None:
         act = await self.act([fault])
-        outcome = await act.tell()
+        outcome = await act.execute()
         what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__.strip('_')})"
         self._fired(fault, what)
         await self._judge(act, outcome, what, whole)
@@ -405,19 +405,19 @@ class _Prover(Generic[InputT, ContextT]):
     async def _sticks(self, fault: Fault) -> None:
         """Past the point of no return an outage ends in a story that is stuck, and goes on when it is over."""
         act = await self.act([fault])
-        outcome = await act.tell()
+        outcome = await act.execute()
         what = f"{fault.step}, past the point of no return, failing {fault.when} its work"
         self._fired(fault, what)
         if outcome.stuck is None:
             raise Disproved(f"{what}: should be stuck, and ended in {outcome}")
         act.adopt()
-        await self._judge(act, await act.tell(faults=False), what, whole=True)
+        await self._judge(act, await act.execute(faults=False), what, whole=True)
         self.proof.cases["stuck"] += 1
 
     async def _plays(self, plot: Plot, how: str, repeat: bool = False, flaw: Fault | None = None) -> None:
         faults = list(plot.faults())
         act = await self.act([*faults, *([flaw] if flaw else [])], repeat)
-        outcome = await act.tell()
+        outcome = await act.execute()
         for fault in faults:
             self._fired(fault, plot.name)
         await self._judge(act, outcome, f"{plot.name}, {how}", plot.whole)
@@ -426,7 +426,7 @@ class _Prover(Generic[InputT, ContextT]):
     async def _overtakes(self, case: Case, cancelled: bool) -> None:
         plot, at = case.plot, case.at
         act, door = await self.act(plot.faults()), Trapdoor(at, "sleep")
-        old = asyncio.create_task(act.tell(door))
+        old = asyncio.create_task(act.execute(door))
         asleep = asyncio.create_task(door.asleep.wait())
         await asyncio.wait({old, asleep}, timeout=WAIT_S_MAX, return_when=asyncio.FIRST_COMPLETED)
         if not door.asleep.is_set():
@@ -436,7 +436,7 @@ class _Prover(Generic[InputT, ContextT]):
         was_over = act.lease.row.status in {"done", "unwound"}
         act.adopt()
         what = f"{plot.name}, asleep {door.sprung}, {'cancelled, ' if cancelled else ''}overtaken"
-        await self._judge(act, await act.tell(), what, case.well)
+        await self._judge(act, await act.execute(), what, case.well)
         before = await act.held()
         door.awake.set()
         outcome = await asyncio.wait_for(old, WAIT_S_MAX)

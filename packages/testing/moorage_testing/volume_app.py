@@ -91,7 +91,7 @@ class Cloud:
 
 
 @asynccontextmanager
-async def volume_desk(directory: Path, settings: Settings | None = None, url: str = "") -> AsyncIterator[Cloud]:
+async def volume_service(directory: Path, settings: Settings | None = None, url: str = "") -> AsyncIterator[Cloud]:
     """The service over a database in `directory` or at `url`; compute is a list of events and a dictionary."""
     database = await open_database(url or f"sqlite:///{directory}/volume.db", name="volume", durability="process")
     images, opened = Images(), list[httpx.AsyncClient]()

@@ -17,7 +17,7 @@ class EmbeddedImages:
         self._service = service
 
     async def show(self, principal: Principal, id: str) -> dict[str, Any] | None:
-        return await self._service.look(principal, id)
+        return await self._service.show(principal, id)
 
     async def named(self, principal: Principal, name: str) -> list[dict[str, Any]]:
         return await self._service.named(principal, name)

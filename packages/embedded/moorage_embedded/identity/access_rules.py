@@ -8,9 +8,10 @@ from starlette.routing import Route
 
 from moorage.model.errors import Forbidden, Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.context import IdentityContext
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
 METHODS = frozenset({"DELETE", "GET", "HEAD", "PATCH", "POST", "PUT"})
@@ -19,7 +20,7 @@ RULES_MAX = 100
 """Of one application credential."""
 
 
-def said_of(said: Any) -> list[Record] | None:
+def requested_rules(said: Any) -> list[Record] | None:
     """The rules of a body: each `{"id"}` of one there is, or service, method and path. Raises Invalid; None: there are none."""
     if said is None:
         return None
@@ -41,7 +42,7 @@ def _checked(each: Any) -> Record:
     return {"service": service, "method": rule["method"], "path": path}
 
 
-def kept(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
+def rule_ids(tx: Tx, user: str, rules: list[Record] | None) -> list[str] | None:
     """The ids of the rules; those that the user has not got yet are made. Raises NotFound for an id of nobody's."""
     if rules is None:
         return None
@@ -85,7 +86,7 @@ async def show(call: Call) -> Response:
     user = call.path("id")
     call.require(user == call.user_id or call.may_read())
     row = await call.context.read(lambda tx: _own(tx, user, call.path("rule")))
-    return answer({"access_rule": _linked(call, row)})
+    return json_response({"access_rule": _linked(call, row)})
 
 
 async def delete(call: Call) -> Response:
@@ -101,10 +102,10 @@ async def delete(call: Call) -> Response:
         store.remove(tx, "access_rules", row["id"], "access rule")
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/users/{id}/access_rules"
     return [
         route(context, "GET", path, index),

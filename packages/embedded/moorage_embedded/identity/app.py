@@ -12,6 +12,7 @@ from moorage.model.errors import NotFound
 from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.answers import json_response
 from moorage_embedded.identity import (
     access_rules,
     auth_routes,
@@ -27,10 +28,10 @@ from moorage_embedded.identity import (
     users,
 )
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN, Bootstrap, FirstService, FirstUser, bootstrap
-from moorage_embedded.identity.context import TOKEN_LIFE_S, Desk
+from moorage_embedded.identity.context import TOKEN_LIFE_S, IdentityContext
 from moorage_embedded.identity.lockout import DEFAULTS, Limits
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
-from moorage_embedded.identity.request import answer, lost
+from moorage_embedded.identity.request import unknown_path_handlers
 from moorage_embedded.identity.store import TABLES, Record
 from moorage_embedded.identity.tokens import Seal
 
@@ -40,7 +41,7 @@ __all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_id
 class IdentityService:
     """A Keystone of one process. `start` before the first request; `close` ends its threads."""
 
-    def __init__(self, context: Desk, first: Bootstrap) -> None:
+    def __init__(self, context: IdentityContext, first: Bootstrap) -> None:
         self._context = context
         self._first = first
         self.app = Starlette(
@@ -58,7 +59,7 @@ class IdentityService:
                 *resources.routes(context),
                 *trusts.routes(context),
             ],
-            exception_handlers=lost(context.url),
+            exception_handlers=unknown_path_handlers(context.url),
         )
 
     async def start(self) -> None:
@@ -108,7 +109,7 @@ def make_identity(
     limits: Limits = DEFAULTS,
 ) -> IdentityService:
     """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
-    context = Desk(
+    context = IdentityContext(
         database,
         seal=Seal(key),
         passwords=Passwords(password_rounds),
@@ -130,9 +131,9 @@ def _version_routes(url: str) -> list[Route]:
     }
 
     async def all_versions(_: Request) -> Response:
-        return answer({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
+        return json_response({"versions": {"values": [version]}}, 300, {"location": f"{url}/", "vary": "X-Auth-Token"})
 
     async def this_version(_: Request) -> Response:
-        return answer({"version": version}, headers={"vary": "X-Auth-Token"})
+        return json_response({"version": version}, headers={"vary": "X-Auth-Token"})
 
     return [Route("/", all_versions), Route("/v3", this_version), Route("/v3/", this_version)]

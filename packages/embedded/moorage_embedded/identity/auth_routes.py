@@ -7,11 +7,12 @@ from starlette.routing import Route
 
 from moorage.model.errors import Forbidden, NotFound, Unauthenticated
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.authentication import authenticate
-from moorage_embedded.identity.context import Desk, iso
+from moorage_embedded.identity.context import IdentityContext, iso
 from moorage_embedded.identity.effective_roles import Standing, direct_roles
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.schemas import DOMAIN, PROJECT, shown
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims
@@ -36,7 +37,7 @@ def _url(template: str, standing: Standing, user: str) -> str | None:
     return template
 
 
-async def _catalog(context: Desk, standing: Standing, user: str) -> list[Record]:
+async def _catalog(context: IdentityContext, standing: Standing, user: str) -> list[Record]:
     """A project that has endpoints of its own sees those, and only services that have one of them."""
     own = frozenset[str]() if standing.project is None else await context.endpoints_of(standing.project["id"])
     found: list[Record] = []
@@ -93,10 +94,10 @@ async def _rendered(call: Call, claims: Claims) -> Record:
 
 async def issue(call: Call) -> Response:
     claims = await authenticate(call.context, await call.body("auth"), call.address)
-    return answer(await _rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
+    return json_response(await _rendered(call, claims), 201, {"x-subject-token": call.context.seal.seal(claims)})
 
 
-def _heeds_rules(call: Call) -> bool:
+def _supports_access_rules(call: Call) -> bool:
     try:
         return float(call.request.headers.get("openstack-identity-access-rules", "0")) >= 1.0
     except ValueError:
@@ -116,9 +117,9 @@ async def _subject(call: Call) -> tuple[str, Claims]:
 async def show(call: Call) -> Response:
     token, claims = await _subject(call)
     call.require(claims.user == call.user_id or call.may_read() or call.has("service"))
-    if (await call.context.standing(claims)).access_rules is not None and not _heeds_rules(call):
+    if (await call.context.standing(claims)).access_rules is not None and not _supports_access_rules(call):
         raise NotFound("Could not find token.")  # whoever asks would let it do everything
-    return answer(await _rendered(call, claims), headers={"x-subject-token": token})
+    return json_response(await _rendered(call, claims), headers={"x-subject-token": token})
 
 
 async def revoke(call: Call) -> Response:
@@ -128,14 +129,14 @@ async def revoke(call: Call) -> Response:
     now = call.context.clock()
     until = max(claims.expires_at, now + CHAIN_LIFE_S)
     await call.context.write(lambda tx: store.revoke(tx, claims.audit_ids[0], until, now))
-    return nothing()
+    return empty_response()
 
 
 async def catalog(call: Call) -> Response:
     if not call.claims.scope:
         raise Forbidden("A scoped token is required to produce a service catalog.")
     found = await _catalog(call.context, call.standing, call.user_id)
-    return answer({"catalog": found, "links": {"self": f"{call.context.url}/auth/catalog"}})
+    return json_response({"catalog": found, "links": {"self": f"{call.context.url}/auth/catalog"}})
 
 
 def reachable(tx: Tx, user_id: str, *, domains: bool) -> list[Record]:
@@ -167,10 +168,10 @@ async def domains(call: Call) -> Response:
 async def system(call: Call) -> Response:
     held = await call.context.read(lambda tx: direct_roles(tx, call.user_id, "system", "all"))
     content: dict[str, Any] = {"system": [{"all": True}] if held else []}
-    return answer({**content, "links": {"self": f"{call.context.url}/auth/system"}})
+    return json_response({**content, "links": {"self": f"{call.context.url}/auth/system"}})
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     return [
         route(context, "POST", "/v3/auth/tokens", issue, public=True),
         route(context, "GET", "/v3/auth/tokens", show),

@@ -7,7 +7,7 @@ from typing import Any, cast
 from moorage.model.errors import Forbidden, Invalid, Unauthenticated, Unavailable
 from moorage.sql import Tx
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, refused, stand
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims, new_audit_id
@@ -18,7 +18,7 @@ NAME_CHARS_MAX = 255
 """Of a project or a domain: nothing is called more."""
 
 
-async def authenticate(context: Desk, auth: Record, address: str | None = None) -> Claims:
+async def authenticate(context: IdentityContext, auth: Record, address: str | None = None) -> Claims:
     """Raises Unauthenticated for anything that does not fit, Invalid for what cannot be read, TooManyRequests for who guesses.
 
     `address`: from where it is asked; None: from inside.
@@ -48,7 +48,7 @@ def _account(auth: Record) -> str:
     return hashlib.sha256(repr(said).encode()).hexdigest()[:32]
 
 
-async def _proved(context: Desk, auth: Record) -> Claims:
+async def _proved(context: IdentityContext, auth: Record) -> Claims:
     identity = _object(auth, "identity")
     methods = identity.get("methods")
     if not isinstance(methods, list) or not methods or len(methods) > METHODS_MAX:
@@ -114,7 +114,7 @@ def _find_user(tx: Tx, said: Record) -> Record | None:
     return found[0] if found else None
 
 
-async def _by_password(context: Desk, method: Record) -> str:
+async def _by_password(context: IdentityContext, method: Record) -> str:
     said = _object(method, "user")
     password = _string(said, "password")
     user = await context.read(lambda tx: _find_user(tx, said))
@@ -123,7 +123,7 @@ async def _by_password(context: Desk, method: Record) -> str:
     return str(user["id"])
 
 
-async def fits_user(context: Desk, user: Record | None, password: str) -> bool:
+async def fits_user(context: IdentityContext, user: Record | None, password: str) -> bool:
     """Whether it is this user's password, and the account is not locked; as slow for nobody (None) as for somebody.
 
     A hash of a lower cost than those made today is replaced, now that its password is here.
@@ -142,7 +142,7 @@ async def fits_user(context: Desk, user: Record | None, password: str) -> bool:
     return True
 
 
-async def _make_dear(context: Desk, table: str, column: str, row: Record, secret: str) -> None:
+async def _make_dear(context: IdentityContext, table: str, column: str, row: Record, secret: str) -> None:
     """Nothing, when somebody changed it meanwhile, or there is no time for it now: the next login comes."""
     stored = str(row[column])
     if not context.passwords.is_cheap(stored):
@@ -155,7 +155,7 @@ async def _make_dear(context: Desk, table: str, column: str, row: Record, secret
         context.passwords.remember(secret, dear)
 
 
-async def _by_token(context: Desk, method: Record, fresh: Claims) -> Claims:
+async def _by_token(context: IdentityContext, method: Record, fresh: Claims) -> Claims:
     claims = await context.claims(_string(method, "id"))
     await context.standing(claims)
     if claims.application_credential:
@@ -165,7 +165,7 @@ async def _by_token(context: Desk, method: Record, fresh: Claims) -> Claims:
     return Claims(claims.user, methods, "", "", fresh.issued_at, claims.expires_at, chain)
 
 
-async def _by_credential(context: Desk, method: Record, fresh: Claims) -> Claims:
+async def _by_credential(context: IdentityContext, method: Record, fresh: Claims) -> Claims:
     secret = _string(method, "secret")
 
     def find(tx: Tx) -> Record | None:
@@ -264,7 +264,7 @@ def _default_scope(tx: Tx, claims: Claims) -> tuple[str, str]:
     return "project", str(chosen)
 
 
-async def _scoped(context: Desk, claims: Claims, said: object) -> Claims:
+async def _scoped(context: IdentityContext, claims: Claims, said: object) -> Claims:
     if claims.application_credential:
         if said is not None:
             raise refused()

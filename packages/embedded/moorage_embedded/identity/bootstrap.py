@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.sql import Tx
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM
 from moorage_embedded.identity.store import Record
 
@@ -41,7 +41,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     region: str = "RegionOne"
 
 
-async def bootstrap(context: Desk, first: Bootstrap) -> None:
+async def bootstrap(context: IdentityContext, first: Bootstrap) -> None:
     """Make what is missing; passwords and URLs become those given, all else stays as people have changed it."""
     known = await context.read(
         lambda tx: {row["name"]: row for row in store.find(tx, "users", {"domain_id": DEFAULT_DOMAIN})}

@@ -31,7 +31,7 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class Desk:
+class IdentityContext:
     """One per service; belongs to one event loop."""
 
     def __init__(

@@ -10,9 +10,10 @@ from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.context import IdentityContext
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
 OF_A_USER_MAX = 100
@@ -70,7 +71,7 @@ async def create(call: Call) -> Response:
     row["blob"] = call.context.seal.hide(blob)
 
     await call.context.write(lambda tx: keep(tx, row))
-    return answer({"credential": _shown(call, row)}, 201)
+    return json_response({"credential": _shown(call, row)}, 201)
 
 
 async def index(call: Call) -> Response:
@@ -92,7 +93,7 @@ async def _own(call: Call, *, write: bool) -> Record:
 
 
 async def show(call: Call) -> Response:
-    return answer({"credential": _shown(call, await _own(call, write=False))})
+    return json_response({"credential": _shown(call, await _own(call, write=False))})
 
 
 async def update(call: Call) -> Response:
@@ -106,16 +107,16 @@ async def update(call: Call) -> Response:
     changed = await call.context.write(
         lambda tx: store.change(tx, "credentials", row["id"], {"blob": sealed}, "credential")
     )
-    return answer({"credential": _shown(call, changed)})
+    return json_response({"credential": _shown(call, changed)})
 
 
 async def delete(call: Call) -> Response:
     row = await _own(call, write=True)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
-    return nothing()
+    return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/credentials"
     return [
         route(context, "POST", path, create),

@@ -12,14 +12,15 @@ from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
-from moorage_embedded.identity.schemas import Noun, fresh, patched, shown
+from moorage_embedded.identity.context import IdentityContext
+from moorage_embedded.identity.request import Call, listing, route
+from moorage_embedded.identity.schemas import ResourceSchema, fresh, patched, shown
 from moorage_embedded.identity.store import Record
 
 Prepare: TypeAlias = Callable[[Call, Record], Awaitable[None]]
-Look: TypeAlias = Callable[[Tx, Record], None]
+Check: TypeAlias = Callable[[Tx, Record], None]
 Allow: TypeAlias = Callable[[Call, Record], bool]
 
 
@@ -31,7 +32,7 @@ async def _no_more(_call: Call, _row: Record) -> Record:
     return {}
 
 
-def _no_look(_tx: Tx, _row: Record) -> None:
+def _no_check(_tx: Tx, _row: Record) -> None:
     """Nothing to look at."""
 
 
@@ -44,9 +45,9 @@ def _home(row: Record) -> str | None:
 class Ways:
     prepare: Prepare = _as_is
     """Turns what was said into what is stored, before the transaction."""
-    look: Look = _no_look
+    check: Check = _no_check
     """In the transaction, before a row is written: does what it names exist?"""
-    before_delete: Look = _no_look
+    before_delete: Check = _no_check
     of_domain: bool = False
     """Whoever asks for a domain sees what is in it alone, administrators too."""
     keep: Allow = lambda call, row: True
@@ -63,7 +64,7 @@ FLAGS = {"enabled", "is_domain"}
 TRUE = {"true", "1", "yes", "on", "t", ""}
 
 
-def filters(noun: Noun, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]:
+def filters(noun: ResourceSchema, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]:
     equal: Record = dict(noun.equal)
     like: dict[str, tuple[str, str]] = {}
     for key, value in call.request.query_params.multi_items():
@@ -82,11 +83,11 @@ def filters(noun: Noun, call: Call) -> tuple[Record, dict[str, tuple[str, str]]]
 class _Plain:
     """The handlers of one noun."""
 
-    def __init__(self, noun: Noun, ways: Ways) -> None:
+    def __init__(self, noun: ResourceSchema, ways: Ways) -> None:
         self.noun, self.ways = noun, ways
 
     def _answer(self, call: Call, row: Record, status: int = 200) -> Response:
-        return answer({self.noun.one: shown(self.noun, row, call.context.url)}, status)
+        return json_response({self.noun.one: shown(self.noun, row, call.context.url)}, status)
 
     async def _needed(self, call: Call, verb: str) -> Record:
         """Whoever may not do this with any is not told whether there is one."""
@@ -117,11 +118,11 @@ class _Plain:
 
         def work(tx: Tx) -> None:
             for values in rows:
-                self.ways.look(tx, values)
+                self.ways.check(tx, values)
                 store.insert(tx, self.noun.table, values, self.noun.one)
 
         await call.context.write(work)
-        return answer({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
+        return json_response({self.noun.many: [shown(self.noun, values, call.context.url) for values in rows]}, 201)
 
     async def create_named(self, call: Call) -> Response:
         """The row whose id is in the path."""
@@ -138,7 +139,7 @@ class _Plain:
         call.require(self.ways.may_write(call, values), f"create_{self.noun.one}")
 
         def work(tx: Tx) -> None:
-            self.ways.look(tx, values)
+            self.ways.check(tx, values)
             store.insert(tx, self.noun.table, values, self.noun.one)
 
         await call.context.write(work)
@@ -159,7 +160,7 @@ class _Plain:
         row = await self._needed(call, "get")
         call.require(self.ways.may_see(call, row), f"get_{self.noun.one}")
         more = await self.ways.more(call, row)
-        return answer({self.noun.one: shown(self.noun, row, call.context.url) | more})
+        return json_response({self.noun.one: shown(self.noun, row, call.context.url) | more})
 
     async def update(self, call: Call) -> Response:
         row = await self._needed(call, "update")
@@ -168,7 +169,7 @@ class _Plain:
         await self.ways.prepare(call, values)
 
         def work(tx: Tx) -> Record:
-            self.ways.look(tx, {**row, **values})
+            self.ways.check(tx, {**row, **values})
             return store.change(tx, self.noun.table, row["id"], values, self.noun.one)
 
         return self._answer(call, await call.context.write(work))
@@ -182,10 +183,10 @@ class _Plain:
             store.remove(tx, self.noun.table, row["id"], self.noun.one)
 
         await call.context.write(work)
-        return nothing()
+        return empty_response()
 
 
-def plain(context: Desk, noun: Noun, ways: Ways) -> list[Route]:
+def plain(context: IdentityContext, noun: ResourceSchema, ways: Ways) -> list[Route]:
     """The five routes of a noun; one whose ids are chosen by those who make it may be put, too."""
     told, path = _Plain(noun, ways), f"/v3/{noun.many}"
     return [

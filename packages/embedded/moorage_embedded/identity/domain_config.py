@@ -8,9 +8,10 @@ from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
 from moorage_embedded.identity.bootstrap import DEFAULT_DOMAIN
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.domain_options import (
     COMPLIANCE,
     SECURITY_COMPLIANCE,
@@ -19,7 +20,7 @@ from moorage_embedded.identity.domain_options import (
     invalid,
     need_known,
 )
-from moorage_embedded.identity.request import Call, answer, nothing, route
+from moorage_embedded.identity.request import Call, route
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.store import Record
 
@@ -82,14 +83,14 @@ def _rows(call: Call, domain: str, config: Any) -> list[Record]:
 async def show(call: Call) -> Response:
     group, option = _where(call)
     if group == SECURITY_COMPLIANCE:
-        return answer({"config": _compliance(call.path("id"), option)})
+        return json_response({"config": _compliance(call.path("id"), option)})
     call.require(call.may_read())
     need_known(group, option)
     domain = call.path("id")
     found = _config(await call.context.read(lambda tx: store.find(tx, TABLE, _key(domain, group, option))))
     if not found:
         raise _missing(domain, group, option)
-    return answer({"config": found if group is None or option is None else found[group]})
+    return json_response({"config": found if group is None or option is None else found[group]})
 
 
 def _compliance(domain: str, option: str | None) -> Record:
@@ -121,7 +122,7 @@ async def replace(call: Call) -> Response:
         return there, rows
 
     there, rows = await call.context.write(work)
-    return answer({"config": _config(rows)}, 200 if there else 201)
+    return json_response({"config": _config(rows)}, 200 if there else 201)
 
 
 def _need_just_that(group: str, option: str | None, config: Record) -> None:
@@ -165,7 +166,7 @@ async def update(call: Call) -> Response:
             store.link(tx, TABLE, row)
         return store.find(tx, TABLE, {"domain_id": domain})
 
-    return answer({"config": _config(await call.context.write(work))})
+    return json_response({"config": _config(await call.context.write(work))})
 
 
 async def delete(call: Call) -> Response:
@@ -182,7 +183,7 @@ async def delete(call: Call) -> Response:
         store.unlink(tx, TABLE, _key(domain, group, option))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def default(call: Call) -> Response:
@@ -191,15 +192,15 @@ async def default(call: Call) -> Response:
     group, option = _where(call)
     need_known(group, option)
     if group is None:
-        return answer({"config": dict(SHOWN)})
+        return json_response({"config": dict(SHOWN)})
     if option is None:
-        return answer({"config": {group: SHOWN[group]}})
+        return json_response({"config": {group: SHOWN[group]}})
     if option not in SHOWN[group]:
         raise invalid(f"Reading the default for option {option} in group {group} is not supported")
-    return answer({"config": {option: SHOWN[group][option]}})
+    return json_response({"config": {option: SHOWN[group][option]}})
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own, all_ = "/v3/domains/{id}/config", "/v3/domains/config"
     parts = ("", "/{group}", "/{group}/{option}")
     return [

@@ -7,10 +7,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.credentials import EC2, id_of, keep
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.store import Record
 
 
@@ -41,7 +42,7 @@ async def create(call: Call) -> Response:
     row: Record = {"id": id_of(EC2, blob), "user_id": user, "project_id": project, "type": EC2}
     row["blob"] = call.context.seal.hide(blob)
     await call.context.write(lambda tx: keep(tx, row))
-    return answer({"credential": _shown(call, row)}, 201)
+    return json_response({"credential": _shown(call, row)}, 201)
 
 
 async def index(call: Call) -> Response:
@@ -63,7 +64,7 @@ async def _needed(call: Call) -> Record:
 
 async def show(call: Call) -> Response:
     call.require(call.path("user") == call.user_id or call.may_read())
-    return answer({"credential": _shown(call, await _needed(call))})
+    return json_response({"credential": _shown(call, await _needed(call))})
 
 
 async def delete(call: Call) -> Response:
@@ -71,10 +72,10 @@ async def delete(call: Call) -> Response:
     call.require(call.path("user") == call.user_id or call.has("admin"))
     row = await _needed(call)
     await call.context.write(lambda tx: store.remove(tx, "credentials", row["id"], "credential"))
-    return nothing()
+    return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/users/{user}/credentials/OS-EC2"
     return [
         route(context, "POST", path, create),

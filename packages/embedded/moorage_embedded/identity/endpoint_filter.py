@@ -8,10 +8,11 @@ from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import associations, schemas, store
 from moorage_embedded.identity.associations import ENDPOINTS, GROUPS
-from moorage_embedded.identity.context import Desk
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.context import IdentityContext
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.resources import INTERFACES
 from moorage_embedded.identity.schemas import TEXT_MAX_CHARS, shown
 from moorage_embedded.identity.store import Record
@@ -85,7 +86,7 @@ async def create(call: Call) -> Response:
         store.insert(tx, "endpoint_groups", row, WORD)
 
     await call.context.write(work)
-    return answer({"endpoint_group": _linked(call, row)}, 201)
+    return json_response({"endpoint_group": _linked(call, row)}, 201)
 
 
 async def index(call: Call) -> Response:
@@ -99,7 +100,7 @@ async def index(call: Call) -> Response:
 
 async def show(call: Call) -> Response:
     call.require(call.may_read())
-    return answer({"endpoint_group": _linked(call, await call.context.read(lambda tx: _group(tx, call)))})
+    return json_response({"endpoint_group": _linked(call, await call.context.read(lambda tx: _group(tx, call)))})
 
 
 async def update(call: Call) -> Response:
@@ -109,13 +110,13 @@ async def update(call: Call) -> Response:
         raise Invalid("Invalid input for field 'endpoint_group': it must name what changes.")
     id_ = call.path("group")
     row = await call.context.write(lambda tx: store.change(tx, "endpoint_groups", id_, values, WORD))
-    return answer({"endpoint_group": _linked(call, row)})
+    return json_response({"endpoint_group": _linked(call, row)})
 
 
 async def delete(call: Call) -> Response:
     call.require(call.has("admin"))
     await call.context.write(lambda tx: store.remove(tx, "endpoint_groups", call.path("group"), WORD))
-    return nothing()
+    return empty_response()
 
 
 # ------------------------------------------------------------------------------------------------- who has what
@@ -207,17 +208,17 @@ async def add(call: Call) -> Response:
         store.link(tx, table, row)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def check(call: Call) -> Response:
     call.require(call.may_read())
     row = await call.context.read(lambda tx: _held(tx, *_pair(call, tx)))
     if "endpoint_id" in row:
-        return nothing()
+        return empty_response()
     # Keystone's link is without the service's address here.
     here = f"/OS-EP-FILTER/endpoint_groups/{row['endpoint_group_id']}/projects/{row['project_id']}"
-    return answer({"project_endpoint_group": {**row, "links": {"self": here}}})
+    return json_response({"project_endpoint_group": {**row, "links": {"self": here}}})
 
 
 async def take(call: Call) -> Response:
@@ -232,10 +233,10 @@ async def take(call: Call) -> Response:
         store.unlink(tx, table, _held(tx, table, row))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     groups, projects = PREFIX + "/endpoint_groups", PREFIX + "/projects/{project}"
     pairs = (groups + "/{group}/projects/{project}", projects + "/endpoints/{endpoint}")
     return [

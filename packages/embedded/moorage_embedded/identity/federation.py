@@ -4,7 +4,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.model.errors import NotBuilt, NotFound
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.request import Call, Handler, listing, route
 
 COLLECTIONS = {
@@ -40,7 +40,7 @@ def _create(one: str) -> Handler:
     return create
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     found: list[Route] = []
     for place, one in COLLECTIONS.items():
         path = f"/v3/{place}"

@@ -7,10 +7,9 @@ read all; a reader or manager of a domain may read or write what lives in that d
 import logging
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, cast
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -18,10 +17,12 @@ from starlette.routing import Route
 
 from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
-from moorage.model.admission import CHARGE, charge, declares_more
-from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge, TooManyRequests
+from moorage.model.admission import CHARGE, charge
+from moorage.model.errors import Forbidden, Invalid, Problem, TooManyRequests
 from moorage.model.request_identity import LISTENING, heard
-from moorage_embedded.identity.context import Desk, principal_of
+from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.http_kit.bodies import JsonBody
+from moorage_embedded.identity.context import IdentityContext, principal_of
 from moorage_embedded.identity.effective_roles import Standing, refused
 from moorage_embedded.identity.store import LIST_MAX, Record
 from moorage_embedded.identity.tokens import Claims
@@ -44,13 +45,21 @@ STATUS: tuple[tuple[type[Problem], int, str], ...] = (
     (errors.Refusal, 400, "Bad Request"),
 )
 
+TITLES = {status: title for _, status, title in STATUS}
+BODY = JsonBody(
+    too_large="Request is too large: a body has at most {limit} bytes.",
+    malformed="The request body is not valid JSON.",
+    empty="The request body is not valid JSON.",
+    not_an_object="The request body must be a JSON object.",
+)
+
 log = logging.getLogger(__name__)
 
 
 class Call:
     """One request whose token, if it needs one, has been checked."""
 
-    def __init__(self, request: Request, context: Desk) -> None:
+    def __init__(self, request: Request, context: IdentityContext) -> None:
         self.request = request
         self.context = context
         self._claims: Claims | None = None
@@ -123,7 +132,7 @@ class Call:
         return value is not None and value.lower() not in {"0", "false", "no", "off"}
 
     async def body(self, key: str) -> Record:
-        """The object under `key`; raises Invalid when it is not there, TooLarge when the body is."""
+        """The object under `key`; raises Invalid when it is not there, and Fault as `document` does."""
         whole = await self.document()
         found = whole.get(key)
         if not isinstance(found, dict):
@@ -131,35 +140,11 @@ class Call:
         return cast("Record", found)
 
     async def document(self) -> Record:
-        too_large = TooLarge(f"Request is too large: a body has at most {BODY_MAX_BYTES} bytes.")
-        if declares_more(self.request.headers.get("content-length"), BODY_MAX_BYTES):
-            raise too_large
-        raw = bytearray()
-        try:
-            async for chunk in self.request.stream():
-                raw += chunk
-                if len(raw) > BODY_MAX_BYTES:
-                    raise too_large
-        except ClientDisconnect as gone:
-            raise Invalid("The client went away.") from gone
-        try:
-            whole = msgspec.json.decode(bytes(raw))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as failure:
-            raise Invalid("The request body is not valid JSON.") from failure
-        if not isinstance(whole, dict):
-            raise Invalid("The request body must be a JSON object.")
-        return cast("Record", whole)
+        """The whole body. Raises Fault when it is too long or no JSON object."""
+        return cast("Record", await BODY.read(self.request, BODY_MAX_BYTES))
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
-
-
-def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(msgspec.json.encode(content), status, dict(headers or {}), "application/json")
-
-
-def nothing() -> Response:
-    return Response(status_code=204)
 
 
 def listing(call: Call, name: str, rows: list[Record]) -> Response:
@@ -173,14 +158,14 @@ def listing(call: Call, name: str, rows: list[Record]) -> Response:
     content: Record = {name: rows[:limit], "links": {"self": here + query, "previous": None, "next": None}}
     if len(rows) > limit:
         content["truncated"] = True
-    return answer(content)
+    return json_response(content)
 
 
 def error(status: int, title: str, message: str) -> Response:
-    return answer({"error": {"code": status, "message": message, "title": title}}, status)
+    return json_response({"error": {"code": status, "message": message, "title": title}}, status)
 
 
-def _told(problem: Problem) -> Response:
+def _error_of(problem: Problem) -> Response:
     for kind, status, title in STATUS:
         if isinstance(problem, kind):
             response = error(status, title, problem.public)
@@ -199,20 +184,20 @@ def finish(response: Response, request_id: str, url: str) -> Response:
     return response
 
 
-def lost(url: str) -> dict[Any, Any]:
+def unknown_path_handlers(url: str) -> dict[Any, Any]:
     """Answers to paths and methods nobody serves, for Starlette's `exception_handlers`."""
 
-    async def tell(_: Request, failure: Exception) -> Response:
+    async def answer_unknown(_: Request, failure: Exception) -> Response:
         assert isinstance(failure, HTTPException)
         titles = {404: "Not Found", 405: "Method Not Allowed"}
         title = titles.get(failure.status_code, str(failure.detail))
         said = "The resource could not be found." if failure.status_code == 404 else str(failure.detail)
         return finish(error(failure.status_code, title, said), f"req-{uuid.uuid4()}", url)
 
-    return {HTTPException: tell}
+    return {HTTPException: answer_unknown}
 
 
-def route(context: Desk, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
+def route(context: IdentityContext, method: str, path: str, handler: Handler, *, public: bool = False) -> Route:
     """A route under `/v3`; unless `public`, only for those with a good token."""
 
     async def serve(request: Request) -> Response:
@@ -222,12 +207,14 @@ def route(context: Desk, method: str, path: str, handler: Handler, *, public: bo
                 await call.identify()
             response = await handler(call)
         except Problem as problem:
-            response = _told(problem)
+            response = _error_of(problem)
+        except Fault as fault:
+            response = error(fault.status, TITLES[fault.status], fault.message)
         except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
-            response = _told(Invalid("The request broke off."))
+            response = _error_of(Invalid("The request broke off."))
         except Exception:
             log.exception("%s %s failed", method, path)
-            response = _told(errors.Internal("failed"))
+            response = _error_of(errors.Internal("failed"))
         return finish(response, f"req-{uuid.uuid4()}", context.url)
 
     return Route(path, serve, methods=[method])

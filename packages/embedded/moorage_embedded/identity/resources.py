@@ -5,10 +5,11 @@ from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import hierarchy, schemas, store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
-from moorage_embedded.identity.request import Call, answer, nothing, route
+from moorage_embedded.identity.request import Call, route
 from moorage_embedded.identity.schemas import fresh
 from moorage_embedded.identity.store import Record
 
@@ -47,7 +48,7 @@ def need_domain(tx: Tx, row: Record) -> None:
         raise NotFound(f"Could not find domain: {row['domain_id']}.")
 
 
-def _look_project(tx: Tx, row: Record) -> None:
+def _check_project(tx: Tx, row: Record) -> None:
     if not row["is_domain"]:
         need_domain(tx, row)
 
@@ -89,7 +90,7 @@ async def _prepare_endpoint(call: Call, values: Record) -> None:
     await call.context.write(work)
 
 
-def _look_endpoint(tx: Tx, row: Record) -> None:
+def _check_endpoint(tx: Tx, row: Record) -> None:
     if row["interface"] not in INTERFACES:
         raise Invalid(f"Invalid input for field 'interface': {row['interface']!r} is not one of {sorted(INTERFACES)}.")
     store.need(tx, "services", row["service_id"], "service")
@@ -107,7 +108,7 @@ def _before_region(tx: Tx, row: Record) -> None:
         raise Conflict(f"Region {row['id']} still has endpoints.")
 
 
-def _look_limit(tx: Tx, row: Record) -> None:
+def _check_limit(tx: Tx, row: Record) -> None:
     store.need(tx, "services", row["service_id"], "service")
 
 
@@ -119,14 +120,14 @@ async def _project(call: Call, *, write: bool) -> Record:
 
 
 async def tags(call: Call) -> Response:
-    return answer({"tags": (await _project(call, write=False))["tags"] or []})
+    return json_response({"tags": (await _project(call, write=False))["tags"] or []})
 
 
 async def tag_check(call: Call) -> Response:
     row = await _project(call, write=False)
     if call.path("tag") not in (row["tags"] or []):
         raise NotFound(f"Could not find project tag: {call.path('tag')}.")
-    return nothing()
+    return empty_response()
 
 
 async def _keep_tags(call: Call, row: Record, kept: list[str]) -> None:
@@ -142,7 +143,7 @@ async def tags_replace(call: Call) -> Response:
         raise Invalid("'tags' must be a list of strings.")
     kept = list(dict.fromkeys(str(tag) for tag in said))
     await _keep_tags(call, row, kept)
-    return answer({"tags": kept})
+    return json_response({"tags": kept})
 
 
 async def tag_add(call: Call) -> Response:
@@ -156,12 +157,12 @@ async def tag_drop(call: Call) -> Response:
     if call.path("tag") not in (row["tags"] or []):
         raise NotFound(f"Could not find project tag: {call.path('tag')}.")
     await _keep_tags(call, row, [tag for tag in row["tags"] if tag != call.path("tag")])
-    return nothing()
+    return empty_response()
 
 
 async def tags_clear(call: Call) -> Response:
     await _keep_tags(call, await _project(call, write=True), [])
-    return nothing()
+    return empty_response()
 
 
 # ------------------------------------------------------------------------------------------------ implied roles
@@ -183,7 +184,7 @@ async def inferences(call: Call) -> Response:
         return [_pair(call, known[prior], [known[one] for one in implied]) for prior, implied in pairs]
 
     links = {"self": f"{call.context.url}/role_inferences"}
-    return answer({"role_inferences": await call.context.read(work), "links": links})
+    return json_response({"role_inferences": await call.context.read(work), "links": links})
 
 
 async def implied(call: Call) -> Response:
@@ -195,7 +196,7 @@ async def implied(call: Call) -> Response:
         return _pair(call, prior, store.find(tx, "roles", {}, ids=ids))
 
     links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies"}
-    return answer({"role_inference": await call.context.read(work), "links": links})
+    return json_response({"role_inference": await call.context.read(work), "links": links})
 
 
 async def imply(call: Call) -> Response:
@@ -213,7 +214,7 @@ async def imply(call: Call) -> Response:
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
 
     links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
-    return answer({"role_inference": await call.context.write(work), "links": links}, 201)
+    return json_response({"role_inference": await call.context.write(work), "links": links}, 201)
 
 
 async def implication(call: Call) -> Response:
@@ -229,19 +230,21 @@ async def implication(call: Call) -> Response:
 
     found = await call.context.read(work)
     links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies/{call.path('implied')}"}
-    return nothing() if call.request.method == "HEAD" else answer({"role_inference": found, "links": links})
+    return (
+        empty_response() if call.request.method == "HEAD" else json_response({"role_inference": found, "links": links})
+    )
 
 
 async def unimply(call: Call) -> Response:
     call.require(call.has("admin"))
     if not await call.context.write(lambda tx: store.unimply(tx, call.path("id"), call.path("implied"))):
         raise NotFound(f"{call.path('id')} does not imply {call.path('implied')}.")
-    return nothing()
+    return empty_response()
 
 
 async def limit_model(call: Call) -> Response:
     said = "Limit enforcement and validation does not take project hierarchy into consideration."
-    return answer({"model": {"name": "flat", "description": said}})
+    return json_response({"model": {"name": "flat", "description": said}})
 
 
 def _own_project(call: Call, row: Record) -> bool:
@@ -259,7 +262,7 @@ def _own_domain(call: Call, row: Record) -> bool:
     return call.may_read(row["id"]) or call.standing.user_domain["id"] == row["id"]
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own = "/v3/projects/{id}/tags"
     read_by_all = Ways(may_see=lambda call, row: True, may_list=lambda call: True)
     return [
@@ -280,7 +283,7 @@ def routes(context: Desk) -> list[Route]:
             schemas.PROJECT,
             Ways(
                 prepare=_prepare_project,
-                look=_look_project,
+                check=_check_project,
                 before_delete=_before_project,
                 may_see=_own_project,
                 of_domain=True,
@@ -306,8 +309,8 @@ def routes(context: Desk) -> list[Route]:
             Ways(before_delete=_before_region, may_see=lambda c, r: True, may_list=lambda c: True),
         ),
         *plain(context, schemas.SERVICE, Ways(before_delete=_before_service)),
-        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, look=_look_endpoint)),
+        *plain(context, schemas.ENDPOINT, Ways(prepare=_prepare_endpoint, check=_check_endpoint)),
         *plain(context, schemas.POLICY, Ways()),
         *plain(context, schemas.REGISTERED_LIMIT, read_by_all),
-        *plain(context, schemas.LIMIT, Ways(look=_look_limit, may_see=_own_limit, may_list=lambda call: True)),
+        *plain(context, schemas.LIMIT, Ways(check=_check_limit, may_see=_own_limit, may_list=lambda call: True)),
     ]

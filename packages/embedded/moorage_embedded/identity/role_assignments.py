@@ -7,10 +7,11 @@ from starlette.routing import Route
 
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response
 from moorage_embedded.identity import hierarchy, schemas, store
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
-from moorage_embedded.identity.request import Call, Handler, listing, nothing, route
+from moorage_embedded.identity.request import Call, Handler, listing, route
 from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
 
@@ -52,7 +53,7 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
             store.add_grant(tx, one(call))
 
         await call.context.write(work)
-        return nothing()
+        return empty_response()
 
     async def check(call: Call) -> Response:
         def work(tx: Tx) -> bool:
@@ -85,10 +86,10 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
 def _if_there(call: Call, there: bool) -> Response:
     if not there:
         raise NotFound(f"Could not find role assignment with role: {call.path('role')}.")
-    return nothing()
+    return empty_response()
 
 
-def _grant_routes(context: Desk) -> Iterator[Route]:
+def _grant_routes(context: IdentityContext) -> Iterator[Route]:
     for actor in ("user", "group"):
         for target in ("project", "domain", "system"):
             at = "/system" if target == "system" else f"/{target}s/{{target}}"
@@ -208,5 +209,5 @@ async def assignments(call: Call) -> Response:
     return listing(call, "role_assignments", await call.context.read(work))
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     return [*_grant_routes(context), route(context, "GET", "/v3/role_assignments", assignments)]

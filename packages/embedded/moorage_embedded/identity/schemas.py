@@ -24,7 +24,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Noun:
+class ResourceSchema:
     one: str
     many: str
     table: str
@@ -45,43 +45,43 @@ _TEXT = Field("text")
 _ENABLED = Field("flag", default=True)
 _OPTIONS = Field("object", default={})
 
-PROJECT = Noun(
+PROJECT = ResourceSchema(
     "project", "projects", "projects",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "parent_id": Field("id", fixed=True), "enabled": _ENABLED,
      "description": Field("text", default=""), "tags": Field("strings", default=[]), "options": _OPTIONS,
      "is_domain": Field("flag", default=False, fixed=True)},
     ("name", "domain_id", "parent_id", "enabled", "is_domain"), usually={"is_domain": False},
 )  # fmt: skip
-DOMAIN = Noun(
+DOMAIN = ResourceSchema(
     "domain", "domains", "projects",
     {"name": _NAME, "enabled": _ENABLED, "description": Field("text", default=""), "tags": Field("strings", default=[]),
      "options": _OPTIONS},
     ("name", "enabled"), frozenset({"domain_id", "parent_id", "is_domain"}), equal={"is_domain": True},
 )  # fmt: skip
-USER = Noun(
+USER = ResourceSchema(
     "user", "users", "users",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "default_project_id": Field("id"), "enabled": _ENABLED,
      "description": _TEXT, "email": _TEXT, "password": Field("text"), "options": _OPTIONS},
     ("name", "domain_id", "enabled"), frozenset({"password_hash", "tokens_from"}),
 )  # fmt: skip
-GROUP = Noun(
+GROUP = ResourceSchema(
     "group", "groups", "groups",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "description": Field("text", default="")}, ("name", "domain_id"),
 )  # fmt: skip
-ROLE = Noun(
+ROLE = ResourceSchema(
     "role", "roles", "roles",
     {"name": _NAME, "domain_id": Field("id", fixed=True), "description": _TEXT, "options": _OPTIONS},
     ("name", "domain_id"), usually={"domain_id": ""},
 )  # fmt: skip
-REGION = Noun(
+REGION = ResourceSchema(
     "region", "regions", "regions", {"description": Field("text", default=""), "parent_region_id": Field("text")},
     ("parent_region_id",), own_id=True,
 )  # fmt: skip
-SERVICE = Noun(
+SERVICE = ResourceSchema(
     "service", "services", "services",
     {"type": _NAME, "name": Field("text", default=""), "enabled": _ENABLED, "description": _TEXT}, ("type", "name"),
 )  # fmt: skip
-ENDPOINT = Noun(
+ENDPOINT = ResourceSchema(
     "endpoint", "endpoints", "endpoints",
     {"service_id": Field("id", required=True), "interface": _NAME, "url": Field("text", required=True),
      "region_id": Field("text"), "region": Field("text"), "enabled": _ENABLED, "name": _TEXT, "description": _TEXT},
@@ -90,24 +90,24 @@ ENDPOINT = Noun(
 _LIMITED = {
     "service_id": Field("id", required=True), "region_id": Field("text"), "resource_name": _NAME, "description": _TEXT
 }  # fmt: skip
-REGISTERED_LIMIT = Noun(
+REGISTERED_LIMIT = ResourceSchema(
     "registered_limit", "registered_limits", "registered_limits",
     {**_LIMITED, "default_limit": Field("number", required=True)}, ("service_id", "region_id", "resource_name"),
     in_bulk=True,
 )  # fmt: skip
-LIMIT = Noun(
+LIMIT = ResourceSchema(
     "limit", "limits", "limits",
     {**_LIMITED, "resource_limit": Field("number", required=True), "project_id": Field("id", fixed=True),
      "domain_id": Field("id", fixed=True)},
     ("service_id", "region_id", "resource_name", "project_id", "domain_id"),
     in_bulk=True,
 )  # fmt: skip
-POLICY = Noun(
+POLICY = ResourceSchema(
     "policy", "policies", "policies", {"type": _NAME, "blob": Field("text", required=True)}, ("type",)
 )  # fmt: skip
 
 
-def _fits(noun: Noun, name: str, kind: Kind, value: Any) -> bool:
+def _fits(noun: ResourceSchema, name: str, kind: Kind, value: Any) -> bool:
     match kind:
         case "name":
             longest = NAME_MAX_CHARS.get(noun.table, 255)
@@ -126,7 +126,7 @@ def _fits(noun: Noun, name: str, kind: Kind, value: Any) -> bool:
             return isinstance(value, list) and len(value) <= 80 and all(isinstance(one, str) for one in value)
 
 
-def checked(noun: Noun, said: Record) -> Record:
+def checked(noun: ResourceSchema, said: Record) -> Record:
     """The known fields of a body, each of its kind; what Keystone would keep besides goes under `extra`."""
     values: Record = {}
     extra: Record = {}
@@ -146,7 +146,7 @@ def checked(noun: Noun, said: Record) -> Record:
     return values
 
 
-def fresh(noun: Noun, said: Record) -> Record:
+def fresh(noun: ResourceSchema, said: Record) -> Record:
     """A new row from a body."""
     values = checked(noun, said)
     for name, known in noun.fields.items():
@@ -159,7 +159,7 @@ def fresh(noun: Noun, said: Record) -> Record:
     return {"id": given or uuid.uuid4().hex, **values, **noun.equal}
 
 
-def patched(noun: Noun, said: Record, now: Record) -> Record:
+def patched(noun: ResourceSchema, said: Record, now: Record) -> Record:
     """What a PATCH changes of a row."""
     if "id" in said and said["id"] != now["id"]:
         raise Invalid("Cannot change the id.")
@@ -174,7 +174,7 @@ def patched(noun: Noun, said: Record, now: Record) -> Record:
     return values
 
 
-def shown(noun: Noun, row: Record, url: str) -> Record:
+def shown(noun: ResourceSchema, row: Record, url: str) -> Record:
     """A row as clients see it."""
     found = {name: value for name, value in row.items() if name not in noun.hidden and name != "extra"}
     found.update(row.get("extra") or {})

@@ -4,7 +4,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moorage.model.errors import NotBuilt, NotFound
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.request import Call, listing, route
 
 
@@ -23,7 +23,7 @@ async def create(call: Call) -> Response:
     raise NotBuilt("The embedded identity service makes no trusts.")
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     path = "/v3/OS-TRUST/trusts"
     return [
         route(context, "GET", path, index),

@@ -9,13 +9,14 @@ from starlette.routing import Route
 
 from moorage.model.errors import Conflict, Invalid, NotFound, Unauthenticated
 from moorage.sql import Tx
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.identity import access_rules, schemas, store
 from moorage_embedded.identity.auth_routes import reachable
 from moorage_embedded.identity.authentication import fits_user
-from moorage_embedded.identity.context import Desk
+from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.effective_roles import rules_of
-from moorage_embedded.identity.request import Call, answer, listing, nothing, route
+from moorage_embedded.identity.request import Call, listing, route
 from moorage_embedded.identity.resources import need_domain
 from moorage_embedded.identity.schemas import shown
 from moorage_embedded.identity.store import Record
@@ -53,7 +54,7 @@ async def change_password(call: Call) -> Response:
         raise Unauthenticated("The request you have made requires authentication.")
     values = {"password_hash": await call.context.passwords.hash(new), "tokens_from": call.context.clock()}
     await call.context.write(lambda tx: store.change(tx, "users", user["id"], values, "user"))
-    return nothing()
+    return empty_response()
 
 
 async def _user(call: Call) -> Record:
@@ -96,7 +97,7 @@ async def member_check(call: Call) -> Response:
     group = await _group(call, write=False)
     if call.path("user") not in await call.context.read(lambda tx: store.members_of(tx, group["id"])):
         raise NotFound(f"Could not find user {call.path('user')} in group {group['id']}.")
-    return nothing()
+    return empty_response()
 
 
 async def member_add(call: Call) -> Response:
@@ -107,14 +108,14 @@ async def member_add(call: Call) -> Response:
         store.join_group(tx, group["id"], call.path("user"))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def member_drop(call: Call) -> Response:
     group = await _group(call, write=True)
     if not await call.context.write(lambda tx: store.leave_group(tx, group["id"], call.path("user"))):
         raise NotFound(f"Could not find user {call.path('user')} in group {group['id']}.")
-    return nothing()
+    return empty_response()
 
 
 # ------------------------------------------------------------------------------------- application credentials
@@ -165,7 +166,7 @@ async def credential_create(call: Call) -> Response:
     name, secret = said.get("name"), said.get("secret") or secrets.token_urlsafe(64)
     if not isinstance(name, str) or not 0 < len(name) <= 255 or not isinstance(secret, str):
         raise Invalid("'name' is a required property of 'application_credential'.")
-    rules = access_rules.said_of(said.get("access_rules"))
+    rules = access_rules.requested_rules(said.get("access_rules"))
     held = [id_ for id_, _ in call.standing.roles]
     row: Record = {
         "id": uuid.uuid4().hex, "name": name, "user_id": call.user_id, "project_id": call.claims.scope_id,
@@ -178,11 +179,11 @@ async def credential_create(call: Call) -> Response:
             raise Conflict(f"A user has at most {CREDENTIALS_MAX} application credentials.")
         names = _roles(tx)
         row["roles"] = _chosen(said.get("roles"), held, names)
-        row["access_rules"] = access_rules.kept(tx, call.user_id, rules)
+        row["access_rules"] = access_rules.rule_ids(tx, call.user_id, rules)
         store.insert(tx, "application_credentials", row, "application credential")
         return _credential(tx, call, row, names)
 
-    return answer({"application_credential": {**await call.context.write(work), "secret": secret}}, 201)
+    return json_response({"application_credential": {**await call.context.write(work), "secret": secret}}, 201)
 
 
 async def credentials(call: Call) -> Response:
@@ -208,7 +209,7 @@ def _own_credential(tx: Tx, call: Call) -> Record:
 async def credential_show(call: Call) -> Response:
     await _user(call)
     found = await call.context.read(lambda tx: _credential(tx, call, _own_credential(tx, call), _roles(tx)))
-    return answer({"application_credential": found})
+    return json_response({"application_credential": found})
 
 
 async def credential_delete(call: Call) -> Response:
@@ -220,17 +221,17 @@ async def credential_delete(call: Call) -> Response:
         store.remove(tx, "application_credentials", row["id"], "application credential")
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
-def routes(context: Desk) -> list[Route]:
+def routes(context: IdentityContext) -> list[Route]:
     own = "/v3/users/{id}"
     lent = own + "/application_credentials"
     inside = "/v3/groups/{id}/users"
     users = Ways(
         prepare=_prepare_user,
         of_domain=True,
-        look=need_domain,
+        check=need_domain,
         may_see=lambda call, row: row["id"] == call.user_id or call.may_read(row["domain_id"]),
     )
     return [
@@ -246,5 +247,5 @@ def routes(context: Desk) -> list[Route]:
         route(context, "PUT", inside + "/{user}", member_add),
         route(context, "DELETE", inside + "/{user}", member_drop),
         *plain(context, schemas.USER, users),
-        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, look=need_domain)),
+        *plain(context, schemas.GROUP, Ways(prepare=_prepare_group, of_domain=True, check=need_domain)),
     ]

@@ -12,19 +12,21 @@ from moorage.model.errors import Invalid
 from moorage.model.principal import Principal
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.image import attributes, data
-from moorage_embedded.image.faults import Fault, too_large
+from moorage_embedded.image.faults import too_large
 from moorage_embedded.image.files import PIECE_BYTES, STAGED, Files
-from moorage_embedded.image.http import ValidateToken, Wire
+from moorage_embedded.image.http import ImageEndpoint
 from moorage_embedded.image.metadefs import read_metadefs
-from moorage_embedded.image.policy import Who
-from moorage_embedded.image.request import BytesAllowed, Desk, Settings, look_up, touch
+from moorage_embedded.image.policy import ImageCaller
+from moorage_embedded.image.request import BytesAllowed, ImageContext, Settings, touch, visible_image
 from moorage_embedded.image.store import TABLES, Condition, Doc, Query, Store
 
 __all__ = ["ImageService", "Settings", "make_image"]
 
 QCOW2, QCOW2_MARK, RAW = "qcow2", b"QFI\xfb", "raw"
-_OURSELVES = Who(Principal(user="image", roles=("admin", "service", "member", "reader")))
+_OURSELVES = ImageCaller(Principal(user="image", roles=("admin", "service", "member", "reader")))
 
 
 class ImageService:
@@ -32,9 +34,9 @@ class ImageService:
 
     app: ASGIApp
 
-    def __init__(self, context: Desk, validate_token: ValidateToken) -> None:
+    def __init__(self, context: ImageContext, validate_token: ValidateToken) -> None:
         self._context = context
-        self.app = Wire(context, validate_token)
+        self.app = ImageEndpoint(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing; take back uploads that the last process left half done."""
@@ -52,17 +54,17 @@ class ImageService:
 
     # ------------------------------------------------------------------------------------------------ beside HTTP
 
-    async def look(self, principal: Principal, id: str) -> Doc | None:
+    async def show(self, principal: Principal, id: str) -> Doc | None:
         """The image as the asker sees it; None: there is none for it."""
-        who = Who(principal)
+        who = ImageCaller(principal)
         try:
-            return (await self._context.read(lambda store: look_up(store, who, id))).doc
+            return (await self._context.read(lambda store: visible_image(store, who, id))).doc
         except Fault:
             return None
 
     async def named(self, principal: Principal, name: str) -> list[Doc]:
         """At most two images of that name that the asker sees."""
-        who = Who(principal)
+        who = ImageCaller(principal)
         query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
         query.sort = [("created_at", True), ("id", True)]
         texts = await self._context.read(lambda store: store.page(query))
@@ -79,7 +81,7 @@ class ImageService:
         """A queued image of the asker's. Raises Invalid when it is refused."""
         settings = self._context.settings
         try:
-            doc, born = attributes.new_image(Who(principal), said, settings)
+            doc, born = attributes.new_image(ImageCaller(principal), said, settings)
 
             def work(store: Store) -> None:
                 if doc["owner"] is not None and store.count(doc["owner"]) >= settings.images_max:
@@ -129,7 +131,7 @@ def _seed(store: Store, name: str, content: bytes, said: dict[str, Any], setting
     return doc
 
 
-async def _take(context: Desk, id: str, content: bytes) -> None:
+async def _take(context: ImageContext, id: str, content: bytes) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for at in range(0, len(content), PIECE_BYTES):
             yield content[at : at + PIECE_BYTES]
@@ -156,5 +158,7 @@ def make_image(
     `metadefs`: a directory of metadata definitions, read now. `allowed`: how many bytes of images a project may have by its limits.
     """
     known = read_metadefs(metadefs)
-    context = Desk(database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known)
+    context = ImageContext(
+        database, Files(files), settings or Settings(), public_url.rstrip("/"), allowed or _all, known
+    )
     return ImageService(context, validate_token)

@@ -1,22 +1,18 @@
-"""What an image may say of itself: the schema's types, checked by hand, and the words nobody may use."""
+"""The attributes of an image: checked against the published schema, with the limits and reserved names that it does not have."""
 
-import re
-from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
+from jsonschema import Draft4Validator
+from jsonschema.exceptions import best_match
+
 from moorage_embedded.image.faults import bad, forbidden, not_allowed, read_only, reserved, too_large
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import Settings, fine, now, second
+from moorage_embedded.image.schemas import IMAGE, WORD_MAX_CHARS
 from moorage_embedded.image.store import BASE, Doc
 
-CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
-DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
-STATUSES = (
-    "queued", "saving", "active", "killed", "deleted", "uploading", "importing", "pending_delete", "deactivated",
-)  # fmt: skip
-VISIBILITIES = ("community", "public", "private", "shared")
-WORD_MAX_CHARS = 255
 VALUE_MAX_CHARS = 65_535
 NUMBER_MAX = 2**31 - 1
 
@@ -29,93 +25,44 @@ READ_ONLY = frozenset(
 )  # fmt: skip
 RESERVED = frozenset({"location", "deleted", "deleted_at"})
 RESERVED_PREFIX = "os_glance"
-# What a creator may set among the base attributes; the rest of them is known to the schema, but ours to say.
-SETTABLE = frozenset(
-    {"name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram", "min_disk"}
-)
-_ID = re.compile("[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+CHECKED = frozenset(
+    {
+        "id", "name", "owner", "visibility", "protected", "os_hidden", "container_format", "disk_format", "min_ram",
+        "min_disk", "tags",
+    }
+)  # fmt: skip
+"""Base attributes that a request may set."""
 
 
-def _unfit(value: Any, why: str) -> Exception:
-    return bad(f"Provided object does not match schema 'image': {value!r} {why}")
+@cache
+def _validator(name: str) -> Any:
+    """Of one attribute, by the schema that clients read; of a property where it is no base attribute."""
+    return Draft4Validator(IMAGE["properties"][name] if name in CHECKED else IMAGE["additionalProperties"])
 
 
-def _word(value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str):
-        raise _unfit(value, "is not of type 'null', 'string'")
-    if len(value) > WORD_MAX_CHARS:
-        raise _unfit(value, "is too long")
-    if any(ord(letter) > 0xFFFF for letter in value):
+def check(name: str, value: Any) -> None:
+    """One attribute, base or a user's own. Raises Fault with 400."""
+    wrong = best_match(_validator(name).iter_errors(value))
+    if wrong is not None:
+        raise bad(f"Provided object does not match schema 'image': {wrong.message}")
+    if name == "id" and value[-1] == "\n":  # which `$` of a pattern lets pass
+        raise bad(f"Provided object does not match schema 'image': {value!r} is no UUID")
+    if name in {"min_ram", "min_disk"}:
+        _check_number(value)
+    if name in {"name", "owner"} and value is not None and any(ord(letter) > 0xFFFF for letter in value):
         raise bad("Only characters of the Basic Multilingual Plane are allowed.")
+    if name not in CHECKED and len(value) > VALUE_MAX_CHARS:
+        raise bad(f"The value of a property may have {VALUE_MAX_CHARS} characters at most.")
+    for word in value if isinstance(value, list) else [value]:
+        if isinstance(word, str) and "\0" in word:
+            raise bad(f"{name}: a word may not hold the character NUL.")
 
 
-def _flag(value: Any) -> None:
-    if not isinstance(value, bool):
-        raise _unfit(value, "is not of type 'boolean'")
-
-
-def _number(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise _unfit(value, "is not of type 'integer'")
+def _check_number(value: int) -> None:
     if value < 0:
         raise bad(f"Invalid value '{value}': Cannot be a negative value.")
     if value > NUMBER_MAX:
         raise bad(f"Invalid value '{value}': Cannot be greater than {NUMBER_MAX}.")
-
-
-def _one_of(*allowed: str | None) -> Callable[[Any], None]:
-    def check(value: Any) -> None:
-        if value not in allowed:
-            raise _unfit(value, f"is not one of {list(allowed)}")
-
-    return check
-
-
-def _tags(value: Any) -> None:
-    if not isinstance(value, list):
-        raise _unfit(value, "is not of type 'array'")
-    for tag in value:
-        if not isinstance(tag, str):
-            raise _unfit(tag, "is not of type 'string'")
-        if len(tag) > WORD_MAX_CHARS:
-            raise _unfit(tag, "is too long")
-
-
-def _id(value: Any) -> None:
-    if not isinstance(value, str) or not _ID.fullmatch(value):
-        raise _unfit(value, "does not match the pattern of a UUID")
-
-
-def _property(value: Any) -> None:
-    if not isinstance(value, str):
-        raise _unfit(value, "is not of type 'string'")
-    if len(value) > VALUE_MAX_CHARS:
-        raise bad(f"The value of a property may have {VALUE_MAX_CHARS} characters at most.")
-
-
-CHECKS: Mapping[str, Callable[[Any], None]] = {
-    "id": _id,
-    "name": _word,
-    "owner": _word,
-    "visibility": _one_of(*VISIBILITIES),
-    "protected": _flag,
-    "os_hidden": _flag,
-    "container_format": _one_of(None, *CONTAINER_FORMATS),
-    "disk_format": _one_of(None, *DISK_FORMATS),
-    "min_ram": _number,
-    "min_disk": _number,
-    "tags": _tags,
-}
-
-
-def check(name: str, value: Any) -> None:
-    """One attribute, base or own."""
-    CHECKS.get(name, _property)(value)
-    for word in value if isinstance(value, list) else [value]:
-        if isinstance(word, str) and "\0" in word:
-            raise bad(f"{name}: a word may not hold the character NUL.")
 
 
 def check_name(name: str) -> None:
@@ -142,13 +89,13 @@ def check_limits(doc: Doc, settings: Settings) -> None:
         )
 
 
-def check_visibility(who: Who, visibility: str) -> None:
+def check_visibility(who: ImageCaller, visibility: str) -> None:
     """Everybody's images are the administrators' to make."""
     if visibility == "public" and not who.admin:
         raise not_allowed("publicize_image")
 
 
-def new_image(who: Who, said: Any, settings: Settings) -> tuple[Doc, str]:
+def new_image(who: ImageCaller, said: Any, settings: Settings) -> tuple[Doc, str]:
     """The document of an image about to be made, and the moment of its birth."""
     if not isinstance(said, dict):
         raise bad("Provided object does not match schema 'image': it is not an object")
@@ -156,7 +103,7 @@ def new_image(who: Who, said: Any, settings: Settings) -> tuple[Doc, str]:
         if name in said:
             raise read_only(name)
     for name, value in said.items():
-        if name in BASE and name not in CHECKS:
+        if name in BASE and name not in CHECKED:
             raise read_only(name)
         if name not in BASE:
             if name == "locations":

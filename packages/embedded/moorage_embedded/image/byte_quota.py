@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from moorage_embedded.image.faults import Fault, too_large
-from moorage_embedded.image.request import Desk
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.image.faults import too_large
+from moorage_embedded.image.request import ImageContext
 from moorage_embedded.image.store import Doc, Store
 
 
@@ -36,7 +37,7 @@ def over(limit: int) -> Fault:
     return too_large(f"The incoming image is too large: it may have {limit} bytes.")
 
 
-async def room_of(context: Desk, doc: Doc, said: int | None) -> Room:
+async def room_of(context: ImageContext, doc: Doc, said: int | None) -> Room:
     """Raises 413 when it is said to be larger than that."""
     owner, most = doc["owner"], context.settings.image_max_bytes
     if not owner:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterable
 from starlette.responses import Response, StreamingResponse
 
 from moorage.model.image_inspection import BARE, Inspected, Unsafe, check_upload
+from moorage_embedded.http_kit.answers import Fault, empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
-from moorage_embedded.image.faults import Fault, bad, conflict, forbidden, not_allowed
+from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed
 from moorage_embedded.image.files import Received, TooLong
-from moorage_embedded.image.policy import Who
-from moorage_embedded.image.request import Call, Desk, look_up, look_up_mine, nothing, touch
+from moorage_embedded.image.policy import ImageCaller
+from moorage_embedded.image.request import Call, ImageContext, changeable_image, touch, visible_image
 from moorage_embedded.image.store import Doc, Store
 
 STREAM = "application/octet-stream"
@@ -27,7 +28,7 @@ async def upload(call: Call) -> Response:
     if store != call.context.settings.store:
         raise bad(f"Store identifier {store} is not known.")
     await take(call.context, call.who, id, call.request.stream(), declared(call))
-    return nothing()
+    return empty_response()
 
 
 def declared(call: Call) -> int | None:
@@ -39,7 +40,9 @@ def declared(call: Call) -> int | None:
     return int(said)
 
 
-async def take(context: Desk, who: Who, id: str, chunks: AsyncIterable[bytes], said: int | None) -> None:
+async def take(
+    context: ImageContext, who: ImageCaller, id: str, chunks: AsyncIterable[bytes], said: int | None
+) -> None:
     """Queued → saving → active; whatever goes wrong in between, the image is queued again and nothing is left on disk."""
     limit = context.settings.image_max_bytes
     if said is not None and said > limit:
@@ -75,8 +78,8 @@ def _gone(id: str) -> Fault:
     )
 
 
-def _begin(store: Store, who: Who, id: str) -> Doc:
-    doc = look_up_mine(store, who, id, "upload_image")
+def _begin(store: Store, who: ImageCaller, id: str) -> Doc:
+    doc = changeable_image(store, who, id, "upload_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to saving is not allowed")
     missing = [name for name in ("disk_format", "container_format") if doc[name] is None]
@@ -87,7 +90,7 @@ def _begin(store: Store, who: Who, id: str) -> Doc:
     return doc
 
 
-async def judge(context: Desk, doc: Doc, received: Received, said: int | None) -> Inspected:
+async def judge(context: ImageContext, doc: Doc, received: Received, said: int | None) -> Inspected:
     """Raises 400 for another size than was said, 415 for data that is not of the image's format, or names other files."""
     if said is not None and said != received.size:
         raise bad(f"The image's size was said to be {said} bytes, but {received.size} came.")
@@ -130,18 +133,18 @@ def give_up(store: Store, id: str, status: str) -> None:
 
 async def download(call: Call) -> Response:
     id = call.parts[1]
-    doc = (await call.context.read(lambda store: look_up(store, call.who, id))).doc
+    doc = (await call.context.read(lambda store: visible_image(store, call.who, id))).doc
     if doc["status"] == "deactivated" and not call.who.admin:
         raise forbidden("The requested image has been deactivated. Image data download is forbidden.")
     if not (call.who.member or call.who.everywhere):
         raise not_allowed("download_image")
     if doc["status"] not in {"active", "deactivated"}:
-        return nothing()
+        return empty_response()
     first, last = _range(call.request.headers.get("range"), doc["size"])
     try:
         file = await asyncio.to_thread(call.context.files.path(id).open, "rb")
     except FileNotFoundError:  # deleted since we looked
-        return nothing()
+        return empty_response()
     headers = {"Content-Length": str(last - first + 1), "Content-MD5": doc["checksum"]}
     whole = call.request.headers.get("range") is None
     if not whole:

@@ -4,9 +4,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.image import metadef_schemas
-from moorage_embedded.image.faults import Fault, not_allowed, not_found
-from moorage_embedded.image.request import Call, Desk, json, look_up, look_up_mine
+from moorage_embedded.image.faults import not_allowed, not_found
+from moorage_embedded.image.request import Call, ImageContext, changeable_image, visible_image
 from moorage_embedded.image.schemas import SCHEMAS
 from moorage_embedded.image.staging import METHODS
 
@@ -15,49 +16,49 @@ CURRENT = "2.17"
 VERSIONS = (CURRENT, "2.15", *(f"2.{minor}" for minor in range(13, -1, -1)))
 
 
-def versions(context: Desk, status: int) -> Response:
+def versions(context: ImageContext, status: int) -> Response:
     links = [{"rel": "self", "href": f"{context.public_url}/v2/"}]
     each: list[dict[str, Any]] = [
         {"id": f"v{number}", "status": "CURRENT" if number == CURRENT else "SUPPORTED", "links": links}
         for number in VERSIONS
     ]
-    return json({"versions": each}, status)
+    return json_response({"versions": each}, status)
 
 
 async def schema(call: Call) -> Response:
     found = SCHEMAS.get(call.parts[1])
     if found is None:
         raise not_found("The resource could not be found.")
-    return json(found)
+    return json_response(found)
 
 
 async def metadef_schema(call: Call) -> Response:
     found = metadef_schemas.SCHEMAS.get(call.parts[2])
     if found is None:
         raise not_found("The resource could not be found.")
-    return json(found)
+    return json_response(found)
 
 
 async def stores(call: Call) -> Response:
     kept_in = {"id": call.context.settings.store, "description": "A directory of this machine", "default": "true"}
-    return json({"stores": [kept_in]})
+    return json_response({"stores": [kept_in]})
 
 
 async def import_methods(call: Call) -> Response:
     known = {"description": "Import methods available.", "type": "array", "value": list(METHODS)}
-    return json({"import-methods": known})
+    return json_response({"import-methods": known})
 
 
 async def tasks(call: Call) -> Response:
     """Tasks are what imports that take long leave behind; here there are none."""
     if not call.who.admin:
         raise not_allowed("tasks_api_access")
-    return json({"tasks": [], "first": "/v2/tasks", "schema": "/v2/schemas/tasks"})
+    return json_response({"tasks": [], "first": "/v2/tasks", "schema": "/v2/schemas/tasks"})
 
 
 async def image_tasks(call: Call) -> Response:
-    await call.context.read(lambda store: look_up(store, call.who, call.parts[1]))
-    return json({"tasks": []})
+    await call.context.read(lambda store: visible_image(store, call.who, call.parts[1]))
+    return json_response({"tasks": []})
 
 
 async def forget_from_store(call: Call) -> Response:
@@ -65,5 +66,5 @@ async def forget_from_store(call: Call) -> Response:
     if call.parts[1] != call.context.settings.store:
         raise Fault(409, f"The selected store {call.parts[1]} is not available on this node.")
 
-    await call.context.write(lambda store: look_up_mine(store, call.who, call.parts[2], "delete_image_location"))
+    await call.context.write(lambda store: changeable_image(store, call.who, call.parts[2], "delete_image_location"))
     raise Fault(403, "Cannot delete image data from the only store containing it. Consider deleting the image instead.")

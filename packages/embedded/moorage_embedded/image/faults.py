@@ -1,30 +1,11 @@
 """What goes wrong, with Glance's status and sentence, in whichever of three shapes the client accepts."""
 
-import math
-from collections.abc import Mapping
 from html import escape
 from http import HTTPStatus
 
-import msgspec
 from starlette.responses import Response
 
-from moorage.model.errors import TooManyRequests, bounded
-
-_encode = msgspec.json.Encoder().encode
-
-
-class Fault(Exception):
-    """A refusal; `message` is what a person reads."""
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = bounded(message)
-        self.headers = dict(headers or {})
-
-
-def too_often(problem: TooManyRequests) -> Fault:
-    return Fault(429, problem.public, {"Retry-After": str(math.ceil(problem.retry_after_s))})
+from moorage_embedded.http_kit.answers import Fault, json_response
 
 
 def bad(message: str) -> Fault:
@@ -75,10 +56,10 @@ def answer_of(fault: Fault, accept: str) -> Response:
     code = f"{fault.status} {title}"
     if fault.status == 401:
         body = {"error": {"code": 401, "title": title, "message": fault.message}}
-        return Response(_encode(body), 401, fault.headers, "application/json")
+        return json_response(body, 401, fault.headers)
     if "application/json" in accept:
         body_json = {"message": fault.message, "code": code, "title": title}
-        return Response(_encode(body_json), fault.status, fault.headers, "application/json")
+        return json_response(body_json, fault.status, fault.headers)
     if not accept or "text/html" in accept or "*/*" in accept:
         html = (
             f"<html>\n <head>\n  <title>{code}</title>\n </head>\n <body>\n  <h1>{code}</h1>\n"

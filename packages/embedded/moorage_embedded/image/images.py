@@ -4,10 +4,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image import attributes, listing, patch
-from moorage_embedded.image.attributes import WORD_MAX_CHARS
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_allowed, not_found, too_large
-from moorage_embedded.image.request import Call, json, json_text, look_up, look_up_mine, nothing, touch
+from moorage_embedded.image.request import Call, changeable_image, json_text, touch, visible_image
+from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.staging import METHODS
 from moorage_embedded.image.store import Doc, NoMarker, Store
 
@@ -28,12 +29,12 @@ async def create(call: Call) -> Response:
         "OpenStack-image-store-ids": settings.store,
         "OpenStack-image-import-methods": ",".join(METHODS),
     }
-    return json(doc, 201, headers)
+    return json_response(doc, 201, headers)
 
 
 async def show(call: Call) -> Response:
     id = call.parts[1]
-    return json_text(await call.context.read_inline(lambda store: look_up(store, call.who, id).text))
+    return json_text(await call.context.read_inline(lambda store: visible_image(store, call.who, id).text))
 
 
 async def index(call: Call) -> Response:
@@ -51,10 +52,10 @@ async def index(call: Call) -> Response:
 async def update(call: Call) -> Response:
     id = call.parts[1]
     media = call.request.headers.get("content-type", "").partition(";")[0].strip()
-    changes = patch.changes_of(media, await _said(call, media))
+    changes = patch.changes_of(media, await _patch_body(call, media))
 
     def work(store: Store) -> Doc:
-        doc = look_up_mine(store, call.who, id, "modify_image")
+        doc = changeable_image(store, call.who, id, "modify_image")
         if not changes:
             return doc
         patch.apply(doc, changes, call.who)
@@ -62,10 +63,10 @@ async def update(call: Call) -> Response:
         store.put(doc, touch(doc), words=True)
         return doc
 
-    return json(await call.context.write(work))
+    return json_response(await call.context.write(work))
 
 
-async def _said(call: Call, media: str) -> Any:
+async def _patch_body(call: Call, media: str) -> Any:
     patch.check_media(media)
     return await call.body()
 
@@ -74,14 +75,14 @@ async def delete(call: Call) -> Response:
     id = call.parts[1]
 
     def work(store: Store) -> None:
-        doc = look_up_mine(store, call.who, id, "delete_image")
+        doc = changeable_image(store, call.who, id, "delete_image")
         if doc["protected"]:
             raise forbidden(f"Image {id} is protected and cannot be deleted.")
         store.remove(id)
 
     await call.context.write(work)
     await call.context.files.forget(id)
-    return nothing()
+    return empty_response()
 
 
 async def tag(call: Call) -> Response:
@@ -90,27 +91,27 @@ async def tag(call: Call) -> Response:
         raise bad(f"Provided object does not match schema 'image': {word!r} is too long")
 
     def work(store: Store) -> None:
-        doc = look_up_mine(store, call.who, id, "modify_image")
+        doc = changeable_image(store, call.who, id, "modify_image")
         doc["tags"] = sorted({*doc["tags"], word})
         attributes.check_limits(doc, call.context.settings)
         store.put(doc, touch(doc), words=True)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def untag(call: Call) -> Response:
     _, id, _, word = call.parts
 
     def work(store: Store) -> None:
-        doc = look_up_mine(store, call.who, id, "modify_image")
+        doc = changeable_image(store, call.who, id, "modify_image")
         if word not in doc["tags"]:
             raise not_found("The resource could not be found.")
         doc["tags"].remove(word)
         store.put(doc, touch(doc), words=True)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()
 
 
 async def deactivate(call: Call) -> Response:
@@ -126,7 +127,7 @@ async def _move(call: Call, action: str, before: str, after: str) -> Response:
     id = call.parts[1]
 
     def work(store: Store) -> None:
-        doc = look_up_mine(store, call.who, id, action)
+        doc = changeable_image(store, call.who, id, action)
         if doc["status"] == after:
             return
         if doc["status"] != before:
@@ -135,4 +136,4 @@ async def _move(call: Call, action: str, before: str, after: str) -> Response:
         store.put(doc, touch(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()

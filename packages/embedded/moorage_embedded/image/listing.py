@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from urllib.parse import urlencode
 
 import msgspec
 
+from moorage_embedded.http_kit.answers import encode
+from moorage_embedded.http_kit.paging import page_url
 from moorage_embedded.image.faults import bad
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.request import Settings, second
 from moorage_embedded.image.store import NUMBERS, WORDS, Condition, Query
 
@@ -21,11 +22,10 @@ VISIBILITIES = ("community", "public", "private", "shared", "all")
 MEMBER_STATUSES = ("pending", "accepted", "rejected", "all")
 Pairs = list[tuple[str, str]]
 
-_encode = msgspec.json.Encoder().encode
 _decode_id = msgspec.json.Decoder(dict[str, object]).decode
 
 
-def query_of(pairs: Pairs, who: Who, settings: Settings) -> Query:
+def query_of(pairs: Pairs, who: ImageCaller, settings: Settings) -> Query:
     """Raises 400 for what cannot be understood."""
     if len(pairs) > FILTERS_MAX:
         raise bad(f"There may be {FILTERS_MAX} query parameters at most.")
@@ -160,11 +160,8 @@ def _sort(pairs: Pairs) -> list[tuple[str, bool]]:
 
 def links_of(pairs: Pairs, texts: Sequence[str], limit: int) -> str:
     """The members `first` and `next` of the answer, as JSON text."""
-    rest = [(name, value) for name, value in pairs if name != "marker"]
-    first = "/v2/images" + (f"?{urlencode(rest)}" if rest else "")
-    links = f'"first":{_encode(first).decode()}'
+    links = f'"first":{encode(page_url("/v2/images", pairs, None)).decode()}'
     if texts and len(texts) == limit:
         marker = str(_decode_id(texts[-1])["id"])
-        following = "/v2/images?" + urlencode([*rest, ("marker", marker)])
-        links += f',"next":{_encode(following).decode()}'
+        links += f',"next":{encode(page_url("/v2/images", pairs, marker)).decode()}'
     return links

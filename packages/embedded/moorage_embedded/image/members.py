@@ -4,9 +4,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from moorage_embedded.image.attributes import WORD_MAX_CHARS
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.image.faults import bad, conflict, forbidden, not_found, too_large
-from moorage_embedded.image.request import Call, json, look_up, nothing, now, second
+from moorage_embedded.image.request import Call, now, second, visible_image
+from moorage_embedded.image.schemas import WORD_MAX_CHARS
 from moorage_embedded.image.store import Doc, Found, Store
 
 STATUSES = ("pending", "accepted", "rejected")
@@ -14,7 +15,7 @@ STATUSES = ("pending", "accepted", "rejected")
 
 def _shared(store: Store, call: Call, *, hold: bool = False) -> Found:
     id = call.parts[1]
-    found = look_up(store, call.who, id, hold=hold)
+    found = visible_image(store, call.who, id, hold=hold)
     if found.visibility != "shared":
         raise forbidden("Only shared images have members.")
     return found
@@ -43,7 +44,7 @@ async def create(call: Call) -> Response:
             raise conflict(f"Member {member} is duplicated for image {id}")
         return made
 
-    return json(await call.context.write(work))
+    return json_response(await call.context.write(work))
 
 
 def _member_of(said: Any) -> str:
@@ -65,14 +66,14 @@ async def index(call: Call) -> Response:
             return everybody
         return [each for each in everybody if each["member_id"] == call.who.project]
 
-    return json({"members": await call.context.read(work), "schema": "/v2/schemas/members"})
+    return json_response({"members": await call.context.read(work), "schema": "/v2/schemas/members"})
 
 
 async def show(call: Call) -> Response:
     member = call.parts[3]
 
     def work(store: Store) -> Doc:
-        found = look_up(store, call.who, call.parts[1])
+        found = visible_image(store, call.who, call.parts[1])
         if found.visibility != "shared":
             raise not_found("Only shared images have members.")
         if _is_owner(call, found) or member == call.who.project:
@@ -81,7 +82,7 @@ async def show(call: Call) -> Response:
                     return each
         raise _no_member(call, member)
 
-    return json(await call.context.read(work))
+    return json_response(await call.context.read(work))
 
 
 async def update(call: Call) -> Response:
@@ -104,7 +105,7 @@ async def update(call: Call) -> Response:
             raise _no_member(call, member)
         return changed
 
-    return json(await call.context.write(work))
+    return json_response(await call.context.write(work))
 
 
 async def delete(call: Call) -> Response:
@@ -116,4 +117,4 @@ async def delete(call: Call) -> Response:
             raise _no_member(call, call.parts[3])
 
     await call.context.write(work)
-    return nothing()
+    return empty_response()

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from moorage_embedded.image.faults import Fault, bad, not_allowed, not_found
-from moorage_embedded.image.request import Call, json, second
+from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.image.faults import bad, not_allowed, not_found
+from moorage_embedded.image.request import Call, second
 
 Json: TypeAlias = dict[str, Any]
 
@@ -172,14 +173,14 @@ def _one(call: Call) -> Namespace:
     raise not_found(f"Metadata definition namespace not found: {name}")
 
 
-def _asked(call: Call, name: str) -> str | None:
+def _query_value(call: Call, name: str) -> str | None:
     return next((value for key, value in call.pairs if key == name), None)
 
 
 async def index(call: Call) -> Response:
     """In the order of their names; `resource_types`, `visibility`, `limit` and `marker` narrow it."""
     found = sorted(_all(call), key=lambda each: each.name)
-    types, visibility = _asked(call, "resource_types"), _asked(call, "visibility")
+    types, visibility = _query_value(call, "resource_types"), _query_value(call, "visibility")
     if visibility not in (None, PUBLIC, PRIVATE):
         raise bad(f"Invalid visibility value: {visibility}")
     if types is not None:
@@ -188,7 +189,7 @@ async def index(call: Call) -> Response:
     if visibility is not None:
         found = [each for each in found if each.said.get("visibility", PUBLIC) == visibility]
     limit = _limit(call)
-    marker = _asked(call, "marker")
+    marker = _query_value(call, "marker")
     if marker is not None:
         if marker not in {each.name for each in found}:
             raise not_found(f"Metadata definition namespace not found: {marker}")
@@ -202,11 +203,11 @@ async def index(call: Call) -> Response:
     if len(found) > len(page) and page:
         kept = "".join(f"&{key}={quote(value)}" for key, value in call.pairs if key not in {"marker", "limit"})
         answer["next"] = f"/v2/metadefs/namespaces?marker={quote(page[-1].name)}&limit={limit}{kept}"
-    return json(answer)
+    return json_response(answer)
 
 
 def _limit(call: Call) -> int:
-    asked, most = _asked(call, "limit"), call.context.settings.page_max
+    asked, most = _query_value(call, "limit"), call.context.settings.page_max
     if asked is None:
         return most
     if not asked.isascii() or not asked.isdecimal() or len(asked) > 9:
@@ -216,7 +217,7 @@ def _limit(call: Call) -> int:
 
 async def show(call: Call) -> Response:
     namespace = _one(call)
-    shown, prefix = _brief(namespace), _prefix(namespace, _asked(call, "resource_type"))
+    shown, prefix = _brief(namespace), _prefix(namespace, _query_value(call, "resource_type"))
     if namespace.properties:
         shown["properties"] = _prefixed(namespace.properties, prefix)
     if namespace.objects:
@@ -226,51 +227,55 @@ async def show(call: Call) -> Response:
         ]
     if namespace.tags:
         shown["tags"] = namespace.tags
-    return json(shown)
+    return json_response(shown)
 
 
 async def properties(call: Call) -> Response:
-    return json({"properties": _one(call).properties})
+    return json_response({"properties": _one(call).properties})
 
 
 async def property_(call: Call) -> Response:
     namespace, name = _one(call), call.parts[4]
-    asked_without = name.removeprefix(_prefix(namespace, _asked(call, "resource_type")))
+    asked_without = name.removeprefix(_prefix(namespace, _query_value(call, "resource_type")))
     if asked_without not in namespace.properties:
         raise not_found(
             f"The metadata definition property with name={name} was not found in namespace={namespace.name}."
         )
-    return json({"name": name, **namespace.properties[asked_without]})
+    return json_response({"name": name, **namespace.properties[asked_without]})
 
 
 async def objects(call: Call) -> Response:
     namespace = _one(call)
     found = [_object(namespace, each) for each in namespace.objects]
-    return json({"objects": found, "first": _path(namespace, "objects"), "schema": "/v2/schemas/metadefs/objects"})
+    return json_response(
+        {"objects": found, "first": _path(namespace, "objects"), "schema": "/v2/schemas/metadefs/objects"}
+    )
 
 
 async def object_(call: Call) -> Response:
     namespace, name = _one(call), call.parts[4]
     for each in namespace.objects:
         if each["name"] == name:
-            return json(_object(namespace, each))
+            return json_response(_object(namespace, each))
     raise not_found(f"The metadata definition object with name={name} was not found in namespace={namespace.name}.")
 
 
 async def tags(call: Call) -> Response:
     namespace = _one(call)
-    return json({"tags": namespace.tags, "first": _path(namespace, "tags"), "schema": "/v2/schemas/metadefs/tags"})
+    return json_response(
+        {"tags": namespace.tags, "first": _path(namespace, "tags"), "schema": "/v2/schemas/metadefs/tags"}
+    )
 
 
 async def tag(call: Call) -> Response:
     namespace, name = _one(call), call.parts[4]
     if name not in {each["name"] for each in namespace.tags}:
         raise not_found(f"The metadata definition tag with name={name} was not found in namespace={namespace.name}.")
-    return json({"name": name, "created_at": namespace.at, "updated_at": namespace.at})
+    return json_response({"name": name, "created_at": namespace.at, "updated_at": namespace.at})
 
 
 async def associations(call: Call) -> Response:
-    return json({"resource_type_associations": _one(call).associations})
+    return json_response({"resource_type_associations": _one(call).associations})
 
 
 async def resource_types(call: Call) -> Response:
@@ -280,7 +285,7 @@ async def resource_types(call: Call) -> Response:
         for each in namespace.associations:
             found.setdefault(each["name"], namespace.at)
     rows = [{"name": name, "created_at": at, "updated_at": at} for name, at in sorted(found.items())]
-    return json({"resource_types": rows})
+    return json_response({"resource_types": rows})
 
 
 async def refuse(call: Call) -> Response:

@@ -4,9 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from jsonpatch import JsonPatch, JsonPatchConflict
+from jsonpointer import JsonPointer, JsonPointerException
+
+from moorage_embedded.http_kit.answers import Fault
 from moorage_embedded.image import attributes
-from moorage_embedded.image.faults import Fault, bad, conflict, forbidden, read_only
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.faults import bad, conflict, forbidden, read_only
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import BASE, Doc
 
 OPERATIONS = ("add", "remove", "replace")
@@ -83,32 +87,30 @@ def _path(pointer: Any) -> list[str]:
         raise bad(f'Pointer `{pointer}` contains adjacent "/".')
     if len(pointer) > 1 and pointer.endswith("/"):
         raise bad(f'Pointer `{pointer}` end with "/".')
-    if re.search("~([^01]|$)", pointer):
-        raise bad(f'Pointer `{pointer}` contains "~" not part of a recognized escape sequence.')
-    return [part.replace("~1", "/").replace("~0", "~").strip() for part in pointer[1:].split("/")]
+    try:
+        return [part.strip() for part in JsonPointer(pointer).parts]
+    except JsonPointerException:
+        raise bad(f'Pointer `{pointer}` contains "~" not part of a recognized escape sequence.') from None
 
 
-def apply(doc: Doc, changes: list[Change], who: Who) -> None:
-    """Change the document; all or nothing, for the caller keeps it only when this returns."""
+def apply(doc: Doc, changes: list[Change], who: ImageCaller) -> None:
+    """Change the document; all or nothing, because the caller stores it only when this returns. Raises Fault."""
     for change in changes:
-        if change.op == "remove":
-            _remove(doc, change.name)
-        else:
-            _set(doc, change, who)
+        _check_allowed(doc, change, who)
+        value = sorted(set(change.value)) if change.name == "tags" else change.value
+        operation = {"op": change.op, "path": JsonPointer.from_parts([change.name]).path, "value": value}
+        try:
+            JsonPatch([operation]).apply(doc, in_place=True)
+        except JsonPatchConflict:
+            raise conflict(f"Property {change.name} does not exist.") from None
 
 
-def _remove(doc: Doc, name: str) -> None:
-    if name in BASE:
-        raise forbidden(f"Property {name} may not be removed.")
-    if name not in doc:
-        raise conflict(f"Property {name} does not exist.")
-    del doc[name]
-
-
-def _set(doc: Doc, change: Change, who: Who) -> None:
+def _check_allowed(doc: Doc, change: Change, who: ImageCaller) -> None:
     name, value = change.name, change.value
-    if change.op == "replace" and name not in doc:
-        raise conflict(f"Property {name} does not exist.")
+    if change.op == "remove":
+        if name in BASE:
+            raise forbidden(f"Property {name} may not be removed.")
+        return
     if change.op == "add" and change.strict and name in doc:
         raise conflict(f"Property {name} already present.")
     if name == "owner" and not who.admin:
@@ -117,4 +119,3 @@ def _set(doc: Doc, change: Change, who: Who) -> None:
         raise forbidden(f"Attribute {name} can be only replaced for a queued image.")
     if name == "visibility" and value != doc[name]:
         attributes.check_visibility(who, value)
-    doc[name] = sorted(set(value)) if name == "tags" else value

@@ -9,7 +9,7 @@ IMAGE_DATA = "image_data"
 FILLING = frozenset({"modify_image", "upload_image"})
 
 
-class Who:
+class ImageCaller:
     """An asker's answers, worked out once a request."""
 
     __slots__ = ("admin", "everywhere", "fills", "member", "project", "reader", "user")

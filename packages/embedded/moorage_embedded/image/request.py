@@ -5,22 +5,24 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeAlias, TypeVar
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from moorage.model.admission import declares_more
 from moorage.sql import Database
-from moorage_embedded.image.faults import bad, no_image, not_allowed, too_large
+from moorage_embedded.http_kit.bodies import JsonBody
+from moorage_embedded.image.faults import no_image, not_allowed
 from moorage_embedded.image.files import Files
-from moorage_embedded.image.policy import Who
+from moorage_embedded.image.policy import ImageCaller
 from moorage_embedded.image.store import Doc, Found, Store
 
 T = TypeVar("T")
 BytesAllowed: TypeAlias = Callable[[str], Awaitable[int | None]]
 """Project → bytes of all its images together; None: no limit."""
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+BODY = JsonBody(
+    too_large="Request is too large: the limit is {limit} bytes.",
+    malformed="Malformed JSON in request body.",
+    empty="Body expected in request.",
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Desk:
+class ImageContext:
     """What all calls share."""
 
     database: Database
@@ -72,29 +74,15 @@ class Desk:
 class Call:
     """What a verb is given."""
 
-    context: Desk
-    who: Who
+    context: ImageContext
+    who: ImageCaller
     request: Request
     parts: tuple[str, ...]
     pairs: list[tuple[str, str]]
 
     async def body(self) -> Any:
         """The JSON that was sent, within the limit."""
-        limit = self.context.settings.body_max_bytes
-        if declares_more(self.request.headers.get("content-length"), limit):
-            raise too_large(f"Request is too large: the limit is {limit} bytes.")
-        chunks, size = [], 0
-        async for chunk in self.request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise too_large(f"Request is too large: the limit is {limit} bytes.")
-            chunks.append(chunk)
-        if not size:
-            raise bad("Body expected in request.")
-        try:
-            return _decode(b"".join(chunks))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise bad("Malformed JSON in request body.") from None
+        return await BODY.read(self.request, self.context.settings.body_max_bytes)
 
 
 def now() -> datetime:
@@ -116,13 +104,13 @@ def touch(doc: Doc) -> str:
     return fine(moment)
 
 
-def sees(store: Store, who: Who, id: str, found: Found) -> bool:
+def sees(store: Store, who: ImageCaller, id: str, found: Found) -> bool:
     if who.everywhere or found.visibility in {"public", "community"} or who.owns(found.owner):
         return True
     return found.visibility == "shared" and store.is_member(id, who.project)
 
 
-def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
+def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False) -> Found:
     """The image, or 404 when there is none or none for this asker."""
     found = store.show(id, hold=hold)
     if found is None or not who.reader or not sees(store, who, id, found):
@@ -130,21 +118,13 @@ def look_up(store: Store, who: Who, id: str, *, hold: bool = False) -> Found:
     return found
 
 
-def look_up_mine(store: Store, who: Who, id: str, action: str) -> Doc:
+def changeable_image(store: Store, who: ImageCaller, id: str, action: str) -> Doc:
     """The image, held, when the asker may change it; 403 names the action."""
-    found = look_up(store, who, id, hold=True)
+    found = visible_image(store, who, id, hold=True)
     if not who.changes(found.owner or None, action):
         raise not_allowed(action)
     return found.doc
 
 
-def json(answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(answer), status, headers, "application/json")
-
-
 def json_text(text: str) -> Response:
     return Response(text, 200, None, "application/json")
-
-
-def nothing() -> Response:
-    return Response(status_code=204)

@@ -6,8 +6,10 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from moorage.model.tracing import request
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.image import data, discovery, images, members, metadefs, staging
-from moorage_embedded.image.faults import Fault, not_found
+from moorage_embedded.image.faults import not_found
 from moorage_embedded.image.request import Call
 
 Verb: TypeAlias = Callable[[Call], Awaitable[Response]]
@@ -50,20 +52,16 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "tasks": {"GET": discovery.tasks},
 }
 
-_BY_LENGTH: dict[int, list[tuple[tuple[str, ...], Mapping[str, Verb]]]] = {}
-for _path, _verbs in ROUTES.items():
-    _parts = tuple(_path.split("/"))
-    _BY_LENGTH.setdefault(len(_parts), []).append((_parts, _verbs))
+_TABLE = RouteTable(ROUTES)
 
 
 def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
-    """Raises 404 for no such path, 405 (with what is allowed) for no such method of it."""
-    for pattern, verbs in _BY_LENGTH.get(len(parts), ()):
-        if all(word in ("*", part) for word, part in zip(pattern, parts, strict=True)):
-            if method not in verbs:
-                raise Fault(
-                    405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
-                )
-            request("image").say(route=f"/v2/{'/'.join(pattern)}")
-            return verbs[method]
+    """Raises Fault with 404 for no such path, and with 405 (and what is allowed) for no such method of it."""
+    for path, verbs in _TABLE.matching(parts):
+        if method not in verbs:
+            raise Fault(
+                405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
+            )
+        request("image").say(route=f"/v2/{path}")
+        return verbs[method]
     raise not_found("The resource could not be found.")

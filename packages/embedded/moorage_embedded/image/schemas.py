@@ -2,8 +2,13 @@
 
 from typing import Any
 
-from moorage_embedded.image.attributes import CONTAINER_FORMATS, DISK_FORMATS, STATUSES, VISIBILITIES, WORD_MAX_CHARS
-
+CONTAINER_FORMATS = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
+DISK_FORMATS = ("ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2", "vdi", "iso", "ploop")
+STATUSES = (
+    "queued", "saving", "active", "killed", "deleted", "uploading", "importing", "pending_delete", "deactivated",
+)  # fmt: skip
+VISIBILITIES = ("community", "public", "private", "shared")
+WORD_MAX_CHARS = 255
 _UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
 _LINKS = [
     {"rel": "self", "href": "{self}"},

@@ -8,11 +8,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import Fault, empty_response
 from moorage_embedded.image.byte_quota import Room, over, room_of
 from moorage_embedded.image.data import STREAM, declared, finish, give_up, judge
-from moorage_embedded.image.faults import Fault, bad, conflict
+from moorage_embedded.image.faults import bad, conflict
 from moorage_embedded.image.files import STAGED, Received, TooLong
-from moorage_embedded.image.request import Call, Desk, look_up_mine, nothing, touch
+from moorage_embedded.image.request import Call, ImageContext, changeable_image, touch
 from moorage_embedded.image.store import Doc, Store
 
 METHODS = ("glance-direct",)
@@ -43,11 +44,11 @@ async def stage(call: Call) -> Response:
     if not kept:
         await call.context.files.forget(id)
         raise Fault(410, f"Image {id} was deleted while its data was staged.")
-    return nothing()
+    return empty_response()
 
 
 def _begin(store: Store, call: Call) -> Doc:
-    doc = look_up_mine(store, call.who, call.parts[1], "modify_image")
+    doc = changeable_image(store, call.who, call.parts[1], "modify_image")
     if doc["status"] != "queued":
         raise conflict(f"Image status transition from {doc['status']} to uploading is not allowed")
     doc["status"] = "uploading"
@@ -91,7 +92,7 @@ async def start_import(call: Call) -> Response:
     return Response(status_code=202)
 
 
-def _method(said: Any, context: Desk) -> None:
+def _method(said: Any, context: ImageContext) -> None:
     """Raises 400 for a way of import that there is not, 409 for a store."""
     method = said.get("method") if isinstance(said, dict) else None
     if not isinstance(method, dict):
@@ -106,7 +107,7 @@ def _method(said: Any, context: Desk) -> None:
 
 
 def _begin_import(store: Store, call: Call) -> Doc:
-    doc = look_up_mine(store, call.who, call.parts[1], "modify_image")
+    doc = changeable_image(store, call.who, call.parts[1], "modify_image")
     if doc["status"] == "active":
         raise conflict("Image with status active cannot be target for import")
     if doc["status"] != "uploading" or doc["size"] is None:
@@ -119,7 +120,7 @@ def _begin_import(store: Store, call: Call) -> Doc:
     return doc
 
 
-async def _copy(context: Desk, id: str) -> Received:
+async def _copy(context: ImageContext, id: str) -> Received:
     path = context.files.path(f"{id}{STAGED}")
     file = await asyncio.to_thread(path.open, "rb")
     return await context.files.receive(

@@ -168,7 +168,7 @@ class Store:
         insert = upsert(self.tx.dialect, images, row, key=["id"], change=[]).returning(images.c.id)
         if self.tx.row(insert) is None:  # somebody else was quicker
             return False
-        self._put_words(doc)
+        self._add_properties_and_tags(doc)
         return True
 
     def put(self, doc: Doc, touched: str, *, words: bool = False) -> None:
@@ -176,23 +176,23 @@ class Store:
         row = _columns(doc, touched)
         self.tx.run(_PUT.values({name: value for name, value in row.items() if name != "id"}), {"b_id": doc["id"]})
         if words:
-            self._drop_words(doc["id"])
-            self._put_words(doc)
+            self._remove_properties_and_tags(doc["id"])
+            self._add_properties_and_tags(doc)
 
     def remove(self, id: str) -> None:
-        self._drop_words(id)
+        self._remove_properties_and_tags(id)
         self.tx.run(sa.delete(members).where(members.c.image == id))
         self.tx.run(sa.delete(images).where(images.c.id == id))
         self.tx.run(sa.insert(spent), {"id": id})
 
-    def _put_words(self, doc: Doc) -> None:
+    def _add_properties_and_tags(self, doc: Doc) -> None:
         said = [{"image": doc["id"], "name": k, "value": v} for k, v in doc.items() if k not in BASE]
         if said:
             self.tx.run(sa.insert(properties), said)
         if doc["tags"]:
             self.tx.run(sa.insert(tags), [{"image": doc["id"], "tag": tag} for tag in doc["tags"]])
 
-    def _drop_words(self, id: str) -> None:
+    def _remove_properties_and_tags(self, id: str) -> None:
         self.tx.run(sa.delete(properties).where(properties.c.image == id))
         self.tx.run(sa.delete(tags).where(tags.c.image == id))
 

@@ -7,7 +7,7 @@ from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update
 from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, not_found
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc
 
@@ -36,7 +36,7 @@ ATTRS: dict[str, Attr] = {
 }
 
 
-def visible(who: Who, group: Doc) -> bool:
+def visible(who: NetworkCaller, group: Doc) -> bool:
     return who.reads(group["project_id"]) or (
         who.reader and any(target in {"*", who.project} for _, target in group["_open"])
     )

@@ -7,7 +7,7 @@ from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, admin, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, conflict, forbidden, not_found
 from moorage_embedded.network.networks import NAME, PROJECT
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc
 
@@ -20,7 +20,7 @@ ATTRS: dict[str, Attr] = {
 }
 
 
-def visible(who: Who, scope: Doc) -> bool:
+def visible(who: NetworkCaller, scope: Doc) -> bool:
     return who.reads(scope["project_id"]) or (who.reader and scope["shared"])
 
 

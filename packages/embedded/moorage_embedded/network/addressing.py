@@ -99,7 +99,7 @@ def give(call: Call, around: Surroundings, port: Doc, host: str, asked: Any) -> 
     if wanted is not None:
         _check_count(wanted)
         for each in wanted:
-            port["fixed_ips"].append(_give_asked(call, around, port, subnets, each))
+            port["fixed_ips"].append(_allocate_requested(call, around, port, subnets, each))
         subnets = [
             each
             for each in subnets
@@ -138,11 +138,11 @@ def _next(call: Call, subnet: Doc, port: str) -> str | None:
     return None
 
 
-def _give_asked(
+def _allocate_requested(
     call: Call, around: Surroundings, port: Doc, subnets: list[Doc], asked: dict[str, Any]
 ) -> dict[str, str]:
     address = asked.get("ip_address")
-    subnet = _subnet_asked(around, subnets, asked.get("subnet_id"), address)
+    subnet = _requested_subnet(around, subnets, asked.get("subnet_id"), address)
     if address is None:
         if automatic(subnet):
             return _give_automatic(call, port, subnet)
@@ -168,7 +168,7 @@ def _give_asked(
     return {"subnet_id": subnet["id"], "ip_address": address}
 
 
-def _subnet_asked(around: Surroundings, subnets: list[Doc], id: str | None, address: str | None) -> Doc:
+def _requested_subnet(around: Surroundings, subnets: list[Doc], id: str | None, address: str | None) -> Doc:
     assert around.network is not None  # the caller has looked
     if id is not None:
         for each in subnets:
@@ -228,7 +228,7 @@ def change(call: Call, around: Surroundings, port: Doc, host: str, asked: list[d
     take_back(call, around.subnets, port["id"], rest)
     kept = kept + staying
     port["fixed_ips"] = kept
-    port["fixed_ips"] = kept + [_give_asked(call, around, port, subnets, each) for each in missing]
+    port["fixed_ips"] = kept + [_allocate_requested(call, around, port, subnets, each) for each in missing]
     seen = {
         each["subnet_id"] for each in (*port["fixed_ips"], *rest)
     }  # one that was taken away does not come back by itself

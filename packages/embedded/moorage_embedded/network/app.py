@@ -7,10 +7,11 @@ from starlette.types import ASGIApp
 
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.network import hosts, networks, ports, subnets
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
-from moorage_embedded.network.http import Runner, ValidateToken, Wire
+from moorage_embedded.network.http import NetworkEndpoint, Runner
 from moorage_embedded.network.outbox import NotifyCompute, Outbox, SegmentInventory, SegmentReports
 from moorage_embedded.network.request import OURSELVES, Call, Settings, touched
 from moorage_embedded.network.segments import create as create_segments
@@ -36,7 +37,7 @@ class NetworkService:
         self._database = database
         self.outbox = Outbox(notify_compute, placement, self._inventory)
         self._runner = Runner(database, settings, self.outbox, guarantees)
-        self.app: ASGIApp = Wire(self._runner, public_url, validate_token)
+        self.app: ASGIApp = NetworkEndpoint(self._runner, public_url, validate_token)
 
     async def start(self) -> None:
         """Make the tables that are missing, and begin to tell compute and placement."""
@@ -70,7 +71,7 @@ class NetworkService:
                 return found is not None
             found["status"] = status
             call.store.put("port", touched(found))
-            call.tell_compute("network-vif-plugged" if status == "ACTIVE" else "network-vif-unplugged", found)
+            call.queue_compute_event("network-vif-plugged" if status == "ACTIVE" else "network-vif-unplugged", found)
             return True
 
         return await self._runner.write(OURSELVES, work)

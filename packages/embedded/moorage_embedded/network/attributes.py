@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from moorage_embedded.network import validators
 from moorage_embedded.network.faults import bad, forbidden
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 
 
 class _Unset:
@@ -22,18 +22,18 @@ class _Unset:
 UNSET: Final = _Unset()
 REQUIRED: Final = object()
 
-Rule: TypeAlias = Callable[[Who], bool]
+Rule: TypeAlias = Callable[[NetworkCaller], bool]
 
 
-def admin(who: Who) -> bool:
+def admin(who: NetworkCaller) -> bool:
     return who.admin
 
 
-def service(who: Who) -> bool:
+def service(who: NetworkCaller) -> bool:
     return who.service
 
 
-def admin_or_service(who: Who) -> bool:
+def admin_or_service(who: NetworkCaller) -> bool:
     return who.admin or who.service
 
 
@@ -77,7 +77,7 @@ def _named(body: Any, attrs: Mapping[str, Attr]) -> dict[str, Any]:
     return said
 
 
-def for_create(noun: str, body: Any, attrs: Mapping[str, Attr], who: Who) -> dict[str, Any]:
+def for_create(noun: str, body: Any, attrs: Mapping[str, Attr], who: NetworkCaller) -> dict[str, Any]:
     """Every attribute that may be said at creation, said or by default; UNSET where neither."""
     said = _named(body, attrs)
     full: dict[str, Any] = {}
@@ -98,7 +98,7 @@ def for_create(noun: str, body: Any, attrs: Mapping[str, Attr], who: Who) -> dic
     return full
 
 
-def _owner(said: Any, who: Who) -> str:
+def _owner(said: Any, who: NetworkCaller) -> str:
     if said is None or said == who.project:
         if not who.project:
             raise bad("Running without keystone AuthN requires that project_id is specified")
@@ -112,7 +112,7 @@ def _owner(said: Any, who: Who) -> str:
     return str(said)
 
 
-def for_update(noun: str, body: Any, attrs: Mapping[str, Attr], who: Who) -> dict[str, Any]:
+def for_update(noun: str, body: Any, attrs: Mapping[str, Attr], who: NetworkCaller) -> dict[str, Any]:
     """Just what was said, if it may be."""
     said = _named(body, attrs)
     changes: dict[str, Any] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from moorage_embedded.network import listing, networks, security_groups
 from moorage_embedded.network.faults import Fault, bad, forbidden, not_found
 from moorage_embedded.network.request import Call, touched
-from moorage_embedded.network.resources import ADDRESS_GROUP, GROUP, PORT, SUBNET, Noun
+from moorage_embedded.network.resources import ADDRESS_GROUP, GROUP, PORT, SUBNET, ResourceType
 from moorage_embedded.network.store import Doc
 
 BULK_MAX = 1_000
@@ -14,7 +14,7 @@ PARENTS_MAX = 500
 _REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
 
 
-def find(call: Call, noun: Noun, id: str, *, lock: bool = False) -> Doc:
+def find(call: Call, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
     """The thing, or 404 for whoever may not see it."""
     doc = call.store.get(noun.name, id, lock=lock)
     if doc is None or not noun.visible(call, doc):
@@ -22,11 +22,11 @@ def find(call: Call, noun: Noun, id: str, *, lock: bool = False) -> Doc:
     return doc
 
 
-def show(call: Call, noun: Noun, id: str, fields: Sequence[str]) -> Doc:
+def show(call: Call, noun: ResourceType, id: str, fields: Sequence[str]) -> Doc:
     return {noun.name: listing.only(noun.view(call, find(call, noun, id)), fields)}
 
 
-def _in_sql(call: Call, noun: Noun, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
+def _in_sql(call: Call, noun: ResourceType, query: listing.Query) -> tuple[dict[str, list[str]], list[str]]:
     where: dict[str, list[str]] = {}
     done = [name for name in noun.columns if name in query.filters and _may_ask(call, noun, name)]
     for name in done:
@@ -40,13 +40,13 @@ def _in_sql(call: Call, noun: Noun, query: listing.Query) -> tuple[dict[str, lis
     return where, done
 
 
-def _may_ask(call: Call, noun: Noun, name: str) -> bool:
+def _may_ask(call: Call, noun: ResourceType, name: str) -> bool:
     """A filter on what the asker may not see would tell it all the same; left to the view, it matches nothing."""
     rule = noun.attrs[name].may_read
     return rule is None or rule(call.who)
 
 
-def listed(call: Call, noun: Noun, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
+def listed(call: Call, noun: ResourceType, pairs: Sequence[tuple[str, str]], url: str) -> Doc:
     if not noun.may_list(call.who):
         return {noun.plural: []}
     query = listing.parse(pairs, noun.attrs, *noun.filters)
@@ -82,7 +82,7 @@ def _on_shared(call: Call, docs: list[Doc], said: Sequence[str]) -> list[Doc]:
     return [doc for doc in docs if (doc["network_id"] in open_ones) in wanted]
 
 
-def _views(call: Call, noun: Noun, docs: list[Doc]) -> list[Doc]:
+def _views(call: Call, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
     """As the asker may see them; the rules of all groups are read at once."""
     if noun is not GROUP or not docs:
         return [noun.view(call, doc) for doc in docs]
@@ -100,7 +100,7 @@ def _ensure_default(call: Call, where: dict[str, list[str]]) -> None:
             security_groups.ensure_default(call, project)
 
 
-def create(call: Call, noun: Noun, body: Doc) -> Doc:
+def create(call: Call, noun: ResourceType, body: Doc) -> Doc:
     """One under the noun's name, or many under its plural: all or none."""
     if noun.create is None:
         raise not_found("", "")
@@ -128,7 +128,7 @@ def check_revision(doc: Doc, if_match: str | None) -> None:
         raise Fault(412, "RevisionNumberConstraintFailed", text)
 
 
-def update(call: Call, noun: Noun, id: str, body: Doc, if_match: str | None) -> Doc:
+def update(call: Call, noun: ResourceType, id: str, body: Doc, if_match: str | None) -> Doc:
     if noun.update is None:
         raise not_found("", "")
     if noun.name not in body:
@@ -144,7 +144,7 @@ def update(call: Call, noun: Noun, id: str, body: Doc, if_match: str | None) -> 
     return {noun.name: noun.view(call, doc)}
 
 
-def delete(call: Call, noun: Noun, id: str, if_match: str | None) -> None:
+def delete(call: Call, noun: ResourceType, id: str, if_match: str | None) -> None:
     if noun.delete is None:
         raise not_found("", "")
     doc = find(call, noun, id, lock=True)

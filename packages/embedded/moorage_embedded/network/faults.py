@@ -2,20 +2,30 @@
 
 from typing import Any
 
-from moorage.model.errors import bounded
+from moorage_embedded.http_kit import answers
 
 
-class Fault(Exception):
+class Fault(answers.Fault):
     """Answered as `{"NeutronError": {"type", "message", "detail"}}`."""
 
     def __init__(self, status: int, type: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+        super().__init__(status, message)
         self.type = type
-        self.message = bounded(message)
 
-    def body(self) -> dict[str, Any]:
-        return {"NeutronError": {"type": self.type, "message": self.message, "detail": ""}}
+
+TYPES = {
+    400: "HTTPBadRequest",
+    401: "HTTPUnauthorized",
+    413: "HTTPRequestEntityTooLarge",
+    429: "HTTPTooManyRequests",
+    503: "ServiceUnavailable",
+}
+"""What the error of a refusal that every service has is called here."""
+
+
+def error_body(fault: answers.Fault) -> dict[str, Any]:
+    type = fault.type if isinstance(fault, Fault) else TYPES[fault.status]
+    return {"NeutronError": {"type": type, "message": fault.message, "detail": ""}}
 
 
 NAMES = {

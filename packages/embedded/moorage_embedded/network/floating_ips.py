@@ -60,7 +60,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
         "floating_ip_address": port["fixed_ips"][0]["ip_address"], "port_forwardings": [],
         "qos_network_policy_id": None, "revision_number": 1, "_port": port["id"],
     }  # fmt: skip
-    _let_go(floating)
+    _disassociate(floating)
     if said["port_id"] is not None:
         _join(call, floating, said["port_id"], said["fixed_ip_address"])
     elif said["fixed_ip_address"] is not None:
@@ -69,7 +69,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
     return floating
 
 
-def _let_go(floating: Doc) -> None:
+def _disassociate(floating: Doc) -> None:
     floating |= {
         "port_id": None, "fixed_ip_address": None, "router_id": None, "status": "DOWN", "port_details": None,
         "_subnet": None,
@@ -106,7 +106,7 @@ def _join(call: Call, floating: Doc, id: str, fixed: str | None) -> None:
             for name in ("name", "network_id", "mac_address", "admin_state_up", "status", "device_id", "device_owner")
         },
     }  # fmt: skip
-    call.tell_compute("network-changed", port)
+    call.queue_compute_event("network-changed", port)
 
 
 def _router(call: Call, floating: Doc, subnet: str, port: str) -> str:
@@ -129,11 +129,11 @@ def update(call: Call, floating: Doc, body: Any) -> Doc:
     if said:
         before = floating["port_id"]
         port = said.get("port_id", before if "fixed_ip_address" in said else None)
-        _let_go(floating)
+        _disassociate(floating)
         if port is not None:
             _join(call, floating, port, said.get("fixed_ip_address"))
         if before is not None and before != port and (old := call.store.get("port", before)) is not None:
-            call.tell_compute("network-changed", old)
+            call.queue_compute_event("network-changed", old)
     return floating | changes
 
 
@@ -147,6 +147,6 @@ def delete(call: Call, floating: Doc) -> None:
     if (held := call.store.get("port", floating["_port"], lock=True)) is not None:
         ports.erase(call, held)
     if floating["port_id"] and (port := call.store.get("port", floating["port_id"])) is not None:
-        call.tell_compute("network-changed", port)
+        call.queue_compute_event("network-changed", port)
     call.store.remove("floatingip", floating["id"])
     call.charge(floating["project_id"], "floatingip", -1)

@@ -1,21 +1,21 @@
-"""HTTP in: one dispatcher over the path's parts; a body is read within a limit, a verb is run, an answer encoded."""
+"""The HTTP endpoint of the network service: a route is found, its function runs in a transaction, its result is the answer."""
 
-import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
-from urllib.parse import unquote
+from typing import Any, TypeVar
 
-import msgspec
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from typing_extensions import override
 
-from moorage.model.admission import charge, declares_more
-from moorage.model.errors import Problem, TooManyRequests, Unauthenticated, Unavailable
-from moorage.model.principal import Principal
 from moorage.sql import Database, Tx
-from moorage_embedded.network.faults import Fault, bad
+from moorage_embedded.http_kit import answers
+from moorage_embedded.http_kit.answers import empty_response, json_response
+from moorage_embedded.http_kit.bodies import JsonBody
+from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
+from moorage_embedded.http_kit.paging import self_link
+from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.network.faults import Fault, error_body
 from moorage_embedded.network.guarantees import (
     CLAIM_TRIES_MAX,
     ChangeGuarantees,
@@ -25,7 +25,7 @@ from moorage_embedded.network.guarantees import (
     too_much,
 )
 from moorage_embedded.network.outbox import Outbox
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, Settings
 from moorage_embedded.network.routes import find_route
 from moorage_embedded.network.store import Store
@@ -33,14 +33,16 @@ from moorage_embedded.network.store import Store
 T = TypeVar("T")
 BODY_MAX_BYTES = 1024 * 1024
 QUERY_MAX_BYTES = 64 * 1024
-ValidateToken: TypeAlias = Callable[[str], Awaitable[Principal]]
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+BODY = JsonBody(
+    too_large="The body is larger than {limit} bytes.",
+    malformed="Malformed request body: it is not JSON.",
+    nul="Body contains invalid data: a NUL character",
+    not_an_object="Body contains invalid data",
+)
 
 
 @dataclass
-class Ask:
+class NetworkRequest:
     """A request, once it is known who asks and what is said."""
 
     method: str
@@ -62,7 +64,7 @@ class Runner:
         self._outbox = outbox
         self._guarantees = guarantees
 
-    async def write(self, who: Who, work: Callable[[Call], T]) -> T:
+    async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
         """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
         taken: tuple[GuaranteeChange, ...] = ()
         for _ in range(CLAIM_TRIES_MAX):
@@ -86,10 +88,10 @@ class Runner:
         if taken and self._guarantees is not None:
             await self._guarantees([each.taken_back() for each in reversed(taken)], True)
 
-    async def _write(self, who: Who, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
+    async def _write(self, who: NetworkCaller, work: Callable[[Call], T], taken: tuple[GuaranteeChange, ...]) -> T:
         calls: list[Call] = []
 
-        def tell(tx: Tx) -> T:
+        def transaction(tx: Tx) -> T:
             call = Call(Store(tx), who, self.settings)
             calls[:] = [call]  # a deadlock runs us again
             answer = work(call)
@@ -97,86 +99,54 @@ class Runner:
                 raise ClaimsWanted(wanted)
             return answer
 
-        answer = await self._database.write(tell)
+        answer = await self._database.write(transaction)
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
         return answer
 
-    async def read(self, who: Who, work: Callable[[Call], T]) -> T:
+    async def read(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
         return await self._database.read(lambda tx: work(Call(Store(tx), who, self.settings)))
 
 
-class Wire:
-    """The ASGI endpoint under `/v2.0`, and the version documents above it."""
+class NetworkEndpoint(Endpoint):
+    """Under `/v2.0`, and the version documents above it."""
 
     def __init__(self, runner: Runner, public_url: str, validate_token: ValidateToken) -> None:
+        super().__init__(validate_token)
         self._runner = runner
         self._public = public_url.rstrip("/")
-        self._validate = validate_token
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope, receive)
-        try:
-            response = await self._answer(request)
-        except Fault as fault:
-            response = _problem(fault)
-        except ClientDisconnect:  # nobody hears this, but the protocol wants an answer
-            response = _problem(bad("The client went away."))
-        except Unavailable as problem:
-            response = _problem(Fault(503, "ServiceUnavailable", problem.public))
-        except TooManyRequests as problem:
-            response = _problem(Fault(429, "HTTPTooManyRequests", problem.public))
-            response.headers["retry-after"] = str(math.ceil(problem.retry_after_s))
-        await response(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
-        path, query = str(request.scope["path"]), str(request.scope["query_string"], "latin-1")
-        parts = _parts(request.scope)
+    @override
+    async def answer(self, request: Request) -> Response:
+        path = str(request.scope["path"])
+        parts = path_parts(request.scope)
+        if parts:
+            parts = (*parts[:-1], parts[-1].removesuffix(".json"))
         if not parts:
-            return _json(self._versions())
+            links = [self_link(f"{self._public}/v2.0/")]
+            return json_response({"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]})
         if parts[0] != "v2.0":
             raise Fault(404, "HTTPNotFound", "The resource could not be found.")
         if len(parts) == 1:
-            return _json(self._resources())
-        principal = await self._principal(request)
-        charge(request.scope, principal)
-        who = Who(principal)
+            return json_response(self._resources())
+        who = NetworkCaller(await self.principal(request))
         route = find_route(request.method, parts[1:])
-        if "\0" in path or "%00" in query:
-            raise bad("The address contains a NUL character")
-        if len(query) > QUERY_MAX_BYTES:
-            raise bad("The query is too long")
-        ask = Ask(
+        ask = NetworkRequest(
             request.method,
             parts[1:],
-            list(request.query_params.multi_items()),
-            await _body(request) if request.method in {"POST", "PUT"} and not _names_a_tag(parts) else None,
+            check_query(request, QUERY_MAX_BYTES),
+            await BODY.read(request, BODY_MAX_BYTES) if _has_body(request.method, parts) else None,
             request.headers.get("if-match"),
             f"{self._public}{path}",
         )
         run = self._runner.write if route.writes else self._runner.read
         answer = await run(who, lambda call: route.verb(call, ask))
-        return _json(answer, route.status) if answer is not None else Response(status_code=204)
+        return json_response(answer, route.status) if answer is not None else empty_response()
 
-    async def _principal(self, request: Request) -> Principal:
-        token = request.headers.get("x-auth-token")
-        if not token:
-            raise _unauthenticated()
-        try:
-            return await self._validate(token)
-        except Unauthenticated:
-            raise _unauthenticated() from None
-        except Unavailable:
-            raise
-        except Problem as problem:
-            raise Fault(401, "HTTPUnauthorized", problem.public) from None
-
-    def _versions(self) -> Any:
-        links = [{"rel": "self", "href": f"{self._public}/v2.0/"}]
-        return {"versions": [{"id": "v2.0", "status": "CURRENT", "links": links}]}
+    @override
+    def refusal(self, request: Request, fault: answers.Fault) -> Response:
+        return json_response(error_body(fault), fault.status, fault.headers)
 
     def _resources(self) -> Any:
         return {
@@ -184,55 +154,13 @@ class Wire:
                 {
                     "name": name,
                     "collection": f"{name}s",
-                    "links": [{"rel": "self", "href": f"{self._public}/v2.0/{name}s"}],
+                    "links": [self_link(f"{self._public}/v2.0/{name}s")],
                 }
                 for name in ("subnet", "subnetpool", "network", "port")
             ]
         }
 
 
-def _parts(scope: Scope) -> tuple[str, ...]:
-    """The words of the path: a slash within one is no border, or an id of slashes would mean the whole list."""
-    raw = scope.get("raw_path")
-    text = raw.decode("latin-1").partition("?")[0] if raw else str(scope["path"])
-    return tuple(unquote(part) for part in text.removesuffix(".json").split("/") if part)
-
-
-def _names_a_tag(parts: tuple[str, ...]) -> bool:
-    """`PUT .../tags/blue` says all in its path; what is in its body, clients do not agree on, and nobody reads."""
-    return len(parts) > 2 and parts[-2] == "tags"
-
-
-def _unauthenticated() -> Fault:
-    return Fault(401, "HTTPUnauthorized", "The request you have made requires authentication.")
-
-
-async def _body(request: Request) -> Any:
-    if declares_more(request.headers.get("content-length"), BODY_MAX_BYTES):
-        raise Fault(413, "HTTPRequestEntityTooLarge", f"The body is larger than {BODY_MAX_BYTES} bytes.")
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > BODY_MAX_BYTES:
-            raise Fault(413, "HTTPRequestEntityTooLarge", f"The body is larger than {BODY_MAX_BYTES} bytes.")
-        chunks.append(chunk)
-    text = b"".join(chunks)
-    if not text:
-        return {}
-    if b"\\u0000" in text:
-        raise bad("Body contains invalid data: a NUL character")
-    try:
-        said = _decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise bad("Malformed request body: it is not JSON.") from None
-    if not isinstance(said, dict):
-        raise bad("Body contains invalid data")
-    return said
-
-
-def _json(answer: Any, status: int = 200) -> Response:
-    return Response(_encode(answer), status, media_type="application/json")
-
-
-def _problem(fault: Fault) -> Response:
-    return _json(fault.body(), fault.status)
+def _has_body(method: str, parts: tuple[str, ...]) -> bool:
+    """`PUT .../tags/blue` says all in its path; clients do not agree on its body, and it is not read."""
+    return method in {"POST", "PUT"} and not (len(parts) > 2 and parts[-2] == "tags")

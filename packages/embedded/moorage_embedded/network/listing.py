@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlencode
 
+from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
 from moorage_embedded.network.attributes import Attr
 from moorage_embedded.network.faults import bad
 from moorage_embedded.network.store import Doc
@@ -150,13 +150,11 @@ def sift(docs: Iterable[Doc], query: Query, done: Iterable[str] = ()) -> list[Do
 def page(docs: list[Doc], query: Query, longest: int) -> tuple[list[Doc], bool]:
     """Sorted, from the marker, no longer than asked; and whether there is more."""
     docs.sort(key=lambda doc: str(doc.get("id", "")))
-    for name, falling in reversed(query.sort):
-        docs.sort(key=lambda doc, name=name: _order(doc.get(name)), reverse=falling)  # type: ignore[misc]
+    sort_documents(docs, query.sort)
     if query.reverse:
         docs.reverse()
     if query.marker:
-        at = next((index for index, doc in enumerate(docs) if doc.get("id") == query.marker), None)
-        docs = [] if at is None else docs[at + 1 :]
+        docs = after_marker(docs, query.marker) or []
     limit = min(query.limit or longest, longest)
     more = len(docs) > limit
     docs = docs[:limit]
@@ -165,28 +163,18 @@ def page(docs: list[Doc], query: Query, longest: int) -> tuple[list[Doc], bool]:
     return docs, more
 
 
-def _order(value: Any) -> tuple[int, Any]:
-    if value is None:
-        return (0, "")
-    if isinstance(value, bool | int | float):
-        return (1, value)
-    return (2, str(value))
-
-
 def links(url: str, query: Query, shown: list[Doc], *, more: bool) -> list[dict[str, str]]:
     """Onward of every full page, as Neutron has it: that nothing follows is seen on an empty one, from which links lead back."""
     if query.limit is None and not more:
         return []
-    rest = [(name, value) for name, value in query.pairs if name not in {"marker", "page_reverse"}]
+    pairs = [(name, value) for name, value in query.pairs if name != "page_reverse"]
     full = more or len(shown) >= (query.limit or 0)
-    back: list[tuple[str, str]] = [("page_reverse", "True")]
-    onward: list[tuple[str, str]] = []
-    ends = (("next", -1, onward, full or query.reverse), ("previous", 0, back, full or not query.reverse))
     found = []
-    for rel, at, way, there in ends:
-        if there:
-            marks = [("marker", str(shown[at]["id"]) if shown else ""), *way]
-            found.append({"rel": rel, "href": f"{url}?{urlencode(rest + marks)}"})
+    if full or query.reverse:
+        found.append({"rel": "next", "href": page_url(url, pairs, shown[-1]["id"] if shown else "")})
+    if full or not query.reverse:
+        first = shown[0]["id"] if shown else ""
+        found.append({"rel": "previous", "href": page_url(url, pairs, first, ("page_reverse", "True"))})
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from moorage_embedded.network import validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc, Store
 
@@ -69,19 +69,19 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(who: Who, network: Doc) -> bool:
+def visible(who: NetworkCaller, network: Doc) -> bool:
     """Own, shared or external."""
     if who.reads(network["project_id"]):
         return True
     return who.reader and any(target in {"*", who.project} for _, target in network["_open"])
 
 
-def shared_with(who: Who, network: Doc) -> bool:
+def shared_with(who: NetworkCaller, network: Doc) -> bool:
     """May plug ports into somebody else's network."""
     return any(action == "access_as_shared" and target in {"*", who.project} for action, target in network["_open"])
 
 
-def seen(store: Store, who: Who, id: str, *, lock: bool = False) -> Doc:
+def seen(store: Store, who: NetworkCaller, id: str, *, lock: bool = False) -> Doc:
     """The network, or 404 for whoever may not see it."""
     found = store.get("network", id, lock=lock)
     if found is None or not visible(who, found):
@@ -89,7 +89,7 @@ def seen(store: Store, who: Who, id: str, *, lock: bool = False) -> Doc:
     return found
 
 
-def view(who: Who, network: Doc) -> Doc:
+def view(who: NetworkCaller, network: Doc) -> Doc:
     """What the asker may see; a network of one segment shows it as `provider:*`, of several as `segments`."""
     shown = {name: value for name, value in network.items() if not name.startswith("_")}
     shown["shared"] = shared_with(who, network)
@@ -112,8 +112,8 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
 def _make(call: Call, said: dict[str, Any]) -> Doc:
     if not (call.who.writes(said["project_id"]) or call.who.admin):
         raise forbidden("create_network")
-    _check_mtu_said(call, said)
-    segments = _segments_said(said)
+    _check_mtu(call, said)
+    segments = _requested_segments(said)
     call.charge(said["project_id"], "network")
     network = call.born(said["project_id"]) | {
         name: said[name]
@@ -158,12 +158,12 @@ def check_mtu(id: str, mtu: int, versions: Iterable[int]) -> None:
             raise conflict("NetworkMTUSubnetConflict", text)
 
 
-def _check_mtu_said(call: Call, said: dict[str, Any]) -> None:
+def _check_mtu(call: Call, said: dict[str, Any]) -> None:
     if said.get("mtu", UNSET) is not UNSET and said["mtu"] > call.settings.mtu:
         raise invalid(f"Requested MTU is too big, maximum is {call.settings.mtu}")
 
 
-def _segments_said(said: dict[str, Any]) -> list[dict[str, Any]]:
+def _requested_segments(said: dict[str, Any]) -> list[dict[str, Any]]:
     """What the body asks of segments, in one form; one empty ask is a tenant network."""
     single = {
         name: said[f"provider:{name}"]
@@ -271,9 +271,9 @@ def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | 
     rest = [each for each in network["_open"] if each != [action, target]]
     kept = [*rest, [action, then]] if then else rest
     if action == "access_as_shared":
-        _nobody_else_uses(call, network, kept)
+        _check_no_other_ports(call, network, kept)
     else:
-        _nobody_else_leaves(call, network, kept)
+        _check_no_other_gateways(call, network, kept)
     network["_open"] = rest
     call.store.unshare(network["id"], action, target)
     for policy in call.store.many("rbac_policy", where={"key": [f"{network['id']}:{action}:{target}"]}):
@@ -281,7 +281,7 @@ def close_to(call: Call, network: Doc, action: str, target: str, *, then: str | 
         call.store.count(policy["project_id"], "rbac_policy", -1)
 
 
-def _nobody_else_uses(call: Call, network: Doc, rest: list[list[str]]) -> None:
+def _check_no_other_ports(call: Call, network: Doc, rest: list[list[str]]) -> None:
     allowed = {target for action, target in rest if action == "access_as_shared"} | {network["project_id"]}
     if "*" in allowed:
         return
@@ -294,7 +294,7 @@ def _nobody_else_uses(call: Call, network: Doc, rest: list[list[str]]) -> None:
             )
 
 
-def _nobody_else_leaves(call: Call, network: Doc, rest: list[list[str]]) -> None:
+def _check_no_other_gateways(call: Call, network: Doc, rest: list[list[str]]) -> None:
     allowed = {target for action, target in rest if action == "access_as_external"} | {network["project_id"]}
     if "*" in allowed:
         return
@@ -321,7 +321,7 @@ def _check_policy(call: Call, id: str) -> None:
 
 def update(call: Call, network: Doc, body: Any) -> Doc:
     changes = for_update("network", body, ATTRS, call.who)
-    _check_mtu_said(call, changes)
+    _check_mtu(call, changes)
     if "mtu" in changes:
         changes["mtu"] = changes["mtu"] or call.settings.mtu
         check_mtu(

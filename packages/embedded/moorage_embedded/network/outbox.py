@@ -65,9 +65,9 @@ class Outbox:
 
     def start(self) -> None:
         if self._notify is not None:
-            self._tasks.append(asyncio.create_task(self._tell_compute(), name="network-tells-compute"))
+            self._tasks.append(asyncio.create_task(self._publish_events(), name="network-tells-compute"))
         if self._placement is not None:
-            self._tasks.append(asyncio.create_task(self._tell_placement(), name="network-tells-placement"))
+            self._tasks.append(asyncio.create_task(self._publish_segments(), name="network-tells-placement"))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -88,7 +88,7 @@ class Outbox:
                     self._segments[segment] = None
             self._wake_segments.set()
 
-    async def _tell_compute(self) -> None:
+    async def _publish_events(self) -> None:
         assert self._notify is not None  # or this task is not started
         pause = PAUSE_FIRST_S
         while True:
@@ -106,7 +106,7 @@ class Outbox:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX_S)
 
-    async def _tell_placement(self) -> None:
+    async def _publish_segments(self) -> None:
         assert self._placement is not None  # or this task is not started
         pause = PAUSE_FIRST_S
         while True:

@@ -3,7 +3,7 @@
 from moorage.model.principal import Principal
 
 
-class Who:
+class NetworkCaller:
     """An asker's answers, worked out once a request."""
 
     __slots__ = ("admin", "member", "principal", "project", "reader", "service", "service_token")

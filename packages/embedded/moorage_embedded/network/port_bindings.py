@@ -140,7 +140,7 @@ def _comes_up(call: Call, port: Doc) -> None:
     bound = port["binding:vif_type"] != UNBOUND["vif_type"]
     port["status"] = "ACTIVE" if bound and call.settings.ports_become_active else "DOWN"
     if port["status"] == "ACTIVE":
-        call.tell_compute("network-vif-plugged", port)
+        call.queue_compute_event("network-vif-plugged", port)
 
 
 def delete(call: Call, id: str, host: str) -> None:

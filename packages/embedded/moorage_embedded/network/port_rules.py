@@ -7,14 +7,14 @@ from moorage_embedded.network import networks, qos
 from moorage_embedded.network.attributes import UNSET
 from moorage_embedded.network.faults import Fault, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.guarantees import is_claimed
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call
 from moorage_embedded.network.store import Doc, Surroundings
 
 GUARDED = ("compute:", "baremetal:", "manila:")
 
 
-def may_create(who: Who, network: Doc | None, said: dict[str, Any]) -> None:
+def may_create(who: NetworkCaller, network: Doc | None, said: dict[str, Any]) -> None:
     assert network is not None  # the caller has looked
     if who.admin or who.service:
         return _pairs(said, said)
@@ -35,7 +35,7 @@ def may_create(who: Who, network: Doc | None, said: dict[str, Any]) -> None:
     return _pairs(said, said)
 
 
-def may_update(who: Who, around: Surroundings, port: Doc, changes: dict[str, Any]) -> None:
+def may_update(who: NetworkCaller, around: Surroundings, port: Doc, changes: dict[str, Any]) -> None:
     network = around.network
     if network is None:
         raise not_found("network", port["network_id"])
@@ -48,7 +48,7 @@ def may_update(who: Who, around: Surroundings, port: Doc, changes: dict[str, Any
         _pairs(changes, port | changes)
 
 
-def _foreign_network(who: Who, network: Doc, changes: dict[str, Any]) -> None:
+def _foreign_network(who: NetworkCaller, network: Doc, changes: dict[str, Any]) -> None:
     for name in ("mac_address", "port_security_enabled", "allowed_address_pairs"):
         if name in changes:
             raise forbidden("update_port", f"update_port:{name}")

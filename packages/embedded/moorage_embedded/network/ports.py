@@ -5,7 +5,7 @@ from typing import Any
 from moorage_embedded.network import addressing, binding, networks, port_rules, security_groups
 from moorage_embedded.network.attributes import UNSET, for_create, for_update
 from moorage_embedded.network.faults import Fault, conflict, mac_taken, not_found
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.port_attributes import ATTRS, dhcp_options
 from moorage_embedded.network.request import Call, new_mac, touched
 from moorage_embedded.network.store import Doc, Surroundings
@@ -27,7 +27,7 @@ def visible(call: Call, port: Doc) -> bool:
     return network is not None and call.who.reads(network["project_id"])
 
 
-def view(who: Who, port: Doc) -> Doc:
+def view(who: NetworkCaller, port: Doc) -> Doc:
     shown = {name: value for name, value in port.items() if not name.startswith("_")}
     if not who.admin:
         for name in ("resource_request", "hints", "trusted"):
@@ -50,7 +50,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     seen: dict[tuple[str, str, str], Surroundings] = {}
     made = []
     for said in asked:
-        key = (said["network_id"], said["project_id"], _host_said(said))
+        key = (said["network_id"], said["project_id"], _requested_host(said))
         around = seen.get(key)
         named = _named(said)
         if around is None or not all(id in around.others for id in named):
@@ -65,7 +65,7 @@ def create(call: Call, bodies: list[Any]) -> list[Doc]:
     return made
 
 
-def _host_said(said: dict[str, Any]) -> str:
+def _requested_host(said: dict[str, Any]) -> str:
     host = said["binding:host_id"]
     return "" if host in (UNSET, None) else host
 
@@ -80,7 +80,7 @@ def _named(said: dict[str, Any]) -> list[str]:
 def _make(call: Call, around: Surroundings, said: dict[str, Any]) -> Doc:
     network = around.network
     assert network is not None  # checked by the caller
-    host = _host_said(said)
+    host = _requested_host(said)
     port = call.born(said["project_id"]) | {
         name: said[name]
         for name in ("name", "network_id", "admin_state_up", "device_id", "device_owner", "description", "tags",
@@ -171,9 +171,9 @@ def bind(call: Call, around: Surroundings, port: Doc, host: str) -> None:
     bound = binding.is_bound(port)
     port["status"] = "ACTIVE" if bound and call.settings.ports_become_active and port["admin_state_up"] else "DOWN"
     if port["status"] == "ACTIVE":
-        call.tell_compute("network-vif-plugged", port)
+        call.queue_compute_event("network-vif-plugged", port)
     elif was_active:
-        call.tell_compute("network-vif-unplugged", port)
+        call.queue_compute_event("network-vif-unplugged", port)
 
 
 def _take_mac_of_device(call: Call, port: Doc) -> None:
@@ -274,12 +274,12 @@ def _rebind(call: Call, around: Surroundings, port: Doc, old: Doc, host: str) ->
         if not host:  # tell whoever the port belonged to
             port["status"] = "DOWN"
             if old["status"] == "ACTIVE":
-                call.tell_compute("network-vif-unplugged", old)
+                call.queue_compute_event("network-vif-unplugged", old)
         bind(call, around, port, host)
     elif host and (not binding.is_bound(port) or changed):
         bind(call, around, port, host)
     elif port["fixed_ips"] != old["fixed_ips"] or port["security_groups"] != old["security_groups"]:
-        call.tell_compute("network-changed", port)
+        call.queue_compute_event("network-changed", port)
 
 
 # ------------------------------------------------------------------------------------------------------ delete
@@ -299,7 +299,7 @@ def erase(call: Call, port: Doc) -> None:
         leave_floating_ips(call, port["id"])
     call.store.remove("port", port["id"])
     call.charge(port["project_id"], "port", -1)
-    call.tell_compute("network-vif-deleted", port)
+    call.queue_compute_event("network-vif-deleted", port)
     if not port["device_owner"].startswith("compute:"):
         call.segments.update(each["segment_id"] for each in subnets if each["segment_id"])
 

@@ -8,7 +8,7 @@ from moorage_embedded.network import guarantees, networks, validators
 from moorage_embedded.network.attributes import REQUIRED, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, conflict, forbidden
 from moorage_embedded.network.networks import COMMON
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc
 
@@ -43,11 +43,11 @@ RULES: dict[str, dict[str, Attr]] = {
 _GROUPS = uuid.UUID("3f1f59b4-4a55-4e0e-9d7e-6c0f6ab1f5c5")
 
 
-def visible(who: Who, policy: Doc) -> bool:
+def visible(who: NetworkCaller, policy: Doc) -> bool:
     return who.reads(policy["project_id"]) or any(target in {"*", who.project} for _, target in policy["_open"])
 
 
-def view(who: Who, policy: Doc) -> Doc:
+def view(who: NetworkCaller, policy: Doc) -> Doc:
     shown = {name: value for name, value in policy.items() if not name.startswith("_")}
     shown["shared"] = any(target in {"*", who.project} for _, target in policy["_open"])
     return shown
@@ -209,7 +209,7 @@ def ask(call: Call, port: Doc, request: Doc | None) -> None:
     change = guarantees.follow(port, request)
     if change is not None:
         call.claims[port["id"]] = change
-    call.tell_compute("network-changed", port)
+    call.queue_compute_event("network-changed", port)
 
 
 def update_network(call: Call, network: Doc, body: Any) -> Doc:

@@ -14,7 +14,7 @@ _ALIASES = {f"alias-{kind.replace('_', '-')}-rules": kind for kind in qos.RULES}
 Found = tuple[Callable[[Call, Any], Any], bool, int]
 
 
-def _said(ask: Any, kind: str) -> Any:
+def _rule_body(ask: Any, kind: str) -> Any:
     name = f"{kind}_rule"
     if name not in ask.body:
         raise bad(f"Unable to find '{name}' in request body")
@@ -69,7 +69,7 @@ def _under_policy(method: str, length: int, kind: str) -> Found | None:
     table: dict[tuple[str, int], Found] = {
         ("GET", 4): (listed, False, 200),
         ("POST", 4): (
-            lambda call, ask: {name: _shown(qos.add_rule(call, policy(call, ask, lock=True), kind, _said(ask, kind)))},
+            lambda call, ask: {name: _shown(qos.add_rule(call, policy(call, ask, lock=True), kind, _rule_body(ask, kind)))},
             True, 201,
         ),
         ("GET", 5): (
@@ -77,7 +77,7 @@ def _under_policy(method: str, length: int, kind: str) -> Found | None:
         ),
         ("PUT", 5): (
             lambda call, ask: {
-                name: _shown(qos.change_rule(call, policy(call, ask, lock=True), kind, ask.parts[4], _said(ask, kind)))
+                name: _shown(qos.change_rule(call, policy(call, ask, lock=True), kind, ask.parts[4], _rule_body(ask, kind)))
             },
             True, 200,
         ),
@@ -104,7 +104,7 @@ def _alias(method: str, kind: str) -> Found | None:
         "PUT": (
             lambda call, ask: {
                 name: _shown(
-                    qos.change_rule(call, policy(call, ask.parts[2], lock=True), kind, ask.parts[2], _said(ask, kind))
+                    qos.change_rule(call, policy(call, ask.parts[2], lock=True), kind, ask.parts[2], _rule_body(ask, kind))
                 )
             },
             True, 200,

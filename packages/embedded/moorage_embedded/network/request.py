@@ -10,7 +10,7 @@ from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
 from moorage_embedded.network.faults import over_quota
 from moorage_embedded.network.guarantees import GuaranteeChange
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.store import Doc, Store
 
 MAC_BASE = "fa:16:3e"
@@ -50,7 +50,7 @@ class Call:
     """What a verb is given."""
 
     store: Store
-    who: Who
+    who: NetworkCaller
     settings: Settings
     events: list[dict[str, Any]] = field(default_factory=list)
     segments: set[str] = field(default_factory=set)
@@ -89,14 +89,14 @@ class Call:
             self.store.count(policy["project_id"], "rbac_policy", -1)
         self.store.unshare(object)
 
-    def tell_compute(self, name: str, port: Doc) -> None:
+    def queue_compute_event(self, name: str, port: Doc) -> None:
         """Only a server's port is compute's business."""
         if port["device_id"] and port["device_owner"].startswith("compute:"):
             event = {"name": name, "server_uuid": port["device_id"], "tag": port["id"], "status": "completed"}
             self.events.append(event)
 
 
-OURSELVES = Who(Principal(user="network", project="network", roles=("admin", "service", "member", "reader")))
+OURSELVES = NetworkCaller(Principal(user="network", project="network", roles=("admin", "service", "member", "reader")))
 
 
 def stamp() -> str:

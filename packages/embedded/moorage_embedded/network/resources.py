@@ -23,7 +23,7 @@ from moorage_embedded.network import (
     trunks,
 )
 from moorage_embedded.network.attributes import Attr
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call
 from moorage_embedded.network.store import Doc
 
@@ -45,7 +45,7 @@ def _put(noun: str) -> Callable[[Call, Doc], None]:
 
 
 @dataclass(frozen=True)
-class Noun:
+class ResourceType:
     """One kind of thing."""
 
     name: str
@@ -61,7 +61,7 @@ class Noun:
     """Filters that SQL answers: attribute → column."""
     tagged: bool = True
     revised: bool = True
-    may_list: Callable[[Who], bool] = lambda who: who.reader or who.everywhere
+    may_list: Callable[[NetworkCaller], bool] = lambda who: who.reader or who.everywhere
     filters: tuple[str, ...] = ()
     path: str = ""
 
@@ -77,84 +77,84 @@ def _subnet_view(call: Call, doc: Doc) -> Doc:
     return shown
 
 
-NETWORK = Noun(
+NETWORK = ResourceType(
     "network", "networks", networks.ATTRS, lambda call, doc: networks.visible(call.who, doc),
     networks.create, qos.update_network, removal.delete_network, _put("network"),
     view=lambda call, doc: networks.view(call.who, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
-SUBNET = Noun(
+SUBNET = ResourceType(
     "subnet", "subnets", subnets.ATTRS, lambda call, doc: subnets.visible(call.store, call.who, doc),
     subnets.create, subnets.update, removal.delete_subnet, _put("subnet"), view=_subnet_view,
     columns={"id": "id", "project_id": "project", "network_id": "parent"}, filters=("shared",),
 )  # fmt: skip
-PORT = Noun(
+PORT = ResourceType(
     "port", "ports", ports.ATTRS, ports.visible, ports.create, ports.update, ports.delete, _put("port"),
     view=lambda call, doc: ports.view(call.who, doc),
     columns={"id": "id", "project_id": "project", "network_id": "network", "device_id": "device",
              "device_owner": "owner", "mac_address": "mac", "binding:host_id": "host"},
     filters=("ip_address_substr",),
 )  # fmt: skip
-SEGMENT = Noun(
+SEGMENT = ResourceType(
     "segment", "segments", segments.ATTRS, _admins, segments.create, segments.update, segments.delete,
     _put("segment"), columns={"id": "id", "network_id": "parent"}, tagged=False, may_list=lambda who: who.admin,
     view=lambda call, doc: {name: doc[name] for name in doc if name not in {"project_id", "tenant_id"}},
 )  # fmt: skip
-GROUP = Noun(
+GROUP = ResourceType(
     "security_group", "security_groups", security_groups.ATTRS, lambda call, doc: security_groups.visible(call.who, doc),
     security_groups.create, security_groups.update, security_groups.delete, security_groups.put,
     view=lambda call, doc: security_groups.view(call.store, doc), columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
-RULE = Noun(
+RULE = ResourceType(
     "security_group_rule", "security_group_rules", security_group_rules.ATTRS,
     lambda call, doc: security_groups.rule_visible(call.store, call.who, doc),
     security_groups.create_rules, security_groups.update_rule, security_groups.delete_rule, _put("security_group_rule"),
     columns={"id": "id", "project_id": "project", "security_group_id": "parent"}, tagged=False,
 )  # fmt: skip
-ADDRESS_GROUP = Noun(
+ADDRESS_GROUP = ResourceType(
     "address_group", "address_groups", address_groups.ATTRS,
     lambda call, doc: address_groups.visible(call.who, doc),
     address_groups.create, address_groups.update, address_groups.delete, _put("address_group"),
     view=address_groups.view, columns={"id": "id", "project_id": "project"}, tagged=False,
 )  # fmt: skip
-AGENT = Noun(
+AGENT = ResourceType(
     "agent", "agents", hosts.ATTRS, _admins, None, hosts.update, hosts.delete, hosts.put,
     columns={"id": "id", "host": "key"}, tagged=False, revised=False, may_list=lambda who: who.admin,
 )  # fmt: skip
-POOL = Noun(
+POOL = ResourceType(
     "subnetpool", "subnetpools", subnet_pools.ATTRS, lambda call, doc: subnet_pools.visible(call.who, doc),
     subnet_pools.create, subnet_pools.update, subnet_pools.delete, _put("subnetpool"), view=subnet_pools.view,
     columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
-SCOPE = Noun(
+SCOPE = ResourceType(
     "address_scope", "address_scopes", address_scopes.ATTRS, lambda call, doc: address_scopes.visible(call.who, doc),
     address_scopes.create, address_scopes.update, address_scopes.delete, _put("address_scope"),
     columns={"id": "id", "project_id": "project"}, tagged=False, revised=False,
 )  # fmt: skip
-RBAC = Noun(
+RBAC = ResourceType(
     "rbac_policy", "rbac_policies", sharing.ATTRS, _own, sharing.create, sharing.update, sharing.delete,
     lambda call, doc: None, view=sharing.view, columns={"id": "id", "object_id": "parent"}, tagged=False, revised=False,
 )  # fmt: skip
-POLICY = Noun(
+POLICY = ResourceType(
     "policy", "policies", qos.ATTRS, lambda call, doc: qos.visible(call.who, doc),
     qos.create, qos.update, qos.delete, _put("policy"), view=lambda call, doc: qos.view(call.who, doc),
     columns={"id": "id", "project_id": "project"}, path="qos/policies",
 )  # fmt: skip
 
-ROUTER = Noun(
+ROUTER = ResourceType(
     "router", "routers", routers.ATTRS, _own, routers.create, routers.update, routers.delete, _put("router"),
     view=routers.view, columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
-FLOATING = Noun(
+FLOATING = ResourceType(
     "floatingip", "floatingips", floating_ips.ATTRS, _own, floating_ips.create, floating_ips.update,
     floating_ips.delete, floating_ips.put,
     columns={"id": "id", "project_id": "project", "floating_network_id": "parent", "port_id": "key"},
 )  # fmt: skip
-TRUNK = Noun(
+TRUNK = ResourceType(
     "trunk", "trunks", trunks.ATTRS, _own, trunks.create, trunks.update, trunks.delete, _put("trunk"),
     columns={"id": "id", "project_id": "project"},
 )  # fmt: skip
 
-NOUNS: tuple[Noun, ...] = (
+NOUNS: tuple[ResourceType, ...] = (
     NETWORK, SUBNET, PORT, SEGMENT, GROUP, RULE, ADDRESS_GROUP, AGENT, POOL, SCOPE, RBAC, POLICY, ROUTER, FLOATING,
     TRUNK,
 )  # fmt: skip

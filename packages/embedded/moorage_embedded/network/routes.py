@@ -19,7 +19,7 @@ from moorage_embedded.network import (
 )
 from moorage_embedded.network.faults import Fault, bad
 from moorage_embedded.network.request import Call
-from moorage_embedded.network.resources import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, Noun
+from moorage_embedded.network.resources import ADDRESS_GROUP, BY_PATH, GROUP, POLICY, ROUTER, TRUNK, ResourceType
 
 
 class Ask(Protocol):
@@ -55,7 +55,7 @@ def _fields(ask: Ask) -> list[str]:
     return [value for name, value in ask.pairs if name == "fields"]
 
 
-def _of_noun(noun: Noun) -> dict[tuple[str, int], Route]:
+def _resource_routes(noun: ResourceType) -> dict[tuple[str, int], Route]:
     """Keyed by method and by how many parts follow the noun's path."""
     skip = noun.place.count("/") + 1
     return {
@@ -67,7 +67,7 @@ def _of_noun(noun: Noun) -> dict[tuple[str, int], Route]:
     }
 
 
-def _of_tags(noun: Noun, place: str) -> dict[tuple[str, int], Route]:
+def _tag_routes(noun: ResourceType, place: str) -> dict[tuple[str, int], Route]:
     skip = place.count("/") + 1
     return {
         ("GET", 2): Route(lambda call, ask: tags.show(call, noun, ask.parts[skip])),
@@ -82,14 +82,14 @@ def _of_tags(noun: Noun, place: str) -> dict[tuple[str, int], Route]:
     }
 
 
-def _tagged(call: Call, noun: Noun, ask: Ask, skip: int) -> dict[str, Any]:
+def _tagged(call: Call, noun: ResourceType, ask: Ask, skip: int) -> dict[str, Any]:
     tags.add(call, noun, ask.parts[skip], ask.parts[skip + 2])
     return {}
 
 
-_NOUN_ROUTES = {path: _of_noun(noun) for path, noun in BY_PATH.items()}
-_TAG_ROUTES = {path: _of_tags(noun, path) for path, noun in BY_PATH.items() if noun.tagged}
-_TAG_ROUTES["policies"] = _of_tags(POLICY, "policies")
+_NOUN_ROUTES = {path: _resource_routes(noun) for path, noun in BY_PATH.items()}
+_TAG_ROUTES = {path: _tag_routes(noun, path) for path, noun in BY_PATH.items() if noun.tagged}
+_TAG_ROUTES["policies"] = _tag_routes(POLICY, "policies")
 # The tag extension knows a collection by its name alone.
 
 _BINDINGS: dict[tuple[str, int], Route] = {

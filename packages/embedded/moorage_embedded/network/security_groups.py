@@ -7,7 +7,7 @@ from moorage_embedded.network import address_groups, security_group_rules, valid
 from moorage_embedded.network.attributes import UNSET, Attr, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, conflict, forbidden, not_found
 from moorage_embedded.network.networks import COMMON
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc, Store, Surroundings
 
@@ -27,7 +27,7 @@ def _key(group: Doc) -> str:
     return default_key(group["project_id"]) if group["_default"] else ""
 
 
-def visible(who: Who, group: Doc) -> bool:
+def visible(who: NetworkCaller, group: Doc) -> bool:
     return who.reads(group["project_id"]) or any(target in {"*", who.project} for _, target in group["_open"])
 
 
@@ -233,7 +233,7 @@ def _check_remotes(call: Call, said: dict[str, Any]) -> None:
             raise not_found("address_group", id)
 
 
-def rule_visible(store: Store, who: Who, rule: Doc) -> bool:
+def rule_visible(store: Store, who: NetworkCaller, rule: Doc) -> bool:
     if who.reads(rule["project_id"]):
         return True
     group = store.get("security_group", rule["security_group_id"])

@@ -32,7 +32,7 @@ ATTRS: dict[str, Attr] = {
 }
 
 
-def _noun(object_type: str) -> str:
+def _resource_name(object_type: str) -> str:
     return "policy" if object_type == "qos_policy" else object_type
 
 
@@ -51,9 +51,9 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
         raise invalid(
             f"Invalid action '{said['action']}' for object type '{kind}'. Valid actions: {', '.join(ACTIONS[kind])}"
         )
-    object = call.store.get(_noun(kind), said["object_id"], lock=True)
+    object = call.store.get(_resource_name(kind), said["object_id"], lock=True)
     if object is None:
-        raise not_found(_noun(kind), said["object_id"])
+        raise not_found(_resource_name(kind), said["object_id"])
     if not (call.who.admin or call.who.owns(object["project_id"])):
         raise invalid("Only admins can manipulate policies on objects they do not own")
     if not call.who.writes(object["project_id"]):
@@ -66,7 +66,7 @@ def _make(call: Call, said: dict[str, Any]) -> Doc:
         "object_type": kind, "object_id": object["id"], "action": said["action"],
         "target_tenant": target, "target_project": target,
     }  # fmt: skip
-    if not call.store.share(_noun(kind), object["id"], said["action"], target):
+    if not call.store.share(_resource_name(kind), object["id"], said["action"], target):
         raise conflict("RbacPolicyInUse", "An RBAC policy already exists with those values.")
     object["_open"].append([said["action"], target])
     _put(call, kind, object)
@@ -80,7 +80,7 @@ def _put(call: Call, kind: str, object: Doc) -> None:
         object["shared"] = ["access_as_shared", "*"] in object["_open"]
         touched(object)
     key = default_key(object["project_id"]) if kind == "security_group" and object["_default"] else ""
-    call.store.put(_noun(kind), object, key=key)
+    call.store.put(_resource_name(kind), object, key=key)
 
 
 def view(call: Call, policy: Doc) -> Doc:
@@ -132,7 +132,7 @@ def delete(call: Call, policy: Doc, *, then: str | None = None) -> None:
     if not call.who.writes(policy["project_id"]):
         raise forbidden("delete_rbac_policy")
     kind = policy["object_type"]
-    object = call.store.get(_noun(kind), policy["object_id"], lock=True)
+    object = call.store.get(_resource_name(kind), policy["object_id"], lock=True)
     if kind == "network" and object is not None:
         if object["is_default"] and (policy["action"], policy["target_tenant"]) == ("access_as_external", "*"):
             raise conflict("RbacPolicyInUse", f"Network {object['id']} is the default external network.")

@@ -8,7 +8,7 @@ from moorage_embedded.network import address_scopes, validators
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, bad, forbidden, not_found
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call
 from moorage_embedded.network.store import Doc
 
@@ -27,7 +27,7 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(who: Who, pool: Doc) -> bool:
+def visible(who: NetworkCaller, pool: Doc) -> bool:
     return who.reads(pool["project_id"]) or (who.reader and pool["shared"])
 
 

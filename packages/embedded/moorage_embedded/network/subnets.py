@@ -10,7 +10,7 @@ from moorage_embedded.network import address_scopes, networks, subnet_pools, val
 from moorage_embedded.network.attributes import REQUIRED, UNSET, Attr, admin, for_create, for_update, read_only
 from moorage_embedded.network.faults import Fault, bad, conflict, forbidden, invalid, not_found
 from moorage_embedded.network.networks import COMMON, NAME
-from moorage_embedded.network.policy import Who
+from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import Call, touched
 from moorage_embedded.network.store import Doc, Store
 
@@ -42,7 +42,7 @@ ATTRS: dict[str, Attr] = COMMON | {
 }
 
 
-def visible(store: Store, who: Who, subnet: Doc) -> bool:
+def visible(store: Store, who: NetworkCaller, subnet: Doc) -> bool:
     if who.reads(subnet["project_id"]):
         return True
     network = store.get("network", subnet["network_id"])

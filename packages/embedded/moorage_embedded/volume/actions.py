@@ -7,10 +7,11 @@ from typing import Any, TypeAlias
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response
 from moorage_embedded.volume import admin_actions, connections, image_actions, quotas, sources
-from moorage_embedded.volume.faults import Fault, bad, invalid_input, invalid_volume
+from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.records import is_true_spec, my_volume, type_named
-from moorage_embedded.volume.request import Call, nothing, touched
+from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import ANY, FLAG, ID, SIZE, Check, Schema, flag, obj, under
 
@@ -78,7 +79,7 @@ async def extend(call: Call, said: Doc) -> Response:
 
     await call.context.write(work)
     call.context.jobs.begin("volume", call.parts[1])
-    return nothing()
+    return empty_response(202)
 
 
 async def set_bootable(call: Call, said: Doc) -> Response:
@@ -88,7 +89,7 @@ async def set_bootable(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing(200)
+    return empty_response(200)
 
 
 async def update_readonly(call: Call, said: Doc) -> Response:
@@ -103,7 +104,7 @@ async def update_readonly(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def retype(call: Call, said: Doc) -> Response:
@@ -137,7 +138,7 @@ async def retype(call: Call, said: Doc) -> Response:
 
     await call.context.write(work)
     call.context.jobs.begin("volume", call.parts[1])
-    return nothing()
+    return empty_response(202)
 
 
 def _no_retype() -> Fault:
@@ -190,7 +191,7 @@ async def revert(call: Call, said: Doc) -> Response:
 
     await call.context.write(work)
     call.context.jobs.begin("volume", call.parts[1])
-    return nothing()
+    return empty_response(202)
 
 
 _CONNECTOR: Schema = {"type": ["object", "string", "null"]}

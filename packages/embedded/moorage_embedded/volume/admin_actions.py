@@ -4,10 +4,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import attachments, connections, volumes
 from moorage_embedded.volume.faults import bad, invalid_volume
 from moorage_embedded.volume.records import admins_volume, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, touched
+from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import FLAG, ID, TEXT_OR_NULL, Schema, obj
 
@@ -69,7 +70,7 @@ async def reset_status(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def force_detach(call: Call, said: Doc) -> Response:
@@ -77,12 +78,12 @@ async def force_detach(call: Call, said: Doc) -> Response:
     await call.context.write(lambda store: admins_volume(call, store, id, rule))
     await connections.end_connection(call, id, rule)
     await connections.end(call, id, said.get("attachment_id"), rule)
-    return nothing()
+    return empty_response(202)
 
 
 async def force_delete(call: Call, _: Any) -> Response:
     await volumes.remove(call, call.parts[1], cascade=False, force=True, rule=_rule("force_delete"))
-    return nothing()
+    return empty_response(202)
 
 
 async def migrate(call: Call, said: Doc) -> Response:
@@ -98,14 +99,14 @@ async def migrate(call: Call, said: Doc) -> Response:
         raise bad(f"No available service named {call_host}: this service has one back end.")
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def migrate_completion(call: Call, said: Doc) -> Response:
     """Compute has copied one volume's data to another and swapped them (no migration of ours): uses go over to the new one."""
     id, new_id = call.parts[1], said["new_volume"]
 
-    def look(store: Store) -> list[Doc]:
+    def check(store: Store) -> list[Doc]:
         doc = admins_volume(call, store, id, _rule("migrate_volume_completion"))
         new = volume_of(call, store, new_id)
         if doc["migration_status"] or new["migration_status"]:
@@ -113,9 +114,9 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
             raise invalid_volume(f"{which} volume not mid-migration.")
         return store.children("attachment", id)
 
-    used = await call.context.write(look)
+    used = await call.context.write(check)
     if said.get("error"):
-        return json({"save_volume_id": new_id})
+        return json_response({"save_volume_id": new_id})
     for each in used:
         await connections.check_end(call, id, each["id"])
 
@@ -133,7 +134,7 @@ async def migrate_completion(call: Call, said: Doc) -> Response:
         store.put("volume", touched(new))
 
     await call.context.write(work)
-    return json({"save_volume_id": new_id})
+    return json_response({"save_volume_id": new_id})
 
 
 async def extend_completion(call: Call, said: Doc) -> Response:
@@ -146,4 +147,4 @@ async def extend_completion(call: Call, said: Doc) -> Response:
         raise invalid_volume("Required volume admin metadata is malformed or missing.")
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)

@@ -7,11 +7,12 @@ from starlette.types import ASGIApp
 
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
+from moorage_embedded.http_kit.endpoint import ValidateToken
 from moorage_embedded.volume.background_work import KINDS, Worker
 from moorage_embedded.volume.files import Files
-from moorage_embedded.volume.http import ValidateToken, Wire
+from moorage_embedded.volume.http import VolumeEndpoint
 from moorage_embedded.volume.jobs import Jobs
-from moorage_embedded.volume.request import Desk, Settings
+from moorage_embedded.volume.request import Settings, VolumeContext
 from moorage_embedded.volume.service_clients import Images, NotifyCompute, ServerVolumes
 from moorage_embedded.volume.store import TABLES, Store
 from moorage_embedded.volume.types import new_type
@@ -24,10 +25,10 @@ class VolumeService:
 
     app: ASGIApp
 
-    def __init__(self, context: Desk, worker: Worker, validate_token: ValidateToken) -> None:
+    def __init__(self, context: VolumeContext, worker: Worker, validate_token: ValidateToken) -> None:
         self._context = context
         self._worker = worker
-        self.app = Wire(context, validate_token)
+        self.app = VolumeEndpoint(context, validate_token)
 
     async def start(self) -> None:
         """Make the tables and the default type where they are missing, and go on with what the last process left."""
@@ -67,5 +68,5 @@ def make_volume(
     """Build the service over a database and a directory of its own; nothing is touched before `start`."""
     said = settings or Settings()
     jobs = Jobs(said.jobs_max)
-    context = Desk(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
+    context = VolumeContext(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
     return VolumeService(context, Worker(context, notify_compute), validate_token)

@@ -5,10 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume, nova_uses_it
 from moorage_embedded.volume.records import attachment_of, settle, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import ANY, ID, Check, obj, under
 
@@ -53,7 +54,7 @@ async def create(call: Call) -> Response:
         store.put("volume", touched(volume))
         return shown | {"connection_info": doc["connection_info"]}
 
-    return json({"attachment": await call.context.write(work)})
+    return json_response({"attachment": await call.context.write(work)})
 
 
 def _reserve(volume: Doc, used: list[Doc], server: str | None) -> None:
@@ -132,7 +133,7 @@ def connect(call: Call, volume: Doc, doc: Doc, connector: dict[str, Any]) -> Non
 async def show(call: Call) -> Response:
     call.since(27)
     doc = await call.context.read_inline(lambda store: attachment_of(call, store, call.parts[1]))
-    return json({"attachment": views.attachment_detail(doc)})
+    return json_response({"attachment": views.attachment_detail(doc)})
 
 
 async def index(call: Call) -> Response:
@@ -154,7 +155,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
         page = listing.page(call, store, listing.ATTACHMENTS, query)
         return {"attachments": [view(doc) for doc in page.docs]}
 
-    return json(await call.context.read(work))
+    return json_response(await call.context.read(work))
 
 
 def _mine(call: Call, store: Store, rule: str) -> tuple[Doc, Doc]:
@@ -191,7 +192,7 @@ async def update(call: Call) -> Response:
         store.put("volume", touched(volume))
         return shown | {"connection_info": doc["connection_info"]}
 
-    return json({"attachment": await call.context.write(work)})
+    return json_response({"attachment": await call.context.write(work)})
 
 
 async def act(call: Call) -> Response:
@@ -211,7 +212,7 @@ async def act(call: Call) -> Response:
         store.put("volume", touched(volume))
 
     await call.context.write(work)
-    return nothing(204)
+    return empty_response(204)
 
 
 async def delete(call: Call) -> Response:
@@ -227,7 +228,7 @@ async def delete(call: Call) -> Response:
         left = drop(store, volume, doc)
         return [views.attachment_summary(each) for each in left]
 
-    return json({"attachments": await call.context.write(work)})
+    return json_response({"attachments": await call.context.write(work)})
 
 
 def drop(store: Store, volume: Doc, doc: Doc) -> list[Doc]:

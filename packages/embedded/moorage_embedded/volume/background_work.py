@@ -16,7 +16,7 @@ from moorage_embedded.volume import messages, qcow2
 from moorage_embedded.volume.files import GIB, TooLong
 from moorage_embedded.volume.jobs import Later
 from moorage_embedded.volume.matching import unmet
-from moorage_embedded.volume.request import Desk, stamp, touched
+from moorage_embedded.volume.request import VolumeContext, stamp, touched
 from moorage_embedded.volume.service_clients import NotifyCompute
 from moorage_embedded.volume.service_info import capabilities_of
 from moorage_embedded.volume.store import Doc, Store
@@ -44,7 +44,7 @@ Work: TypeAlias = Callable[["Worker", Doc, Doc], Awaitable[Changes]]
 class Worker:
     """Does what one record asks for; given to `Jobs`."""
 
-    def __init__(self, context: Desk, notify: NotifyCompute | None) -> None:
+    def __init__(self, context: VolumeContext, notify: NotifyCompute | None) -> None:
         self.context = context
         self.notify = notify
 
@@ -107,10 +107,10 @@ def _end(store: Store, noun: str, id: str, work: Doc, changes: Changes) -> list[
     if status is not None and (doc["status"] == work.get("while", doc["status"]) or doc["status"] in PASSING):
         doc["status"] = status
     store.put(noun, touched(doc))
-    return [("event", tell(store, event)) for event in told]
+    return [("event", queue_event(store, event)) for event in told]
 
 
-def tell(store: Store, event: Doc) -> str:
+def queue_event(store: Store, event: Doc) -> str:
     """Keep what compute is to be told, until it was."""
     doc = {"id": new_uuid(), "event": event, "created_at": stamp(), "work": {"kind": "tell"}}
     store.add("event", doc)
@@ -168,7 +168,7 @@ async def _download(worker: Worker, doc: Doc, image: str, format: str) -> None:
         if format != "qcow2":
             await files.fill(path, size, images.read(image))
             return
-        packed = files.beside(path)
+        packed = files.partial_path(path)
         await files.fill(packed, size + 1, images.read(image))  # tables come on top
         files.make(path, size)
         await worker.in_thread(lambda: _unpack(packed, path, size * GIB))
@@ -284,7 +284,7 @@ def _event(name: str, server: str, volume: str) -> Doc:
     return {"name": name, "server_uuid": server, "tag": volume, "status": "completed"}
 
 
-async def _tell(worker: Worker, doc: Doc, work: Doc) -> Changes:
+async def _notify(worker: Worker, doc: Doc, work: Doc) -> Changes:
     if worker.notify is not None:
         await worker.notify([doc["event"]])
     return None
@@ -315,5 +315,5 @@ KINDS: dict[tuple[str, str], Work] = {
     ("volume", "revert"): _revert,
     ("snapshot", "create"): _snapshot,
     ("snapshot", "delete"): _delete_snapshot,
-    ("event", "tell"): _tell,
+    ("event", "tell"): _notify,
 }

@@ -4,11 +4,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import attachments
 from moorage_embedded.volume.faults import bad, invalid_input, invalid_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import attachment_of, my_volume, settle, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
 
 STILL = (None, "deleting", "error", "success")
@@ -26,7 +27,7 @@ async def reserve(call: Call, _: Any) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def unreserve(call: Call, _: Any) -> Response:
@@ -37,7 +38,7 @@ async def unreserve(call: Call, _: Any) -> Response:
         _unreserve(store, doc)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 def _unreserve(store: Store, doc: Doc) -> None:
@@ -59,7 +60,7 @@ async def begin_detaching(call: Call, _: Any) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def roll_detaching(call: Call, _: Any) -> Response:
@@ -70,7 +71,7 @@ async def roll_detaching(call: Call, _: Any) -> Response:
             store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def attach(call: Call, said: Doc) -> Response:
@@ -100,7 +101,7 @@ async def attach(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 def _cannot_attach(why: str) -> Exception:
@@ -109,7 +110,7 @@ def _cannot_attach(why: str) -> Exception:
 
 async def detach(call: Call, said: Doc | None) -> Response:
     await end(call, call.parts[1], (said or {}).get("attachment_id"), "volume_extension:volume_actions:detach")
-    return nothing()
+    return empty_response(202)
 
 
 async def end(call: Call, id: str, attachment: str | None, rule: str) -> None:
@@ -175,12 +176,12 @@ async def initialize(call: Call, said: Doc) -> Response:
         info["enforce_multipath"] = multipath
         return {"driver_volume_type": kind, "data": info, "enforce_multipath": multipath}
 
-    return json({"connection_info": await call.context.write(work)})
+    return json_response({"connection_info": await call.context.write(work)})
 
 
 async def terminate(call: Call, said: Doc) -> Response:
     await end_connection(call, call.parts[1], "volume_extension:volume_actions:terminate_connection")
-    return nothing()
+    return empty_response(202)
 
 
 async def end_connection(call: Call, id: str, rule: str) -> None:

@@ -1,14 +1,8 @@
 """What goes wrong, in Cinder's shape: `{"badRequest": {"code", "message"}}`, under the name that belongs to the status."""
 
-import math
-from collections.abc import Mapping
-
-import msgspec
 from starlette.responses import Response
 
-from moorage.model.errors import TooManyRequests, bounded
-
-_encode = msgspec.json.Encoder().encode
+from moorage_embedded.http_kit.answers import Fault, json_response
 
 NAMES = {
     400: "badRequest",
@@ -23,20 +17,6 @@ NAMES = {
     501: "notImplemented",
     503: "serviceUnavailable",
 }
-
-
-class Fault(Exception):
-    """A refusal; `message` is what a person reads."""
-
-    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = bounded(message)
-        self.headers = dict(headers or {})
-
-
-def too_often(problem: TooManyRequests) -> Fault:
-    return Fault(429, problem.public, {"Retry-After": str(math.ceil(problem.retry_after_s))})
 
 
 def bad(message: str) -> Fault:
@@ -101,4 +81,4 @@ def answer_of(fault: Fault) -> Response:
     if fault.status == 413 and (after := fault.headers.get("Retry-After")) is not None:
         body["retryAfter"] = after
     name = NAMES.get(fault.status, "computeFault")
-    return Response(_encode({name: body}), fault.status, fault.headers, "application/json")
+    return json_response({name: body}, fault.status, fault.headers)

@@ -39,7 +39,7 @@ class Files:
         return path.with_name(f"{path.name}.part")
 
     @staticmethod
-    def beside(path: Path) -> Path:
+    def partial_path(path: Path) -> Path:
         """Where an image is until its content is in the volume."""
         return path.with_name(f"{path.name}.image")
 
@@ -84,7 +84,7 @@ class Files:
 
     def forget(self, path: Path) -> None:
         """Remove it, if it is there."""
-        for each in (path, self.part(path), self.beside(path)):
+        for each in (path, self.part(path), self.partial_path(path)):
             with contextlib.suppress(FileNotFoundError):
                 each.unlink()
 

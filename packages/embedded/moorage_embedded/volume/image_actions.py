@@ -4,11 +4,12 @@ from starlette.responses import Response
 
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import sources
-from moorage_embedded.volume.faults import Fault, bad, conflict, forbidden, invalid_volume
+from moorage_embedded.volume.faults import bad, conflict, forbidden, invalid_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import my_volume, snapshot_of, type_names, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, touched
+from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import FLAG, ID, IMAGE_METADATA, NAME, TEXT_OR_NULL, Schema, flag, obj
 
@@ -83,7 +84,7 @@ async def upload(call: Call, said: Doc) -> Response:
     for name in ("protected", "visibility"):
         if name in wanted:
             answer[name] = wanted[name]
-    return json({"os-volume_upload_image": answer}, 202)
+    return json_response({"os-volume_upload_image": answer}, 202)
 
 
 def _is_number(said: str) -> bool:
@@ -167,7 +168,7 @@ async def reimage(call: Call, said: Doc) -> Response:
 
     await call.context.write(work)
     call.context.jobs.begin("volume", call.parts[1])
-    return nothing()
+    return empty_response(202)
 
 
 def _check_snapshot(image: Doc, doc: Doc) -> None:
@@ -198,7 +199,7 @@ async def set_metadata(call: Call, said: Doc) -> Response:
         kept: Doc = doc["image_metadata"]
         return kept
 
-    return json({"metadata": await call.context.write(work)})
+    return json_response({"metadata": await call.context.write(work)})
 
 
 async def unset_metadata(call: Call, said: Doc) -> Response:
@@ -210,9 +211,9 @@ async def unset_metadata(call: Call, said: Doc) -> Response:
         store.put("volume", touched(doc))
 
     await call.context.write(work)
-    return nothing(200)
+    return empty_response(200)
 
 
 async def show_metadata(call: Call, _: object) -> Response:
     doc = await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
-    return json({"metadata": doc["image_metadata"]})
+    return json_response({"metadata": doc["image_metadata"]})

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
-from moorage_embedded.volume.faults import Fault, bad, invalid_input
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
+from moorage_embedded.volume.faults import bad, invalid_input
 from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import TRUE, flag, strict_flag
@@ -27,7 +27,7 @@ OPERATORS: dict[str, Callable[[str, str], bool]] = {
 
 
 @dataclass(frozen=True)
-class Noun:
+class ListedResource:
     """What is listed, and by what."""
 
     name: str
@@ -43,7 +43,7 @@ class Noun:
     counted: bool = True
 
 
-VOLUMES = Noun(
+VOLUMES = ListedResource(
     "volume",
     "volumes",
     (
@@ -62,7 +62,7 @@ VOLUMES = Noun(
     ),
     added=(("glance_metadata", 4), ("group_id", 10), ("created_at", 60), ("updated_at", 60), ("consumes_quota", 65)),
 )  # fmt: skip
-SNAPSHOTS = Noun(
+SNAPSHOTS = ListedResource(
     "snapshot",
     "snapshots",
     ("name", "status", "volume_id", "metadata", "availability_zone", "consumes_quota"),
@@ -73,7 +73,7 @@ SNAPSHOTS = Noun(
     ),
     added=(("metadata", 22), ("consumes_quota", 65)),
 )  # fmt: skip
-ATTACHMENTS = Noun(
+ATTACHMENTS = ListedResource(
     "attachment",
     "attachments",
     ("volume_id", "status", "instance_id", "attach_status"),
@@ -85,7 +85,7 @@ ATTACHMENTS = Noun(
     sorts=("id", "volume_id", "created_at", "updated_at", "attach_status", "attached_at"),
     counted=False,
 )  # fmt: skip
-TRANSFERS = Noun(
+TRANSFERS = ListedResource(
     "transfer", "transfers", ("name", "volume_id", "all_tenants"), (("name", "key"), ("volume_id", "parent")),
     sorts=("id", "name", "created_at"), counted=False,
 )  # fmt: skip
@@ -135,7 +135,7 @@ def bounded_number(name: str, said: str, most: int) -> int:
     return min(number, most)
 
 
-def query_of(call: Call, noun: Noun) -> Query:
+def query_of(call: Call, noun: ListedResource) -> Query:
     """Raises 400 for what cannot be understood."""
     if len(call.pairs) > QUERY_MAX:
         raise bad(f"There may be {QUERY_MAX} query parameters at most.")
@@ -155,7 +155,7 @@ def query_of(call: Call, noun: Noun) -> Query:
     return query
 
 
-def _filter(call: Call, noun: Noun, query: Query, name: str, value: str) -> None:
+def _filter(call: Call, noun: ListedResource, query: Query, name: str, value: str) -> None:
     plain = name.removesuffix("~") if call.version >= 34 and call.who.admin else name
     known = plain in noun.filters or (call.who.admin and plain in noun.admin_filters)
     if dict(noun.added).get(plain, 0) > call.version:
@@ -195,7 +195,7 @@ def _moment(said: str) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def sort_of(noun: Noun, said: dict[str, str]) -> list[tuple[str, bool]]:
+def sort_of(noun: ListedResource, said: dict[str, str]) -> list[tuple[str, bool]]:
     """Members and whether they descend; what was understood is taken out of `said`."""
     if "sort" in said and ("sort_key" in said or "sort_dir" in said):
         raise bad(
@@ -217,7 +217,7 @@ def sort_of(noun: Noun, said: dict[str, str]) -> list[tuple[str, bool]]:
     return list(found.items())
 
 
-def page(call: Call, store: Store, noun: Noun, query: Query) -> Page:
+def page(call: Call, store: Store, noun: ListedResource, query: Query) -> Page:
     """Raises 404 for a marker that is no record."""
     total = None
     if query.plain and not query.count:
@@ -228,31 +228,17 @@ def page(call: Call, store: Store, noun: Noun, query: Query) -> Page:
         return Page(docs)
     docs = [doc for doc in store.many(noun.name, where=query.where) if _fits(doc, query.rest)]
     total = len(docs) if query.count else None
-    for key, descends in reversed(query.sort):
-        docs.sort(key=partial(rank_of, key), reverse=descends)
+    sort_documents(docs, query.sort)
     if query.marker is not None:
-        at = next((place for place, doc in enumerate(docs) if doc["id"] == query.marker), None)
-        if at is None:
+        found = after_marker(docs, query.marker)
+        if found is None:
             raise _no_marker(noun, query)
-        docs = docs[at + 1 :]
+        docs = found
     return Page(docs[query.offset : query.offset + query.limit], total)
 
 
-def _no_marker(noun: Noun, query: Query) -> Fault:
+def _no_marker(noun: ListedResource, query: Query) -> Fault:
     return Fault(404, f"{noun.name.title()} {query.marker} could not be found.")
-
-
-def rank_of(key: str, doc: Doc) -> tuple[int, Any]:
-    return _rank(doc.get(key))
-
-
-def _rank(value: Any) -> tuple[int, Any]:
-    """Nothing comes before everything."""
-    if value is None:
-        return (0, "")
-    if isinstance(value, bool | int):
-        return (1, int(value))
-    return (2, str(value))
 
 
 def _fits(doc: Doc, rest: dict[str, str]) -> bool:
@@ -265,7 +251,7 @@ def _match(doc: Doc, name: str, value: str) -> bool:
         return held is not None and value.lower() in str(held).lower()
     if name in {"metadata", "glance_metadata"}:
         held = doc["metadata" if name == "metadata" else "image_metadata"]
-        wanted = words(value)
+        wanted = parse_dictionary(value)
         return wanted is not None and all(str(held.get(key)) == str(each) for key, each in wanted.items())
     if name in {"created_at", "updated_at"}:
         held = doc.get(name)
@@ -283,7 +269,7 @@ def _match(doc: Doc, name: str, value: str) -> bool:
     return str(held) == value.strip("'\"") or str(held) == value
 
 
-def words(said: str) -> dict[str, Any] | None:
+def parse_dictionary(said: str) -> dict[str, Any] | None:
     """`{'a': 'b'}`, as clients write dictionaries into a query."""
     for text in (said, said.replace("u'", "'").replace("'", '"')):
         try:
@@ -294,14 +280,12 @@ def words(said: str) -> dict[str, Any] | None:
     return None
 
 
-def answer(call: Call, noun: Noun, query: Query, page: Page, shown: list[Doc]) -> Doc:
+def answer(call: Call, noun: ListedResource, query: Query, page: Page, shown: list[Doc]) -> Doc:
     """The list, a link to the next page where there may be one, and the count where it was asked for."""
     found: Doc = {noun.plural: shown}
     if page.docs and len(page.docs) == query.limit:
-        rest = [(name, value) for name, value in call.pairs if name != "marker"]
-        following = urlencode([*rest, ("marker", page.docs[-1]["id"])])
-        path = "/".join(call.parts)
-        found[f"{noun.plural}_links"] = [{"rel": "next", "href": f"{call.url}/{path}?{following}"}]
+        following = page_url(f"{call.url}/{'/'.join(call.parts)}", call.pairs, page.docs[-1]["id"])
+        found[f"{noun.plural}_links"] = [{"rel": "next", "href": following}]
     if page.total is not None:
         found["count"] = page.total
     return found

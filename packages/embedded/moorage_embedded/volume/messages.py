@@ -8,16 +8,17 @@ from datetime import UTC, datetime, timedelta
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import listing, views
-from moorage_embedded.volume.faults import Fault, forbidden
-from moorage_embedded.volume.request import Call, json, nothing, stamp
+from moorage_embedded.volume.faults import forbidden
+from moorage_embedded.volume.request import Call, stamp
 from moorage_embedded.volume.store import Doc, Store
 
 LIFE = timedelta(days=30)
 OF_ONE_MAX, ALL_MAX = 20, 10_000
 """Messages about one volume or snapshot, and altogether: the oldest make room."""
 
-NOUN = listing.Noun(
+NOUN = listing.ListedResource(
     "message",
     "messages",
     ("resource_uuid", "resource_type", "event_id", "request_id", "message_level"),
@@ -81,7 +82,7 @@ async def index(call: Call) -> Response:
     if call.who.admin:
         query.where.pop("project", None)
     page = await call.context.read(lambda store: listing.page(call, store, NOUN, query))
-    return json(listing.answer(call, NOUN, query, page, [_view(call, doc) for doc in page.docs]))
+    return json_response(listing.answer(call, NOUN, query, page, [_view(call, doc) for doc in page.docs]))
 
 
 def _one(call: Call, store: Store) -> Doc:
@@ -94,7 +95,7 @@ def _one(call: Call, store: Store) -> Doc:
 async def show(call: Call) -> Response:
     call.since(3)
     doc = await call.context.read(lambda store: _one(call, store))
-    return json({"message": _view(call, doc)})
+    return json_response({"message": _view(call, doc)})
 
 
 async def delete(call: Call) -> Response:
@@ -107,4 +108,4 @@ async def delete(call: Call) -> Response:
         store.remove("message", doc["id"])
 
     await call.context.write(work)
-    return nothing(204)
+    return empty_response(204)

@@ -7,9 +7,10 @@ from typing import Any, TypeAlias
 import msgspec
 from starlette.responses import Response
 
-from moorage_embedded.volume.faults import Fault, bad, forbidden
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
+from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.records import snapshot_of, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, touched
+from moorage_embedded.volume.request import Call, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import METADATA, Check, obj
 
@@ -18,12 +19,12 @@ ONE = Check(obj({"meta": METADATA | {"minProperties": 1}}, "meta"))
 Change: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _noun(call: Call) -> str:
+def _resource_name(call: Call) -> str:
     return call.parts[0].removesuffix("s")
 
 
 def _find(call: Call, store: Store, *, hold: bool = False) -> Doc:
-    find = volume_of if _noun(call) == "volume" else snapshot_of
+    find = volume_of if _resource_name(call) == "volume" else snapshot_of
     return find(call, store, call.parts[1], hold=hold)
 
 
@@ -36,7 +37,7 @@ def _tag(metadata: dict[str, Any]) -> str:
 
 
 async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
-    noun = _noun(call)
+    noun = _resource_name(call)
     wanted = call.request.headers.get("if-match") if call.version >= 15 and noun == "volume" else None
 
     def work(store: Store) -> dict[str, Any]:
@@ -58,19 +59,19 @@ async def _change(call: Call, change: Change, rule: str) -> dict[str, Any]:
 async def index(call: Call) -> Response:
     doc = await call.context.read_inline(lambda store: _find(call, store))
     answer = Response(_text(doc["metadata"]), 200, None, "application/json")
-    if call.version >= 15 and _noun(call) == "volume":
+    if call.version >= 15 and _resource_name(call) == "volume":
         answer.headers["ETag"] = _tag(doc["metadata"])
     return answer
 
 
 async def add(call: Call) -> Response:
     said = ALL(await call.body())["metadata"]
-    return json({"metadata": await _change(call, lambda held: held | said, "create")})
+    return json_response({"metadata": await _change(call, lambda held: held | said, "create")})
 
 
 async def replace(call: Call) -> Response:
     said = ALL(await call.body())["metadata"]
-    return json({"metadata": await _change(call, lambda _: said, "update")})
+    return json_response({"metadata": await _change(call, lambda _: said, "update")})
 
 
 async def show_one(call: Call) -> Response:
@@ -78,11 +79,11 @@ async def show_one(call: Call) -> Response:
     key = call.parts[3]
     if key not in doc["metadata"]:
         raise _no_key(call, key)
-    return json({"meta": {key: doc["metadata"][key]}})
+    return json_response({"meta": {key: doc["metadata"][key]}})
 
 
 def _no_key(call: Call, key: str) -> Fault:
-    return Fault(404, f"{_noun(call).title()} {call.parts[1]} has no metadata with key {key}.")
+    return Fault(404, f"{_resource_name(call).title()} {call.parts[1]} has no metadata with key {key}.")
 
 
 async def set_one(call: Call) -> Response:
@@ -92,7 +93,7 @@ async def set_one(call: Call) -> Response:
     if len(said) > 1:
         raise bad("Request body contains too many items")
     await _change(call, lambda held: held | said, "update")
-    return json({"meta": said})
+    return json_response({"meta": said})
 
 
 async def drop_one(call: Call) -> Response:
@@ -104,4 +105,4 @@ async def drop_one(call: Call) -> Response:
         return {name: value for name, value in held.items() if name != key}
 
     await _change(call, drop, "delete")
-    return nothing(200)
+    return empty_response(200)

@@ -7,7 +7,7 @@ projects only, as in the other services.
 from moorage.model.principal import Principal
 
 
-class Who:
+class VolumeCaller:
     """An asker's answers, worked out once a request."""
 
     __slots__ = ("admin", "member", "project", "reader", "sees_hosts", "service_request", "user")

@@ -6,10 +6,11 @@ They are kept, associated and shown; a connection carries those of the front end
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import Fault, bad, conflict
+from moorage_embedded.volume.faults import bad, conflict
 from moorage_embedded.volume.records import only_admin, type_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import NAME, Check, Schema, flag, under
 
@@ -47,13 +48,13 @@ def _view(doc: Doc) -> Doc:
 
 
 def _full(call: Call, doc: Doc) -> Response:
-    return json({"qos_specs": _view(doc), "links": views.links(call, "qos-specs", doc["id"])})
+    return json_response({"qos_specs": _view(doc), "links": views.links(call, "qos-specs", doc["id"])})
 
 
 async def index(call: Call) -> Response:
     only_admin(call, "volume_extension:qos_specs_manage:get_all")
     docs = await call.context.read(lambda store: store.many("qos"))
-    return json({"qos_specs": [_view(doc) for doc in docs]})
+    return json_response({"qos_specs": [_view(doc) for doc in docs]})
 
 
 async def create(call: Call) -> Response:
@@ -93,7 +94,7 @@ async def update(call: Call) -> Response:
         store.put("qos", touched(doc))
 
     await call.context.write(work)
-    return json(said)
+    return json_response(said)
 
 
 async def delete(call: Call) -> Response:
@@ -110,7 +111,7 @@ async def delete(call: Call) -> Response:
         store.remove("qos", doc["id"])
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def delete_keys(call: Call) -> Response:
@@ -126,7 +127,7 @@ async def delete_keys(call: Call) -> Response:
         store.put("qos", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 def _types(store: Store, qos: str) -> list[Doc]:
@@ -147,7 +148,7 @@ async def associations(call: Call) -> Response:
         found = _types(store, _find(store, call.parts[1])["id"])
         return [{"association_type": "volume_type", "name": each["name"], "id": each["id"]} for each in found]
 
-    return json({"qos_associations": await call.context.read(work)})
+    return json_response({"qos_associations": await call.context.read(work)})
 
 
 async def associate(call: Call) -> Response:
@@ -169,7 +170,7 @@ async def associate(call: Call) -> Response:
         _associate(store, type, doc["id"])
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def disassociate_all(call: Call) -> Response:
@@ -180,4 +181,4 @@ async def disassociate_all(call: Call) -> Response:
             _associate(store, each["id"], None)
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)

@@ -2,10 +2,11 @@
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import quotas
 from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.records import only_admin
-from moorage_embedded.volume.request import Call, json, nothing
+from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import Check, Schema, flag, under
 
@@ -73,7 +74,7 @@ async def show(call: Call) -> Response:
         now = quotas.used(store, project, _names(store))
         return {name: {"limit": cap, "in_use": now.get(name, 0), "reserved": 0} for name, cap in allowed.items()}
 
-    return json({"quota_set": await call.context.read(work) | {"id": project}})
+    return json_response({"quota_set": await call.context.read(work) | {"id": project}})
 
 
 async def defaults(call: Call) -> Response:
@@ -81,7 +82,7 @@ async def defaults(call: Call) -> Response:
     if not call.who.reads(project):
         raise forbidden("volume_extension:quotas:show")
     found = await call.context.read(lambda store: quotas.limits(call, store, ""))
-    return json({"quota_set": found | {"id": project}})
+    return json_response({"quota_set": found | {"id": project}})
 
 
 async def update(call: Call) -> Response:
@@ -105,14 +106,14 @@ async def update(call: Call) -> Response:
         store.set_caps(project, caps)
         return dict(quotas.limits(call, store, project))
 
-    return json({"quota_set": await call.context.write(work)})
+    return json_response({"quota_set": await call.context.write(work)})
 
 
 async def delete(call: Call) -> Response:
     project = _target(call)
     only_admin(call, "volume_extension:quotas:delete")
     await call.context.write(lambda store: store.drop_caps(project))
-    return nothing(200)
+    return empty_response(200)
 
 
 # ---------------------------------------------------------------------------------------------------- classes
@@ -128,7 +129,7 @@ async def show_class(call: Call) -> Response:
     name = _target(call)
     only_admin(call, "volume_extension:quota_classes:get")
     found = await call.context.read(lambda store: _class_limits(call, store, name))
-    return json({"quota_class_set": found | {"id": name}})
+    return json_response({"quota_class_set": found | {"id": name}})
 
 
 async def update_class(call: Call) -> Response:
@@ -140,7 +141,7 @@ async def update_class(call: Call) -> Response:
         store.set_caps(f"class:{name}", _caps(call, said, store))
         return _class_limits(call, store, name)
 
-    return json({"quota_class_set": await call.context.write(work)})
+    return json_response({"quota_class_set": await call.context.write(work)})
 
 
 # ---------------------------------------------------------------------------------------------------- limits
@@ -160,4 +161,4 @@ async def limits(call: Call) -> Response:
             found |= {name: now[resource] for name, resource in USED.items()}
         return found
 
-    return json({"limits": {"rate": [], "absolute": await call.context.read(work)}})
+    return json_response({"limits": {"rate": [], "absolute": await call.context.read(work)}})

@@ -5,23 +5,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
-from moorage.model.admission import declares_more
 from moorage.model.principal import Principal
 from moorage.sql import Database
-from moorage_embedded.volume.faults import bad, no_such_path, over_limit
+from moorage_embedded.http_kit.bodies import JsonBody
+from moorage_embedded.volume.faults import no_such_path
 from moorage_embedded.volume.files import Files
 from moorage_embedded.volume.jobs import Jobs
-from moorage_embedded.volume.policy import Who
+from moorage_embedded.volume.policy import VolumeCaller
 from moorage_embedded.volume.service_clients import Images, ServerVolumes
 from moorage_embedded.volume.store import Doc, Store
 
 T = TypeVar("T")
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+BODY = JsonBody(
+    too_large="Request is too large.",
+    malformed="Malformed request body",
+    empty="Malformed request body: it is empty.",
+    nul="Malformed request body: it holds the character NUL.",
+    not_an_object="Malformed request body",
+    too_large_headers=(("Retry-After", "0"),),
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Desk:
+class VolumeContext:
     """What all calls share."""
 
     database: Database
@@ -89,8 +93,8 @@ class Desk:
 class Call:
     """What a verb is given."""
 
-    context: Desk
-    who: Who
+    context: VolumeContext
+    who: VolumeCaller
     principal: Principal
     request: Request
     parts: tuple[str, ...]
@@ -114,27 +118,7 @@ class Call:
 
     async def body(self) -> Any:
         """The JSON object that was sent, within the limit."""
-        limit = self.context.settings.body_max_bytes
-        if declares_more(self.request.headers.get("content-length"), limit):
-            raise over_limit("Request is too large.")
-        chunks, size = [], 0
-        async for chunk in self.request.stream():
-            size += len(chunk)
-            if size > limit:
-                raise over_limit("Request is too large.")
-            chunks.append(chunk)
-        if not size:
-            raise bad("Malformed request body: it is empty.")
-        text = b"".join(chunks)
-        if b"\\u0000" in text:
-            raise bad("Malformed request body: it holds the character NUL.")
-        try:
-            said = _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise bad("Malformed request body") from None
-        if not isinstance(said, dict):
-            raise bad("Malformed request body")
-        return said
+        return await BODY.read(self.request, self.context.settings.body_max_bytes)
 
 
 def stamp() -> str:
@@ -145,11 +129,3 @@ def stamp() -> str:
 def touched(doc: Doc) -> Doc:
     doc["updated_at"] = stamp()
     return doc
-
-
-def json(answer: Any, status: int = 200) -> Response:
-    return Response(_encode(answer), status, None, "application/json")
-
-
-def nothing(status: int = 202) -> Response:
-    return Response(status_code=status)

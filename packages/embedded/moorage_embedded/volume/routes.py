@@ -6,6 +6,7 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from moorage.model.tracing import request
+from moorage_embedded.http_kit.routing import RouteTable
 from moorage_embedded.volume import (
     actions,
     attachments,
@@ -117,19 +118,13 @@ ROUTES: Mapping[str, Mapping[str, Verb]] = {
     "groups": {"GET": service_info.none_of_them, "POST": service_info.no_group},
 }
 
-FIRST = frozenset(path.partition("/")[0] for path in ROUTES)
-_BY_LENGTH: dict[int, list[tuple[tuple[str, ...], Mapping[str, Verb]]]] = {}
-for _path, _verbs in ROUTES.items():
-    _parts = tuple(_path.split("/"))
-    _BY_LENGTH.setdefault(len(_parts), []).append((_parts, _verbs))
-for _same in _BY_LENGTH.values():  # what names a word is looked at before what stands for any
-    _same.sort(key=lambda pair: [word == "*" for word in pair[0]])
+TABLE = RouteTable(ROUTES)
 
 
 def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
-    """Raises 404 for no such path, and for a method that it does not have: Cinder has no 405."""
-    for pattern, verbs in _BY_LENGTH.get(len(parts), ()):
-        if method in verbs and all(word in ("*", part) for word, part in zip(pattern, parts, strict=True)):
-            request("volume").say(route=f"/v3/{'/'.join(pattern)}")
+    """Raises Fault with 404 for no such path, and for a method that it does not have: Cinder has no 405."""
+    for path, verbs in TABLE.matching(parts):
+        if method in verbs:
+            request("volume").say(route=f"/v3/{path}")
             return verbs[method]
     raise no_such_path()

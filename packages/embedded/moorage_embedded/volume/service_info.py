@@ -6,11 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.volume import listing
-from moorage_embedded.volume.faults import Fault, bad, forbidden
+from moorage_embedded.volume.faults import bad, forbidden
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import only_admin, volume_of
-from moorage_embedded.volume.request import Call, Desk, json, stamp
+from moorage_embedded.volume.request import Call, VolumeContext, stamp
 from moorage_embedded.volume.store import Doc
 from moorage_embedded.volume.validation import flag
 
@@ -64,7 +65,7 @@ FILTERS: dict[str, list[str]] = {
 
 async def zones(call: Call) -> Response:
     info = {"zoneName": call.context.settings.availability_zone, "zoneState": {"available": True}}
-    return json({"availabilityZoneInfo": [info]})
+    return json_response({"availabilityZoneInfo": [info]})
 
 
 async def extensions(call: Call) -> Response:
@@ -73,10 +74,10 @@ async def extensions(call: Call) -> Response:
         for alias, name in EXTENSIONS.items()
     ]
     if len(call.parts) == 1:
-        return json({"extensions": rows})
+        return json_response({"extensions": rows})
     for row in rows:
         if row["alias"] == call.parts[1]:
-            return json({"extension": row})
+            return json_response({"extension": row})
     raise Fault(404, "The resource could not be found.")
 
 
@@ -86,10 +87,10 @@ async def pools(call: Call) -> Response:
     row: Doc = {"name": settings.host}
     if flag(dict(call.pairs).get("detail", False)):
         row["capabilities"] = await capabilities_of(call.context)
-    return json({"pools": [row]})
+    return json_response({"pools": [row]})
 
 
-async def capabilities_of(context: Desk) -> Doc:
+async def capabilities_of(context: VolumeContext) -> Doc:
     """What pools, the list of capabilities and the check of volume types say of the back end."""
     directory = context.files.directory
     place = shutil.disk_usage(directory)
@@ -123,7 +124,7 @@ async def capabilities(call: Call) -> Response:
     if call.parts[1] not in {host, call.context.settings.host}:
         raise Fault(404, f"Can't find service: {call.parts[1]}")
     found = await capabilities_of(call.context)
-    return json(
+    return json_response(
         {
             "namespace": f"OS::Storage::Capabilities::{host}",
             "vendor_name": found["vendor_name"],
@@ -144,13 +145,13 @@ async def resource_filters(call: Call) -> Response:
     call.since(33)
     wanted = dict(call.pairs).get("resource")
     rows = [{"resource": name, "filters": filters} for name, filters in FILTERS.items() if wanted in (None, name)]
-    return json({"resource_filters": rows})
+    return json_response({"resource_filters": rows})
 
 
 async def encryption_metadata(call: Call) -> Response:
     """No volume here is encrypted."""
     await call.context.read_inline(lambda store: volume_of(call, store, call.parts[1]))
-    return json({"encryption_key_id": None})
+    return json_response({"encryption_key_id": None})
 
 
 # ---------------------------------------------------------------------------------------------------- what there is none of
@@ -194,7 +195,7 @@ async def none_of_them(call: Call) -> Response:
     for name in ("limit", "offset"):
         if name in said:
             listing.bounded_number(name, said[name], most)
-    return json({EMPTY[call.parts[0]][0]: []})
+    return json_response({EMPTY[call.parts[0]][0]: []})
 
 
 async def manageable(call: Call) -> Response:
@@ -204,7 +205,7 @@ async def manageable(call: Call) -> Response:
     asked = dict(call.pairs)
     if ("host" in asked) == ("cluster" in asked):
         raise bad("Invalid input received: One and only one of cluster and host must be set.")
-    return json({call.parts[0].replace("_", "-"): []})
+    return json_response({call.parts[0].replace("_", "-"): []})
 
 
 async def no_such_one(call: Call) -> Response:
@@ -233,4 +234,4 @@ async def no_group(call: Call) -> Response:
 async def nothing_to_clean(call: Call) -> Response:
     call.since(24)
     only_admin(call, "workers:cleanup")
-    return json({"cleaning": [], "unavailable": []}, 202)
+    return json_response({"cleaning": [], "unavailable": []}, 202)

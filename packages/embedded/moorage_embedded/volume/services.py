@@ -7,9 +7,10 @@ from collections import Counter
 
 from starlette.responses import Response
 
-from moorage_embedded.volume.faults import Fault, invalid_input
+from moorage_embedded.http_kit.answers import Fault, json_response
+from moorage_embedded.volume.faults import invalid_input
 from moorage_embedded.volume.records import only_admin
-from moorage_embedded.volume.request import Call, json, stamp
+from moorage_embedded.volume.request import Call, stamp
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import NAME, TEXT, Check, obj
 
@@ -55,7 +56,7 @@ async def services(call: Call) -> Response:
         found = [each for each in found if asked["host"] in {each["host"], each["host"].partition("@")[0]}]
     if "binary" in asked:
         found = [each for each in found if each["binary"] == asked["binary"]]
-    return json({"services": found})
+    return json_response({"services": found})
 
 
 async def enable(call: Call) -> Response:
@@ -91,7 +92,7 @@ async def _enabled(call: Call, said: Doc, *, disabled: bool) -> Response:
     }
     if reason is not None:
         answer["disabled_reason"] = reason
-    return json(answer)
+    return json_response(answer)
 
 
 def _put(store: Store, binary: str, changes: Doc) -> None:
@@ -150,7 +151,7 @@ async def hosts(call: Call) -> Response:
         }
         for binary in BINARIES
     ]  # fmt: skip
-    return json({"hosts": rows})
+    return json_response({"hosts": rows})
 
 
 async def host(call: Call) -> Response:
@@ -170,4 +171,4 @@ async def host(call: Call) -> Response:
         {"resource": {"host": name, "project": project} | {amount: str(count[amount]) for amount in amounts}}
         for project, count in counts.items()
     ]
-    return json({"host": rows})
+    return json_response({"host": rows})

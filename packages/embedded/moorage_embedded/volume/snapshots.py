@@ -6,11 +6,12 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
-from moorage_embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume, no_volume
+from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume, no_volume
 from moorage_embedded.volume.listing import either
 from moorage_embedded.volume.records import my_snapshot, my_volume, snapshot_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.services import check_not_frozen
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import (
@@ -95,7 +96,7 @@ async def create(call: Call) -> Response:
 
     doc = await call.context.write(work)
     call.context.jobs.begin("snapshot", doc["id"])
-    return json({"snapshot": views.snapshot_detail(call, doc, made=True)}, 202)
+    return json_response({"snapshot": views.snapshot_detail(call, doc, made=True)}, 202)
 
 
 def _check_volume(volume: Doc, *, in_use: bool) -> None:
@@ -114,7 +115,7 @@ def _check_volume(volume: Doc, *, in_use: bool) -> None:
 
 async def show(call: Call) -> Response:
     doc = await call.context.read_inline(lambda store: snapshot_of(call, store, call.parts[1]))
-    return json({"snapshot": views.snapshot_detail(call, doc)})
+    return json_response({"snapshot": views.snapshot_detail(call, doc)})
 
 
 async def index(call: Call) -> Response:
@@ -138,7 +139,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
             shown = [views.snapshot_summary(doc) for doc in page.docs]
         return listing.answer(call, listing.SNAPSHOTS, query, page, shown)
 
-    return json(await call.context.read(work))
+    return json_response(await call.context.read(work))
 
 
 async def update(call: Call) -> Response:
@@ -154,12 +155,12 @@ async def update(call: Call) -> Response:
         store.put("snapshot", touched(doc))
         return doc
 
-    return json({"snapshot": views.snapshot_detail(call, await call.context.write(work), made=True)})
+    return json_response({"snapshot": views.snapshot_detail(call, await call.context.write(work), made=True)})
 
 
 async def delete(call: Call) -> Response:
     await _remove(call, force=False)
-    return nothing()
+    return empty_response(202)
 
 
 async def _remove(call: Call, *, force: bool) -> None:
@@ -193,7 +194,7 @@ async def act(call: Call) -> Response:
     if name == "os-force_delete":
         FORCE(body)
         await _remove(call, force=True)
-        return nothing()
+        return empty_response(202)
     if name == "os-reset_status":
         return await _reset(call, RESET(body)[name])
     if name == "os-update_snapshot_status":
@@ -215,7 +216,7 @@ async def _reset(call: Call, said: dict[str, Any]) -> Response:
         store.put("snapshot", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def _update_status(call: Call, said: dict[str, Any]) -> Response:
@@ -237,4 +238,4 @@ async def _update_status(call: Call, said: dict[str, Any]) -> Response:
         store.put("snapshot", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)

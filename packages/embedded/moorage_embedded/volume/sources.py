@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from moorage.model.ids import new_uuid
-from moorage_embedded.volume.faults import Fault, bad, conflict, invalid_input, invalid_snapshot, invalid_volume
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.volume.faults import bad, conflict, invalid_input, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.files import GIB
 from moorage_embedded.volume.records import default_type, is_true_spec, snapshot_of, type_named, volume_of
 from moorage_embedded.volume.request import Call, stamp

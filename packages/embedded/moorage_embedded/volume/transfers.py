@@ -7,10 +7,11 @@ import secrets
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import listing, quotas, views
-from moorage_embedded.volume.faults import Fault, bad, forbidden, invalid_snapshot, invalid_volume
+from moorage_embedded.volume.faults import bad, forbidden, invalid_snapshot, invalid_volume
 from moorage_embedded.volume.records import my_volume
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import FLAG, ID, NAME, TEXT_OR_NULL, Check, flag, obj, stripped, under
 
@@ -80,12 +81,12 @@ async def create(call: Call) -> Response:
         return doc
 
     doc = await call.context.write(work)
-    return json({"transfer": _detail(call, doc) | {"auth_key": key}}, 202)
+    return json_response({"transfer": _detail(call, doc) | {"auth_key": key}}, 202)
 
 
 async def show(call: Call) -> Response:
     doc = await call.context.write(lambda store: _find(call, store, call.parts[1]))
-    return json({"transfer": _detail(call, doc)})
+    return json_response({"transfer": _detail(call, doc)})
 
 
 async def index(call: Call) -> Response:
@@ -106,7 +107,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
         shown = [(_detail if detailed else _summary)(call, doc) for doc in page.docs]
         return listing.answer(call, listing.TRANSFERS, query, page, shown)
 
-    return json(await call.context.read(work))
+    return json_response(await call.context.read(work))
 
 
 async def delete(call: Call) -> Response:
@@ -119,7 +120,7 @@ async def delete(call: Call) -> Response:
             store.put("volume", touched(volume))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def accept(call: Call) -> Response:
@@ -148,4 +149,4 @@ async def accept(call: Call) -> Response:
         store.remove("transfer", doc["id"])
         return doc
 
-    return json({"transfer": _summary(call, await call.context.write(work))}, 202)
+    return json_response({"transfer": _summary(call, await call.context.write(work))}, 202)

@@ -1,19 +1,19 @@
 """The list of volume types: who sees which, by what they are found, in which order, and where the next page begins."""
 
-from functools import partial
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from moorage_embedded.http_kit.answers import json_response
+from moorage_embedded.http_kit.paging import after_marker, page_url, sort_documents
 from moorage_embedded.volume import listing, views
 from moorage_embedded.volume.faults import bad, no_type
 from moorage_embedded.volume.records import sees_type
-from moorage_embedded.volume.request import Call, json
+from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import FALSE, TRUE
 
-TYPES = listing.Noun(
+TYPES = listing.ListedResource(
     "type",
     "volume_types",
     ("is_public", "extra_specs"),
@@ -34,20 +34,18 @@ async def index(call: Call) -> Response:
     order = listing.sort_of(TYPES, dict(said))
     wanted = _wanted(call, {name: value for name, value in said.items() if name not in _PAGES})
     docs = await call.context.read(lambda store: _found(call, store, wanted))
-    for key, descends in reversed(order):
-        docs.sort(key=partial(listing.rank_of, key), reverse=descends)
+    sort_documents(docs, order)
     if (marker := said.get("marker")) is not None:
-        at = next((place for place, doc in enumerate(docs) if doc["id"] == marker), None)
-        if at is None:
+        following = after_marker(docs, marker)
+        if following is None:
             raise no_type(marker)
-        docs = docs[at + 1 :]
+        docs = following
     docs = docs[offset : offset + limit]
     answer: Doc = {"volume_types": [views.type_view(call, doc) for doc in docs]}
     if docs and len(docs) == limit:
-        rest = [(name, value) for name, value in call.pairs if name != "marker"]
-        following = urlencode([*rest, ("marker", docs[-1]["id"])])
-        answer["volume_type_links"] = [{"rel": "next", "href": f"{call.url}/types?{following}"}]
-    return json(answer)
+        href = page_url(f"{call.url}/types", call.pairs, docs[-1]["id"])
+        answer["volume_type_links"] = [{"rel": "next", "href": href}]
+    return json_response(answer)
 
 
 def _wanted(call: Call, said: dict[str, str]) -> Doc:
@@ -59,7 +57,7 @@ def _wanted(call: Call, said: dict[str, str]) -> Doc:
     wanted: Doc = {name: value for name, value in said.items() if name in names}
     wanted["is_public"] = _public(said.get("is_public", "true")) if call.who.admin else None
     if "extra_specs" in wanted and (call.who.admin or call.version >= FILTERS_SINCE):
-        wanted["extra_specs"] = listing.words(wanted["extra_specs"]) or {}
+        wanted["extra_specs"] = listing.parse_dictionary(wanted["extra_specs"]) or {}
     else:
         wanted.pop("extra_specs", None)
     return wanted

@@ -5,10 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import Fault, empty_response, json_response
 from moorage_embedded.volume import views
-from moorage_embedded.volume.faults import Fault, bad, conflict, forbidden
+from moorage_embedded.volume.faults import bad, conflict, forbidden
 from moorage_embedded.volume.records import default_type, only_admin, type_named, type_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import (
     FLAG,
@@ -74,7 +75,7 @@ async def show(call: Call) -> Response:
         doc = default_type(call, store) if id == "default" else type_of(call, store, id)
         return views.type_view(call, doc)
 
-    return json({"volume_type": await call.context.read(work)})
+    return json_response({"volume_type": await call.context.read(work)})
 
 
 async def create(call: Call) -> Response:
@@ -92,7 +93,7 @@ async def create(call: Call) -> Response:
         store.add("type", doc)
         return views.type_view(call, doc, qos=False)
 
-    return json({"volume_type": await call.context.write(work)})
+    return json_response({"volume_type": await call.context.write(work)})
 
 
 def _check_name(store: Store, name: str) -> None:
@@ -124,7 +125,7 @@ async def update(call: Call) -> Response:
         store.put("type", touched(doc))
         return views.type_view(call, doc, qos=False, access=False)
 
-    return json({"volume_type": await call.context.write(work)})
+    return json_response({"volume_type": await call.context.write(work)})
 
 
 async def delete(call: Call) -> Response:
@@ -141,7 +142,7 @@ async def delete(call: Call) -> Response:
         store.remove("type", doc["id"])
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 def _check_unused(store: Store, id: str, why: str) -> None:
@@ -178,7 +179,7 @@ async def act(call: Call) -> Response:
         store.put("type", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 async def access(call: Call) -> Response:
@@ -187,7 +188,7 @@ async def access(call: Call) -> Response:
     if doc["is_public"]:
         raise Fault(404, "Access list not available for public volume types.")
     found = [{"volume_type_id": doc["id"], "project_id": project} for project in doc["projects"]]
-    return json({"volume_type_access": found})
+    return json_response({"volume_type_access": found})
 
 
 # ---------------------------------------------------------------------------------------------------- extra specs
@@ -199,7 +200,7 @@ def _no_spec(doc: Doc, key: str) -> Fault:
 
 async def specs(call: Call) -> Response:
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
-    return json({"extra_specs": views.visible_specs(call, doc["extra_specs"])})
+    return json_response({"extra_specs": views.visible_specs(call, doc["extra_specs"])})
 
 
 async def spec(call: Call) -> Response:
@@ -207,14 +208,14 @@ async def spec(call: Call) -> Response:
     shown, key = views.visible_specs(call, doc["extra_specs"]), call.parts[3]
     if key not in shown:
         raise _no_spec(doc, key)
-    return json({key: shown[key]})
+    return json_response({key: shown[key]})
 
 
 async def add_specs(call: Call) -> Response:
     only_admin(call, "volume_extension:types_extra_specs:create")
     said = EXTRA_SPECS(await call.body())
     await _set_specs(call, said["extra_specs"])
-    return json(said)
+    return json_response(said)
 
 
 async def set_spec(call: Call) -> Response:
@@ -223,7 +224,7 @@ async def set_spec(call: Call) -> Response:
     if call.parts[3] not in said:
         raise bad("Request body and URI mismatch")
     await _set_specs(call, said)
-    return json(said)
+    return json_response(said)
 
 
 async def _set_specs(call: Call, said: dict[str, Any]) -> None:
@@ -251,7 +252,7 @@ async def drop_spec(call: Call) -> Response:
         store.put("type", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 # ---------------------------------------------------------------------------------------------------- encryption
@@ -260,7 +261,7 @@ async def drop_spec(call: Call) -> Response:
 async def encryption(call: Call) -> Response:
     only_admin(call, "volume_extension:volume_type_encryption:get")
     doc = await call.context.read(lambda store: type_of(call, store, call.parts[1]))
-    return json(_encryption_view(doc))
+    return json_response(_encryption_view(doc))
 
 
 def _encryption_view(doc: Doc) -> Doc:
@@ -274,7 +275,7 @@ async def encryption_item(call: Call) -> Response:
     held, key = _encryption_view(doc), call.parts[3]
     if key not in held:
         raise Fault(404, f"Volume type encryption for type {doc['id']} does not exist.")
-    return json({key: held[key]})
+    return json_response({key: held[key]})
 
 
 async def encrypt(call: Call) -> Response:
@@ -294,7 +295,7 @@ async def encrypt(call: Call) -> Response:
         return {"volume_type_id": doc["id"], "encryption_id": held["encryption_id"]}
 
     ids = await call.context.write(work)
-    return json({"encryption": said["encryption"] | ids})
+    return json_response({"encryption": said["encryption"] | ids})
 
 
 def _encryption_of(said: Doc) -> Doc:
@@ -317,7 +318,7 @@ async def change_encryption(call: Call) -> Response:
         store.put("type", touched(doc))
 
     await call.context.write(work)
-    return json(said)
+    return json_response(said)
 
 
 async def decrypt(call: Call) -> Response:
@@ -332,7 +333,7 @@ async def decrypt(call: Call) -> Response:
         store.put("type", touched(doc))
 
     await call.context.write(work)
-    return nothing()
+    return empty_response(202)
 
 
 # ---------------------------------------------------------------------------------------------------- defaults
@@ -353,7 +354,7 @@ async def defaults(call: Call) -> Response:
     call.since(62)
     only_admin(call, "volume_extension:default_get_all")
     docs = await call.context.read(lambda store: store.many("default_type"))
-    return json({"default_types": [_default_view(doc) for doc in docs]})
+    return json_response({"default_types": [_default_view(doc) for doc in docs]})
 
 
 async def show_default(call: Call) -> Response:
@@ -363,7 +364,7 @@ async def show_default(call: Call) -> Response:
     doc = await call.context.read(lambda store: store.get("default_type", project))
     if doc is None:
         raise Fault(404, f"Default type for project {project} not found.")
-    return json({"default_type": _default_view(doc)})
+    return json_response({"default_type": _default_view(doc)})
 
 
 async def set_default(call: Call) -> Response:
@@ -385,7 +386,7 @@ async def set_default(call: Call) -> Response:
             store.put("default_type", made)
         return _default_view(made)
 
-    return json({"default_type": await call.context.write(work)})
+    return json_response({"default_type": await call.context.write(work)})
 
 
 async def drop_default(call: Call) -> Response:
@@ -393,4 +394,4 @@ async def drop_default(call: Call) -> Response:
     project = call.parts[1]
     _check_default(call, project)
     await call.context.write(lambda store: store.remove("default_type", project))
-    return nothing(204)
+    return empty_response(204)

@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from moorage_embedded.volume.faults import Fault, bad
+from moorage_embedded.http_kit.answers import Fault
+from moorage_embedded.volume.faults import bad
 
 MIN, MAX = (3, 0), (3, 71)
 UPDATED = "2023-08-31T00:00:00Z"
@@ -11,7 +12,7 @@ HEADER = "OpenStack-API-Version"
 _VERSION = re.compile(r"([1-9][0-9]{0,3})\.([1-9][0-9]{0,3}|0)")
 
 
-def asked_for(header: str | None) -> int:
+def requested_version(header: str | None) -> int:
     """The minor number. Raises 400 for what is no version, 406 for one that is not served."""
     for part in (header or "").split(","):
         service, _, said = part.strip().partition(" ")

@@ -5,10 +5,11 @@ from typing import Any
 from starlette.responses import Response
 
 from moorage.model.ids import new_uuid
+from moorage_embedded.http_kit.answers import empty_response, json_response
 from moorage_embedded.volume import listing, quotas, sources, views
 from moorage_embedded.volume.faults import bad, forbidden, invalid_volume, over_limit
 from moorage_embedded.volume.records import my_volume, type_names, volume_of
-from moorage_embedded.volume.request import Call, json, nothing, stamp, touched
+from moorage_embedded.volume.request import Call, stamp, touched
 from moorage_embedded.volume.services import check_not_frozen
 from moorage_embedded.volume.store import Doc, Store
 from moorage_embedded.volume.validation import (
@@ -80,7 +81,7 @@ async def create(call: Call) -> Response:
 
     doc, types = await call.context.write(work)
     call.context.jobs.begin("volume", doc["id"])
-    return json({"volume": views.volume_detail(call, doc, [], types, made=True)}, 202)
+    return json_response({"volume": views.volume_detail(call, doc, [], types, made=True)}, 202)
 
 
 async def show(call: Call) -> Response:
@@ -89,7 +90,7 @@ async def show(call: Call) -> Response:
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}))
 
-    return json({"volume": await call.context.read_inline(work)})
+    return json_response({"volume": await call.context.read_inline(work)})
 
 
 async def index(call: Call) -> Response:
@@ -115,7 +116,7 @@ async def _list(call: Call, *, detailed: bool) -> Response:
             shown = [views.volume_summary(call, doc) for doc in page.docs]
         return listing.answer(call, listing.VOLUMES, query, page, shown)
 
-    return json(await call.context.read(work))
+    return json_response(await call.context.read(work))
 
 
 async def summary(call: Call) -> Response:
@@ -134,7 +135,7 @@ async def summary(call: Call) -> Response:
                 if value not in values:
                     values.append(value)
         found["metadata"] = metadata
-    return json({"volume-summary": found})
+    return json_response({"volume-summary": found})
 
 
 async def update(call: Call) -> Response:
@@ -155,7 +156,7 @@ async def update(call: Call) -> Response:
         used = store.children("attachment", doc["id"])
         return views.volume_detail(call, doc, used, type_names(store, {doc["volume_type_id"]}), made=True)
 
-    return json({"volume": await call.context.write(work)})
+    return json_response({"volume": await call.context.write(work)})
 
 
 def bounded(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +172,7 @@ async def delete(call: Call) -> Response:
     cascade = flag(asked.get("cascade", False))
     force = call.version >= 23 and flag(asked.get("force", False))
     await remove(call, call.parts[1], cascade=cascade, force=force, rule="volume:force_delete" if force else "")
-    return nothing()
+    return empty_response(202)
 
 
 async def remove(call: Call, id: str, *, cascade: bool, force: bool, rule: str = "") -> None:

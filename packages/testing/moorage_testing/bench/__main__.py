@@ -31,7 +31,7 @@ from moorage_testing.bench import (
     watching,
 )
 from moorage_testing.bench.clouds import Kind, backing, cloud
-from moorage_testing.bench.table import Table, say
+from moorage_testing.bench.table import Table, print_line
 
 PARTS = (
     *("counts", "rates", "reads", "growth", "startup", "moves"),
@@ -111,7 +111,7 @@ async def bench(arguments: argparse.Namespace, table: Table) -> None:
         table.title(f"Placement in process, SQLite (durability {arguments.durability})")
         await placement.placement(table, arguments.durability)
     if "picture" in parts:
-        await provider_cache.picture(table, kinds)
+        await provider_cache.measure_cache(table, kinds)
     if "claims" in parts:
         table.title("Durable claims, PostgreSQL; PUT /allocations over HTTP, another process's load")
         await claims.claims(table)
@@ -138,11 +138,11 @@ async def on(kind: Kind, parts: tuple[str, ...], arguments: argparse.Namespace, 
                 await reads.reads(table, running)
 
 
-async def beside_peers(only: str | None, table: Table) -> None:
+async def compare_with_peers(only: str | None, table: Table) -> None:
     """`--only placement` or `--only stack` narrows it."""
     parts = (only or "placement,stack").split(",")
     if "placement" in parts:
-        await peers_placement.beside(table)
+        await peers_placement.compare_with_placement(table)
     if "stack" in parts:
         await peers.peers(table)
 
@@ -150,17 +150,19 @@ async def beside_peers(only: str | None, table: Table) -> None:
 def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     table = Table()
-    say(machine.described(Path(tempfile.gettempdir())))
-    say("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")
+    print_line(machine.described(Path(tempfile.gettempdir())))
+    print_line("The load comes from this process; CPU is that of the cloud's process, user and system, all threads.")
     if arguments.peers:
-        asyncio.run(beside_peers(arguments.only, table))
+        asyncio.run(compare_with_peers(arguments.only, table))
     else:
         asyncio.run(bench(arguments, table))
-    say("")
+    print_line("")
     for row in table.missed:
-        say(f"missed: {row.name}: {row.value:.3g} {row.unit}, target {row.budget:g} (docs/performance.md says why)")
+        print_line(
+            f"missed: {row.name}: {row.value:.3g} {row.unit}, target {row.budget:g} (docs/performance.md says why)"
+        )
     for row in table.broken:
-        say(f"BROKEN: {row.name}: {row.value:.3g}, budget {row.budget:g}")
+        print_line(f"BROKEN: {row.name}: {row.value:.3g}, budget {row.budget:g}")
     return 1 if table.broken else 0
 
 

@@ -96,7 +96,7 @@ class Spent:
     def per_s(self) -> float:
         return self.boots / self.active_s
 
-    def beside_ms(self, name: str) -> float:
+    def other_process_ms(self, name: str) -> float:
         return self.beside_cpu_s.get(name, 0.0) / self.boots * 1000
 
 
@@ -113,7 +113,7 @@ class BenchCloud:
     compute: Caller = field(default_factory=lambda: Caller(""))
     numbered: int = 0
 
-    async def tell(self, what: str) -> dict[str, Any]:
+    async def command(self, what: str) -> dict[str, Any]:
         """One word to the measured process, and its answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -155,7 +155,7 @@ class BenchCloud:
 
     async def boot(self, count: int, *, in_flight: int, one_by_one: bool = False) -> Spent:
         """Boot so many, and wait until every one is ACTIVE (`one_by_one`: before the next is asked for)."""
-        await self.tell("begin")
+        await self.command("begin")
         before = {name: cpu_s_of_tree(process) for name, process in self.backing.processes.items()}
         began = asyncio.get_running_loop().time()
         answers, accepted_s = [], 0.0
@@ -164,8 +164,8 @@ class BenchCloud:
             answers += booted
             accepted_s += took_s
             if one_by_one:
-                await self.tell("settle")
-        counters = await self.tell("settle")
+                await self.command("settle")
+        counters = await self.command("settle")
         active_s = asyncio.get_running_loop().time() - began
         beside = {name: cpu_s_of_tree(process) - before[name] for name, process in self.backing.processes.items()}
         shown = (await self.compute.call("GET", f"/servers/{answers[-1]['server']['id']}"))["server"]
@@ -184,12 +184,12 @@ class BenchCloud:
 
 
 def config_of(
-    room: Path, found: Backing, hosts: int, durability: Durability, neighbours: "Neighbours | None" = None
+    room: Path, found: Backing, hosts: int, durability: Durability, neighbours: "ServiceUrls | None" = None
 ) -> Config:
     """What `moorage up` runs, with roomy hosts and without quota limits (they are counted all the same)."""
     ports = free_ports(DOORS)
     cells = tuple(Cell(f"cell{number}", url) for number, url in enumerate(found.cells, start=1))
-    real = neighbours or Neighbours()
+    real = neighbours or ServiceUrls()
     return Config(
         data_dir=str(room / "data"),
         region=RegionSettings(database=found.region, durability=durability),
@@ -215,7 +215,7 @@ def config_of(
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class ServiceUrls:
     """Real services by URL; an empty one is embedded."""
 
     identity: str = ""
@@ -230,7 +230,7 @@ async def cloud(
     *,
     hosts: int,
     durability: Durability = "power",
-    neighbours: Neighbours | None = None,
+    neighbours: ServiceUrls | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[BenchCloud]:
     """A warm cloud: token, network, flavor and image were asked for once, and some servers were booted.

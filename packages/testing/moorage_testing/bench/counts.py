@@ -1,7 +1,7 @@
 """What one boot asks of everybody: statements, commits, messages, calls (P1). Free of noise, so a broken budget fails."""
 
 from moorage_testing.bench.clouds import BenchCloud, Spent
-from moorage_testing.bench.table import Row, Table, say
+from moorage_testing.bench.table import Row, Table, print_line
 
 BOOTS = 40
 STATEMENTS, COMMITS, MESSAGES, CALLS = 14, 5, 6, 2
@@ -31,13 +31,13 @@ async def count(table: Table, cloud: BenchCloud) -> None:
         table.add(Row(name, round(value, 1), budget=budget if strict else None, counting=strict))
     for step in sorted(statements, key=lambda each: (ORDER.index(each) if each in ORDER else len(ORDER), each)):
         if statements[step] >= 0.05:
-            say(f"      {step:28} {statements[step]:5.2f} statements  {commits.get(step, 0.0):5.2f} commits")
+            print_line(f"      {step:28} {statements[step]:5.2f} statements  {commits.get(step, 0.0):5.2f} commits")
     for what, number in calls.items():
-        say(f"      {what:28} {number / BOOTS:5.2f} calls")
+        print_line(f"      {what:28} {number / BOOTS:5.2f} calls")
     for kind, number in messages.items():
-        say(f"      {kind:28} {number / BOOTS:5.2f} messages")
+        print_line(f"      {kind:28} {number / BOOTS:5.2f} messages")
     embedded = ", ".join(f"{name} {number / BOOTS:.1f}" for name, number in spent.counters["embedded"].items())
-    say(f"      statements of the embedded services' own, shown apart: {embedded}")
+    print_line(f"      statements of the embedded services' own, shown apart: {embedded}")
 
 
 def event_rows(table: Table, statements: float, commits: float, messages: float, strict: bool) -> None:

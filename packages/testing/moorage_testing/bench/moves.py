@@ -70,9 +70,9 @@ async def _done(running: BenchCloud, servers: Sequence[str], status: str) -> Non
 
 async def _idle_ms_per_s(running: BenchCloud) -> float:
     """What hosts, leases and rounds cost in each second while nobody asks for anything."""
-    await running.tell("begin")
+    await running.command("begin")
     await asyncio.sleep(IDLE_S)
-    spent = await running.tell("settle")
+    spent = await running.command("settle")
     return float(spent["cpu_s"]) / IDLE_S * 1000
 
 
@@ -84,11 +84,11 @@ async def moves(table: Table) -> None:
             servers = await _servers(running)
             idle = await _idle_ms_per_s(running)
             for move in MOVES:
-                await running.tell("begin")
+                await running.command("begin")
                 began = asyncio.get_running_loop().time()
                 await _ask(running, servers, move)
                 await _done(running, servers, move.until)
-                spent = await running.tell("settle")
+                spent = await running.command("settle")
                 took_s = asyncio.get_running_loop().time() - began
                 ms = (float(spent["cpu_s"]) * 1000 - idle * took_s) / len(servers)
                 table.add(Row(f"CPU of one: {move.name}", ms, "ms", note=f"{len(servers)} of them in {took_s:.1f} s"))

@@ -17,7 +17,7 @@ from moorage.main.config import ServiceUser
 from moorage.main.secret_settings import secret
 from moorage.main.service_clients import service_password
 from moorage.sql import Durability
-from moorage_testing.bench.clouds import FLAVOR, Backing, BenchCloud, Neighbours, backing, cloud, config_of
+from moorage_testing.bench.clouds import FLAVOR, Backing, BenchCloud, ServiceUrls, backing, cloud, config_of
 from moorage_testing.bench.load import Caller, token_of
 from moorage_testing.bench.slow_network import CALL_S, PORTS_PER_S, SlowNetwork
 from moorage_testing.bench.table import Row, Table
@@ -66,14 +66,14 @@ def step_rows(table: Table, took: dict[str, float]) -> None:
 
 async def refused_binds(table: Table, running: BenchCloud) -> None:
     """A third of the hosts cannot be bound on: from the refusal to the next host's bind, one boot after the other."""
-    await running.tell("deafen")
-    await running.tell("begin")
+    await running.command("deafen")
+    await running.command("begin")
     rebinds: list[float] = []
     for order in running.orders(REBIND_BOOTS):
         await running.compute.many("POST", "/servers", [order], in_flight=1, expect=202)
-        rebinds += (await running.tell("settle"))["rebinds_ms"]
-        await running.tell("begin")
-    await running.tell("hear")
+        rebinds += (await running.command("settle"))["rebinds_ms"]
+        await running.command("begin")
+    await running.command("hear")
     note = f"{len(rebinds)} refusals, slowest {max(rebinds, default=0.0):.0f} ms; two commits lie between"
     table.add(
         Row("from a refused bind to the next host's bind", statistics.median(rebinds), "ms", REBIND_MS, note=note)
@@ -92,14 +92,14 @@ async def one_subnet(table: Table, running: BenchCloud, network: str) -> None:
 async def eight_subnets(table: Table, running: BenchCloud, networks: list[str]) -> None:
     """One request for many servers on each network, so many that accepting them and the last one's start weigh little."""
     count = BOOTS_EACH * SUBNETS
-    await running.tell("begin")
+    await running.command("begin")
     orders: list[bytes] = []
     for network in networks:
         running.network = network
         orders.append(_many(running, BOOTS_EACH))
     began = asyncio.get_running_loop().time()
     await running.compute.many("POST", "/servers", orders, in_flight=64, expect=202)
-    counters = await running.tell("settle")
+    counters = await running.command("settle")
     per_s = count / (asyncio.get_running_loop().time() - began)
     cpu_ms = counters["cpu_s"] / count * 1000
     table.add(
@@ -117,9 +117,9 @@ async def eight_subnets(table: Table, running: BenchCloud, networks: list[str]) 
 
 async def together(table: Table, running: BenchCloud) -> None:
     """One request for many servers: their ports come from one call."""
-    await running.tell("begin")
+    await running.command("begin")
     await running.compute.many("POST", "/servers", [_many(running, TOGETHER)], in_flight=1, expect=202)
-    calls = (await running.tell("settle"))["calls"]
+    calls = (await running.command("settle"))["calls"]
     made = calls.get("network: POST ports", 0) / TOGETHER
     table.add(Row(f"creates per boot, {TOGETHER} servers of one request", made, "", 1 / TOGETHER, counting=True))
 
@@ -147,7 +147,7 @@ async def behind_slow_network(durability: Durability) -> AsyncIterator[tuple[Ben
         async with embedded_alone(alone, around_network=SlowNetwork):
             user = ServiceUser(password=service_password(alone))
             identity = f"{alone.api.identity.url}/v3"
-            named = Neighbours(identity, alone.api.image.url, alone.api.network.url, user)
+            named = ServiceUrls(identity, alone.api.image.url, alone.api.network.url, user)
             async with cloud(Backing("sqlite"), hosts=HOSTS, durability=durability, neighbours=named) as running:
                 seen = msgspec.structs.replace(
                     alone, api=msgspec.structs.replace(alone.api, compute=running.config.api.compute)

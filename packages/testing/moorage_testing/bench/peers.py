@@ -14,10 +14,10 @@ import httpx
 import msgspec
 
 from moorage.main.config import ServiceUser
-from moorage_testing.bench.clouds import Backing, BenchCloud, Neighbours, cloud
+from moorage_testing.bench.clouds import Backing, BenchCloud, ServiceUrls, cloud
 from moorage_testing.bench.load import Caller
 from moorage_testing.bench.network_bound import step_rows
-from moorage_testing.bench.table import Row, Table, say
+from moorage_testing.bench.table import Row, Table, print_line
 from moorage_testing.real_services.stack import Stack, start_stack
 
 BOOTS, IN_FLIGHT, WARM = 50, 8, 4
@@ -40,7 +40,7 @@ def stack_running() -> Iterator[Stack]:
 async def peers(table: Table) -> None:
     with stack_running() as stack:
         user = stack.logins["moorage"]
-        neighbours = Neighbours(
+        neighbours = ServiceUrls(
             stack.identity_url,
             stack.image_url,
             stack.network_url,
@@ -56,8 +56,8 @@ async def peers(table: Table) -> None:
             spent = await running.boot(BOOTS, in_flight=IN_FLIGHT)
             alone = await running.boot(ALONE, in_flight=1, one_by_one=True)
     calls = sum(n for what, n in spent.counters["calls"].items() if what.startswith("network:")) / BOOTS
-    named = ", ".join(f"{name} {spent.beside_ms(name):.0f} ms" for name in found.processes)
-    whole_s = (spent.cpu_ms + sum(spent.beside_ms(name) for name in found.processes)) / 1000
+    named = ", ".join(f"{name} {spent.other_process_ms(name):.0f} ms" for name in found.processes)
+    whole_s = (spent.cpu_ms + sum(spent.other_process_ms(name) for name in found.processes)) / 1000
     table.add(Row("CPU of our process per boot", spent.cpu_ms, "ms", note="all of compute and placement"))
     table.add(Row("CPU of ours and the real neighbours per boot", whole_s, "s", NOVA_CPU_S, note=named))
     table.add(
@@ -73,7 +73,7 @@ async def peers(table: Table) -> None:
     step_rows(table, alone.counters["steps_ms"])
     table.add(Row("servers to ACTIVE", spent.per_s, "/s", note="the one Neutron worker is the limit"))
     for what, number in spent.counters["calls"].items():
-        say(f"      {what:28} {number / BOOTS:5.2f} calls")
+        print_line(f"      {what:28} {number / BOOTS:5.2f} calls")
 
 
 def _sign_in(stack: Stack, running: BenchCloud) -> None:

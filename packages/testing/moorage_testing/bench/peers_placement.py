@@ -32,7 +32,7 @@ NESTED_RATIO, PUT_RATIO = 1_000.0, 30.0
 PUTS_OURS, PUTS_THEIRS, PUT_CONNECTIONS = 1_000, 200, 8
 
 
-async def beside(table: Table) -> None:
+async def compare_with_placement(table: Table) -> None:
     table.title(
         f"Placement beside the real one, {HOSTS:,} hosts, SQLite on both sides: how many times less CPU, and p50"
     )

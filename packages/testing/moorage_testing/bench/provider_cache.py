@@ -32,7 +32,7 @@ DEADLINE_S = 300.0
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-class Told(msgspec.Struct):
+class Measurement(msgspec.Struct):
     """What the process says of itself."""
 
     wall_s: float
@@ -43,7 +43,7 @@ class Told(msgspec.Struct):
     providers: int
 
 
-async def picture(table: Table, kinds: tuple[str, ...]) -> None:
+async def measure_cache(table: Table, kinds: tuple[str, ...]) -> None:
     for kind in kinds:
         table.title(f"The picture of hosts of seven providers, read from {kind}, in a process of its own")
         postgres = start_postgres(durability="power") if kind == "postgresql" else None
@@ -68,7 +68,7 @@ async def _over(table: Table, url: str, hosts: int, postgres: Server | None) -> 
         await database.write(lambda tx: tx.run(sa.text("ANALYZE")))
     await database.close()
     beside = 0.0 if postgres is None else cpu_s_of_tree(postgres.process_id)
-    told = await _told(url)
+    told = await _measured_in_process(url)
     beside = 0.0 if postgres is None else cpu_s_of_tree(postgres.process_id) - beside
     largest = hosts == HOSTS[-1]
     note = f"{told.cpu_s:.2f} s CPU" + (f", and PostgreSQL {beside:.2f} s" if postgres is not None else "")
@@ -79,14 +79,14 @@ async def _over(table: Table, url: str, hosts: int, postgres: Server | None) -> 
     table.add(Row("  memory at its highest", memory, "MiB", MEMORY_MIB if largest else None, note=note))
 
 
-async def _told(url: str) -> Told:
+async def _measured_in_process(url: str) -> Measurement:
     code = f"import asyncio; from moorage_testing.bench.provider_cache import read; asyncio.run(read({url!r}))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(DEADLINE_S):
         said, _ = await process.communicate()
     if process.returncode:
         raise RuntimeError("the process that reads the picture failed")
-    return msgspec.json.decode(said, type=Told)
+    return msgspec.json.decode(said, type=Measurement)
 
 
 async def read(url: str) -> None:
@@ -102,7 +102,7 @@ async def read(url: str) -> None:
     for root in engine.picture.trees:
         _ = engine.picture.trees[root]
     kept = _highest_mib() - before
-    told = Told(took, spent, resident, highest, kept, len(engine.picture.providers))
+    told = Measurement(took, spent, resident, highest, kept, len(engine.picture.providers))
     sys.stdout.write(msgspec.json.encode(told).decode())
     await engine.close()
     await database.close()

@@ -3,7 +3,7 @@
 import math
 
 from moorage_testing.bench.clouds import BenchCloud, Spent, backing, cloud
-from moorage_testing.bench.table import Row, Table, say
+from moorage_testing.bench.table import Row, Table, print_line
 
 BOOTS = 300
 IN_FLIGHT = 64
@@ -18,7 +18,7 @@ async def rate(table: Table, running: BenchCloud, boots: int = BOOTS) -> Spent:
     """Single boots, many in flight; the load comes from this process, the CPU is the cloud's."""
     spent = await running.boot(boots, in_flight=IN_FLIGHT)
     kind = "PostgreSQL, NATS" if running.backing.kind == "postgresql" else "SQLite"
-    beside = ", ".join(f"{name} {spent.beside_ms(name):.1f} ms" for name in running.backing.processes)
+    beside = ", ".join(f"{name} {spent.other_process_ms(name):.1f} ms" for name in running.backing.processes)
     table.add(
         Row(
             f"CPU of the cloud's process per boot, {kind}",
@@ -56,4 +56,4 @@ async def growth(table: Table) -> None:
     exponent = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
     seen = ", ".join(f"{hosts} hosts {ms:.1f} ms" for hosts, ms in best.items())
     table.add(Row("growth of CPU per boot with hosts (exponent)", exponent, "", EXPONENT, note=seen))
-    say("      the hosts' own heartbeats and reports are in it: they live in the same process")
+    print_line("      the hosts' own heartbeats and reports are in it: they live in the same process")

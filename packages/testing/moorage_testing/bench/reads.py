@@ -19,9 +19,9 @@ async def reads(table: Table, cloud: BenchCloud) -> None:
     statements: list[int] = []
     content = b""
     for _ in range(LISTS):
-        await cloud.tell("begin")
+        await cloud.command("begin")
         status, content = await connection.ask("GET", path, cloud.compute.headers)
-        spent = await cloud.tell("settle")
+        spent = await cloud.command("settle")
         if status != 200 or content.count(b'"OS-EXT-STS:vm_state"') < SERVERS:
             raise RuntimeError(f"the list of {SERVERS} servers: {status}, {len(content)} bytes")
         took.append(spent["cpu_s"] * 1000)
@@ -36,11 +36,11 @@ async def reads(table: Table, cloud: BenchCloud) -> None:
     table.add(Row("  its statements per cell", sorted(statements)[LISTS // 2] / cells, "", STATEMENTS_PER_CELL))
     listed = await cloud.compute.call("GET", "/servers?limit=50")
     paths = [cloud.compute.path(f"/servers/{each['id']}") for each in listed["servers"]]
-    await cloud.tell("begin")
+    await cloud.command("begin")
     for number in range(SHOWS):
         status, _ = await connection.ask("GET", paths[number % len(paths)], cloud.compute.headers)
         if status != 200:
             raise RuntimeError(f"a server is shown with {status}")
-    spent = await cloud.tell("settle")
+    spent = await cloud.command("settle")
     table.add(Row("GET /servers/{id}, CPU", spent["cpu_s"] * 1000 / SHOWS, "ms", SHOW_CPU_MS))
     await connection.close()

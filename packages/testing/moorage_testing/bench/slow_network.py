@@ -32,7 +32,7 @@ class SlowNetwork:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = await _whole(receive)
+        body = await _read_body(receive)
         ready_at = self._ready_at(scope, body)
         given = [{"type": "http.request", "body": body, "more_body": False}]
         held: list[Message] = []
@@ -51,13 +51,13 @@ class SlowNetwork:
     def _ready_at(self, scope: Message, body: bytes) -> float:
         now = asyncio.get_running_loop().time()
         ready_at = now + self._call_s
-        for network, ports in _asked(scope, body).items():
+        for network, ports in _requested_ports(scope, body).items():
             self._free_at[network] = max(now, self._free_at.get(network, 0.0)) + ports * self._port_s
             ready_at = max(ready_at, self._free_at[network])
         return ready_at
 
 
-async def _whole(receive: Receive) -> bytes:
+async def _read_body(receive: Receive) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
@@ -66,7 +66,7 @@ async def _whole(receive: Receive) -> bytes:
             return bytes(body)
 
 
-def _asked(scope: Message, body: bytes) -> Counter[str]:
+def _requested_ports(scope: Message, body: bytes) -> Counter[str]:
     """Ports that this request makes, by network."""
     if scope["method"] != "POST" or not scope["path"].endswith("/ports"):
         return Counter()

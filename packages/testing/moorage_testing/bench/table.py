@@ -33,13 +33,13 @@ class Table:
     rows: list[Row] = field(default_factory=list[Row])
 
     def title(self, words: str) -> None:
-        say(f"\n{words}")
+        print_line(f"\n{words}")
 
     def add(self, row: Row) -> None:
         self.rows.append(row)
         budget = "" if row.budget is None else f"{'≤' if row.sense == 'at most' else '≥'} {row.budget:g}"
         verdict = "" if row.budget is None else (_painted("missed", RED) if row.missed else _painted("kept", GREEN))
-        say(
+        print_line(
             f"  {row.name:58} {_number(row.value):>10} {row.unit:9} {budget:>8}  {verdict:6}  {_painted(row.note, DIM)}"
         )
 
@@ -52,7 +52,7 @@ class Table:
         return [row for row in self.rows if row.missed and not row.counting]
 
 
-def say(words: str) -> None:
+def print_line(words: str) -> None:
     sys.stdout.write(words + "\n")
     sys.stdout.flush()
 

@@ -76,23 +76,23 @@ async def _shown(running: BenchCloud) -> float:
     listed = await running.compute.call("GET", "/servers?limit=50")
     paths = [running.compute.path(f"/servers/{each['id']}") for each in listed["servers"]]
     connection = running.compute.connection()
-    await running.tell("begin")
+    await running.command("begin")
     for number in range(SHOWS):
         status, _ = await connection.ask("GET", paths[number % len(paths)], running.compute.headers)
         if status != 200:
             raise RuntimeError(f"a server is shown with {status}")
-    spent = await running.tell("settle")
+    spent = await running.command("settle")
     await connection.close()
     return float(spent["cpu_s"]) * 1000 / SHOWS
 
 
 async def _scraped(running: BenchCloud) -> float:
     connection = Connection("127.0.0.1", running.config.metrics.port)
-    await running.tell("begin")
+    await running.command("begin")
     for _ in range(SCRAPES):
         status, _ = await connection.ask("GET", "/metrics", {})
         if status != 200:
             raise RuntimeError(f"a scrape is answered with {status}")
-    spent = await running.tell("settle")
+    spent = await running.command("settle")
     await connection.close()
     return float(spent["cpu_s"]) * 1000 / SCRAPES

@@ -50,7 +50,7 @@ class Messages:
         if dice.chance(0.1):
             host = dice.choice(self._strangers)
         to, place = CellId(cell), dice.randrange(9)
-        conductor = ConductorId(dice.one("conductor1", dice.word()))
+        conductor = ConductorId(dice.one("conductor1", dice.ordinary_text()))
         if place < 3:
             return subjects.from_host(to, host, dice.choice(KINDS))
         if place == 3:

@@ -40,7 +40,7 @@ class Dice(random.Random):
     def text(self) -> str:
         return self.choice(TEXTS)
 
-    def word(self) -> str:
+    def ordinary_text(self) -> str:
         return self.choice(WORDS)
 
     def odd(self, depth: int = 0) -> Any:

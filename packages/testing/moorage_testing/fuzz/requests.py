@@ -144,14 +144,14 @@ class Requests:
         for _ in range(dice.one(1, 1, 2, 4)):
             name = dice.text()[:100] if dice.chance(0.1) else dice.choice(names)
             many = dice.one(1, 1, 1, 1, 2, 40, 1_100)
-            pairs += [(name, self._asked(known.get(name)))] * many
+            pairs += [(name, self._parameter_value(known.get(name)))] * many
         return "?" + urlencode(pairs, errors="replace")
 
-    def _asked(self, param: Param | None) -> str:
+    def _parameter_value(self, param: Param | None) -> str:
         dice = self.dice
         if param is not None and param.form is not None and dice.chance(0.5):
             return dice.one("0", "1", "100", "2026-01-01T00:00:00Z", "created_at")
-        return dice.one(dice.text()[:3_000], dice.word(), dice.uuid(), "true", "asc")
+        return dice.one(dice.text()[:3_000], dice.ordinary_text(), dice.uuid(), "true", "asc")
 
     # ------------------------------------------------------------------------------------------- headers and bodies
 
@@ -218,13 +218,13 @@ class Requests:
             return value
         if value == "<int>":
             return self.dice.one(0, 1, 2, 100, 65_535)
-        return PLACEHOLDER.sub(lambda found: self._word(found[1]), value)
+        return PLACEHOLDER.sub(lambda found: self._path_value(found[1]), value)
 
-    def _word(self, kind: str) -> str:
+    def _path_value(self, kind: str) -> str:
         dice = self.dice
         match kind:
             case "name":
-                return dice.word()
+                return dice.ordinary_text()
             case "text":
                 return dice.text()
             case "uuid":
@@ -300,7 +300,7 @@ def _of_network() -> Iterator[str]:
     yield from (sample for sample in SAMPLES["network"] if sample.count("/") > 1 and "*/*" not in sample)
 
 
-class _Desk:
+class _IdentityStub:
     """Stands for the identity service where only its paths are wanted."""
 
     def __getattr__(self, _: str) -> Any:
@@ -311,7 +311,7 @@ class _Desk:
 
 
 def _of_identity() -> Iterator[tuple[str, str]]:
-    context: Any = _Desk()
+    context: Any = _IdentityStub()
     for room in IDENTITY:
         for route in room.routes(context):
             if isinstance(route, StarletteRoute):

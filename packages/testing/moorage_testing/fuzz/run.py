@@ -185,7 +185,7 @@ class Fuzz:
                 self.found.messages += 1
             many -= BURST
             if await self._stalled():
-                await self._say_again(list(recent))
+                await self._send_one_by_one(list(recent))
 
     async def _stalled(self) -> bool:
         client = Client(self._urls)
@@ -197,7 +197,7 @@ class Fuzz:
         self.found.longest_stall_s = max(self.found.longest_stall_s, took_s)
         return took_s > HANG_S
 
-    async def _say_again(self, recent: list[tuple[str, bytes]]) -> None:
+    async def _send_one_by_one(self, recent: list[tuple[str, bytes]]) -> None:
         """One by one: which of these keeps the process busy?"""
         self.found.stalls += 1
         await quiet(self._cloud, SETTLE_S)

@@ -73,7 +73,7 @@ class Seeded:
         """Whatever the lists show, after one of each that a user makes most was asked for."""
         api, admin = self._config.api, self.admin
         if not self._began:
-            await self._look()
+            await self._read_ids()
         if not self.world.ids.get("servers"):
             await admin.ask_boot("fuzzed", networks="none")
         flavor = {"name": "fuzzed", "ram": 64, "vcpus": 1, "disk": 1, "id": "fuzzed"}
@@ -87,9 +87,9 @@ class Seeded:
             await person.volume("POST", "/volumes", {"volume": {"size": 1, "name": "fuzzed"}})
             await person.network("POST", "/networks", {"network": {"name": "fuzzed"}})
             await person.compute("POST", "/os-server-groups", {"server_group": {"name": "g", "policy": "affinity"}})
-        await self._look()
+        await self._read_ids()
 
-    async def _look(self) -> None:
+    async def _read_ids(self) -> None:
         api, admin = self._config.api, self.admin
         lists = {
             "servers": (f"{api.compute.url}/v2.1/servers?all_tenants=1&limit=20", "id"),

@@ -84,11 +84,13 @@ class Shapes:
     def _text(self, kind: shape.StrType) -> str:
         if kind.pattern is not None and "{8}" in kind.pattern:
             return self._dice.uuid()
-        return self._dice.one(self._dice.word(), self._dice.word(), self._dice.uuid(), self._dice.text())
+        return self._dice.one(
+            self._dice.ordinary_text(), self._dice.ordinary_text(), self._dice.uuid(), self._dice.text()
+        )
 
     def _of_class(self, kind: Any) -> Any:
         if issubclass(kind, int):
             return self._dice.one(0, 1, 2, "3", 100)
         if issubclass(kind, str):
-            return self._dice.word()
+            return self._dice.ordinary_text()
         return self._dice.one(True, False, "true", "0")

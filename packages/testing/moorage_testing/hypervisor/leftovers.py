@@ -8,8 +8,8 @@ OURS = ("tap", "mrg")
 
 def leftovers(*context: Path) -> list[str]:
     """Domains, network devices, servers of networks, and files of guests below these hosts' directories."""
-    found = [f"domain {each}" for each in _said("virsh", "-q", "list", "--all", "--name").split()]
-    devices = (line.split()[0] for line in _said("ip", "-br", "link").splitlines())
+    found = [f"domain {each}" for each in _output("virsh", "-q", "list", "--all", "--name").split()]
+    devices = (line.split()[0] for line in _output("ip", "-br", "link").splitlines())
     found += [f"device {each}" for each in devices if each.startswith(OURS)]
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -26,5 +26,5 @@ def leftovers(*context: Path) -> list[str]:
     return found
 
 
-def _said(*words: str) -> str:
+def _output(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout

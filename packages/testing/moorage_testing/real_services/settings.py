@@ -55,7 +55,7 @@ def write_settings(site: Site) -> None:
     ):
         (site.root / name).mkdir(parents=True, exist_ok=True, mode=0o700)
     _write(site.etc("keystone") / "keystone.conf", _keystone(site))
-    _write(site.etc("glance") / "glance-api.conf", _glance(site))
+    _write(site.etc("glance") / "glance-api.conf", _image_settings(site))
     _write(site.etc("placement") / "placement.conf", _placement(site))
     _write(site.etc("neutron") / "neutron.conf", _neutron(site))
     _write(site.etc("neutron") / "ml2.ini", _ml2())
@@ -109,7 +109,7 @@ def _keystone(site: Site) -> Sections:
     }
 
 
-def _glance(site: Site) -> Sections:
+def _image_settings(site: Site) -> Sections:
     state = site.root / "state"
     return {
         "DEFAULT": {"enabled_backends": "file:file", "use_stderr": "true"},

@@ -129,7 +129,7 @@ def start_stack(root: Path | None = None) -> Stack:
     try:
         # Side by side: each makes its tables, which is most of the start, and needs no other for that.
         with ThreadPoolExecutor(8) as pool:
-            tables = (_keystone_tables, _glance_tables, _placement_tables, _neutron_tables)
+            tables = (_keystone_tables, _image_tables, _placement_tables, _neutron_tables)
             made = {pool.submit(work, site): work for work in tables}
             ready: list[Future[None]] = []
             for each in as_completed(made):
@@ -179,7 +179,7 @@ def _started(stack: Stack, tables: Callable[[Site], None]) -> Callable[[], None]
         settings = site.etc("keystone") / "keystone.conf"
         _serve(stack, "keystone", "keystone.wsgi.api", site.identity_port, 4, OS_KEYSTONE_CONFIG_FILES=settings)
         return partial(_identity_ready, stack)
-    if tables is _glance_tables:
+    if tables is _image_tables:
         _serve(stack, "glance", "glance.wsgi.api", site.image_port, 2, OS_GLANCE_CONFIG_DIR=site.etc("glance"))
         return partial(_wait, stack, "glance", stack.image_url)
     if tables is _placement_tables:
@@ -210,7 +210,7 @@ def _keystone_tables(site: Site) -> None:
     )  # fmt: skip
 
 
-def _glance_tables(site: Site) -> None:
+def _image_tables(site: Site) -> None:
     manage = site.venv / "bin" / "glance-manage"
     _command(site, "glance-setup", manage, "--config-file", site.etc("glance") / "glance-api.conf", "db_sync")
 

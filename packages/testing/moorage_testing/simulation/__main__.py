@@ -52,17 +52,17 @@ def _one(plan: Plan, arguments: argparse.Namespace) -> bool:
         outcome = shrunk(outcome)
     if arguments.save:
         arguments.save.write_bytes(msgspec.json.format(msgspec.json.encode(outcome.plan), indent=1))
-    print(said(outcome))
+    print(outcome_text(outcome))
     return outcome.failed
 
 
-def said(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """The plan, what happened, and what is wrong."""
     plan = outcome.plan
     across = ", servers may leave their segments" if plan.across else ""
     across += ", and their cells" if plan.cross_cell else ""
     lines = [f"seed {plan.seed}: {len(plan.events)} events in {plan.span_s} s, hosts of levels {plan.levels}{across}"]
-    lines += [f"  {event.said()}" for event in plan.events]
+    lines += [f"  {event.text()}" for event in plan.events]
     lines += ["", *outcome.lines, ""]
     verdict = [f"VIOLATED: {each}" for each in outcome.violations] or ["all is as it must be"]
     return "\n".join([*lines, *verdict, f"trace {outcome.digest}, {outcome.events} events, {outcome.virtual_s:.0f} s"])
@@ -89,7 +89,7 @@ def _many(seeds: list[int], scene: str | None, part: str) -> int:
     )
     print(", ".join(f"{count} {kind}" for kind, count in summed(outcomes).most_common()))
     if failed:
-        print(f"\nthe first of them, made short:\n{said(shrunk(failed[0]))}")
+        print(f"\nthe first of them, made short:\n{outcome_text(shrunk(failed[0]))}")
     return int(bool(failed))
 
 

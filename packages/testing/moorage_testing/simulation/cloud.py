@@ -24,7 +24,7 @@ from moorage_testing.simulation.loop import Process, VirtualLoop, context_of
 from moorage_testing.simulation.memory import Disk
 from moorage_testing.simulation.storage import Storage
 from moorage_testing.simulation.trace import Trace
-from moorage_testing.simulation.transports import Door, RemoteTransport
+from moorage_testing.simulation.transports import RemoteTransport, ServiceEndpoint
 
 SERVICES = ("identity", "image", "network", "volume", "compute", "placement")
 _ASKED: sa.Executable = sa.select(sa.literal_column("1"))
@@ -145,7 +145,9 @@ class Cloud:
             name: Store(loop, name, self.machine(f"database-{name}"), self.dice(seed, name), self.trace)
             for name in ("region", *(cell.name for cell in config.cells), *EMBEDDED)
         }
-        self.doors = {name: Door(loop, name, self.dice(seed, f"door-{name}"), self.trace) for name in SERVICES}
+        self.doors = {
+            name: ServiceEndpoint(loop, name, self.dice(seed, f"door-{name}"), self.trace) for name in SERVICES
+        }
         self.plans: list[HostPlan] = planned_hosts(config)
         self.disks = {plan.host: Disk() for plan in self.plans}
         self.roles: dict[str, Role] = {}
@@ -218,7 +220,7 @@ class Cloud:
         await database.read(lambda tx: tx.row(_ASKED))
         return database
 
-    def neighbours(self) -> Mapping[str, Any]:
+    def service_transports(self) -> Mapping[str, Any]:
         """Ways to the embedded services, for a client."""
         return {name: RemoteTransport(self.doors[name]) for name in EMBEDDED}
 
@@ -268,7 +270,7 @@ class Cloud:
         role = self.roles.get(host)
         return role is not None and role.ready and role.process is not None and not role.process.frozen
 
-    def heard(self, host: str) -> bool:
+    def reachable(self, host: str) -> bool:
         """Whether its agent runs and reaches the bus, and has not woken just now: what a hypervisor had begun goes on as it wakes."""
         if not self.acts(host):
             return False
@@ -282,7 +284,7 @@ class Cloud:
     def _one_runs(self, server: ServerId) -> None:
         """Where one of them cannot be heard, `progress.watch_guests` waits until it can."""
         awake = self.run_twice(server)
-        if awake and all(self.heard(each) for each in awake):
+        if awake and all(self.reachable(each) for each in awake):
             self.violated(f"two guests of {server} run: on {' and '.join(awake)}")
 
     # ------------------------------------------------------------------------------------------------- the end

@@ -120,7 +120,7 @@ class Store:
         """Nobody looks at it any more."""
         self._connection.close()
 
-    def look(self, work: Work[T]) -> T:
+    def inspect(self, work: Work[T]) -> T:
         """Read outside of all time and trouble: for checks."""
         tx = Tx(self._connection, self.meter, self.name, "sqlite", self.raw)
         answer = work(tx)  # an instant: nothing else happens meanwhile, so it needs no transaction
@@ -228,7 +228,7 @@ class Store:
     def _transact(self, work: Callable[[Tx], Any], writes: bool) -> tuple[Any, bool]:
         raw = self.raw
         if not writes:
-            return self.look(work), False
+            return self.inspect(work), False
         raw.execute("BEGIN IMMEDIATE")
         tx = Tx(self._connection, self.meter, self.name, "sqlite", raw)
         try:

@@ -107,7 +107,7 @@ class Chance:
 @contextmanager
 def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[Chance]:
     """Everything between is a function of the seed; `elsewhere`: whose clock is read outside all processes."""
-    found = _looked_through()
+    found = _searched_modules()
     chance = Chance(found.dice)
 
     def now() -> float:
@@ -154,7 +154,7 @@ def determined(loop: VirtualLoop, seed: str, elsewhere: Machine) -> Iterator[Cha
         ids._randomness.forget()  # pyright: ignore[reportPrivateUsage]
 
 
-def _looked_through() -> _Found:
+def _searched_modules() -> _Found:
     if len(sys.modules) not in _found:
         modules = [module for name, module in sys.modules.items() if name.startswith("moorage.")]
         values = [value for module in modules for value in vars(module).values()]

@@ -32,7 +32,7 @@ def _role(cloud: Cloud, name: str) -> Role:
     return cloud.roles[named_host(cloud, name)]
 
 
-def _said(cloud: Cloud, what: str) -> None:
+def _note(cloud: Cloud, what: str) -> None:
     cloud.trace.note("fault", what)
 
 
@@ -47,7 +47,7 @@ def _draw_kill(dice: random.Random, _: Draft) -> Arguments:
 async def kill(cloud: Cloud, args: Arguments) -> None:
     """kill -9, and it is started again after a while."""
     role = _role(cloud, args["role"])
-    _said(cloud, f"{role.name} is killed for {args['for_s']} s")
+    _note(cloud, f"{role.name} is killed for {args['for_s']} s")
     role.wanted = False
     role.kill()
     await asyncio.sleep(args["for_s"])
@@ -66,7 +66,7 @@ async def freeze(cloud: Cloud, args: Arguments) -> None:
     if process is None or process.frozen:
         return
     sleeps = args["sleeps"]
-    _said(cloud, f"{role.name} {'and its machine freeze' if sleeps else 'freezes'} for {args['for_s']} s")
+    _note(cloud, f"{role.name} {'and its machine freeze' if sleeps else 'freezes'} for {args['for_s']} s")
     began = cloud.loop.now
     role.freeze()
     if sleeps:
@@ -74,7 +74,7 @@ async def freeze(cloud: Cloud, args: Arguments) -> None:
     try:
         await asyncio.sleep(args["for_s"])
     finally:
-        _said(cloud, f"{role.name} thaws")
+        _note(cloud, f"{role.name} thaws")
         role.machine.asleep = False
         role.thaw(process, cloud.loop.now - began if sleeps else 0.0)
         cloud.check_guests()
@@ -88,7 +88,7 @@ def _draw_restart(dice: random.Random, draft: Draft) -> Arguments:
 async def restart(cloud: Cloud, args: Arguments) -> None:
     """Told to stop, and started again."""
     role = _role(cloud, args["role"])
-    _said(cloud, f"{role.name} is restarted in order")
+    _note(cloud, f"{role.name} is restarted in order")
     role.wanted = False
     await role.stop()
     await asyncio.sleep(args["for_s"])
@@ -104,7 +104,7 @@ async def upgrade(cloud: Cloud, args: Arguments) -> None:
     """An agent is restarted as one of another protocol level."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
-    _said(cloud, f"{role.name} is restarted with level {args['level']}")
+    _note(cloud, f"{role.name} is restarted with level {args['level']}")
     role.wanted = False
     await role.stop()
     role.level = args["level"]
@@ -121,7 +121,7 @@ async def power_cut(cloud: Cloud, args: Arguments) -> None:
     """A host loses its power: its guests are off, its agent comes back with it."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
-    _said(cloud, f"{role.name} loses its power for {args['for_s']} s")
+    _note(cloud, f"{role.name} loses its power for {args['for_s']} s")
     role.wanted = False
     role.kill()
     if role.driver is not None:
@@ -140,7 +140,7 @@ async def clock(cloud: Cloud, args: Arguments) -> None:
     """A machine's wall clock jumps; a database's only by what a time server would correct."""
     machine = cloud.machine(args["machine"])
     by_s = args["by_s"] if not machine.name.startswith("database-") else max(min(args["by_s"], 1.0), -1.0)
-    _said(cloud, f"the clock of {machine.name} jumps by {by_s} s")
+    _note(cloud, f"the clock of {machine.name} jumps by {by_s} s")
     machine.offset_s += by_s
 
 
@@ -155,10 +155,10 @@ def _draw_store(dice: random.Random, _: Draft) -> Arguments:
 async def database_hangs(cloud: Cloud, args: Arguments) -> None:
     """Statements are taken and nothing comes back."""
     store = cloud.stores[args["store"]]
-    _said(cloud, f"the {store.name} database hangs for {args['for_s']} s")
+    _note(cloud, f"the {store.name} database hangs for {args['for_s']} s")
     store.hung = True
     await asyncio.sleep(args["for_s"])
-    _said(cloud, f"the {store.name} database goes on")
+    _note(cloud, f"the {store.name} database goes on")
     store.wake()
 
 
@@ -170,10 +170,10 @@ def _draw_refuses(dice: random.Random, draft: Draft) -> Arguments:
 async def database_refuses(cloud: Cloud, args: Arguments) -> None:
     """Its disk is full, or it became read-only: it can be read, and not written."""
     store = cloud.stores[args["store"]]
-    _said(cloud, f"the {store.name} database is {args['why']} for {args['for_s']} s")
+    _note(cloud, f"the {store.name} database is {args['why']} for {args['for_s']} s")
     store.refuses_writes = args["why"]
     await asyncio.sleep(args["for_s"])
-    _said(cloud, f"the {store.name} database can be written again")
+    _note(cloud, f"the {store.name} database can be written again")
     store.refuses_writes = ""
 
 
@@ -181,7 +181,7 @@ async def database_refuses(cloud: Cloud, args: Arguments) -> None:
 async def database_slow(cloud: Cloud, args: Arguments) -> None:
     """It is far away."""
     store = cloud.stores[args["store"]]
-    _said(cloud, f"the {store.name} database is slow for {args['for_s']} s")
+    _note(cloud, f"the {store.name} database is slow for {args['for_s']} s")
     store.slow_s = (0.03, 0.4)
     await asyncio.sleep(args["for_s"])
     store.slow_s = (0.0, 0.0)
@@ -195,7 +195,7 @@ def _draw_cut_database(dice: random.Random, draft: Draft) -> Arguments:
 async def database_cut(cloud: Cloud, args: Arguments) -> None:
     """One process does not reach it."""
     store = cloud.stores[args["store"]]
-    _said(cloud, f"{args['role']} does not reach the {store.name} database for {args['for_s']} s")
+    _note(cloud, f"{args['role']} does not reach the {store.name} database for {args['for_s']} s")
     store.cut.add(args["role"])
     await asyncio.sleep(args["for_s"])
     store.cut.discard(args["role"])
@@ -222,10 +222,10 @@ def _draw_cut(dice: random.Random, _: Draft) -> Arguments:
 async def bus_cut(cloud: Cloud, args: Arguments) -> None:
     """One process does not reach the bus."""
     name = _role(cloud, args["role"]).name
-    _said(cloud, f"{name} does not reach the bus for {args['for_s']} s")
+    _note(cloud, f"{name} does not reach the bus for {args['for_s']} s")
     cloud.hub.cut_off(name)
     await asyncio.sleep(args["for_s"])
-    _said(cloud, f"{name} reaches the bus again")
+    _note(cloud, f"{name} reaches the bus again")
     cloud.hub.join(name)
 
 
@@ -236,10 +236,10 @@ def _draw_down(dice: random.Random, _: Draft) -> Arguments:
 @fault("bus_down", 2, _draw_down)
 async def bus_down(cloud: Cloud, args: Arguments) -> None:
     """Nobody reaches the bus."""
-    _said(cloud, f"the bus is down for {args['for_s']} s")
+    _note(cloud, f"the bus is down for {args['for_s']} s")
     cloud.hub.set_down(True)
     await asyncio.sleep(args["for_s"])
-    _said(cloud, "the bus is back")
+    _note(cloud, "the bus is back")
     cloud.hub.set_down(False)
 
 
@@ -257,7 +257,7 @@ def _draw_weather(dice: random.Random, _: Draft) -> Arguments:
 async def bus_weather(cloud: Cloud, args: Arguments) -> None:
     """Messages are lost, doubled, overtaken and late."""
     weather = Weather(args["drop"], args["duplicate"], args["overtaken"], args["late_s"])
-    _said(cloud, f"{weather} for {args['for_s']} s")
+    _note(cloud, f"{weather} for {args['for_s']} s")
     cloud.hub.weather = weather
     await asyncio.sleep(args["for_s"])
     cloud.hub.weather = Weather()
@@ -279,10 +279,10 @@ def _draw_neighbour(dice: random.Random, _: Draft) -> Arguments:
 async def neighbour(cloud: Cloud, args: Arguments) -> None:
     """A service fails before or after its work, answers late, or leaves things out."""
     door = cloud.doors[args["service"]]
-    _said(cloud, f"the {door.name} service: {args['trouble']} ({args['chance']}) for {args['for_s']} s")
+    _note(cloud, f"the {door.name} service: {args['trouble']} ({args['chance']}) for {args['for_s']} s")
     door.trouble, door.chance = args["trouble"], args["chance"]
     await asyncio.sleep(args["for_s"])
-    _said(cloud, f"the {door.name} service is well again")
+    _note(cloud, f"the {door.name} service is well again")
     door.trouble, door.chance = "", 1.0
 
 
@@ -319,7 +319,7 @@ async def host(cloud: Cloud, args: Arguments) -> None:
     """A hypervisor fails, hangs or is slow."""
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
-    _said(cloud, f"{role.name}: {args['verb']} {args['dial']} for {args['for_s']} s")
+    _note(cloud, f"{role.name}: {args['verb']} {args['dial']} for {args['for_s']} s")
     dial = msgspec.convert(args["dial"], VerbDial)
     if args["verb"] in {"*", "power_off"}:
         cloud.half_done.add(role.name)
@@ -334,7 +334,7 @@ async def guest_crashes(cloud: Cloud, args: Arguments) -> None:
     role = _role(cloud, args["host"])
     assert isinstance(role, AgentRole)
     if role.driver is not None and role.ready:
-        _said(cloud, f"the guests on {role.name} crash")
+        _note(cloud, f"the guests on {role.name} crash")
         role.turn(msgspec.structs.replace(role.dials, crash=("*",)))
         await role.driver.guests()
         role.turn(msgspec.structs.replace(role.dials, crash=()))
@@ -353,12 +353,12 @@ async def twin(cloud: Cloud, args: Arguments) -> None:
     if name in cloud.roles:
         return
     second = cloud.roles[name] = AgentRole(cloud, first.plan, machine=name)
-    _said(cloud, f"a second agent of {first.name} runs for {args['for_s']} s")
+    _note(cloud, f"a second agent of {first.name} runs for {args['for_s']} s")
     second.start()
     try:
         await asyncio.sleep(args["for_s"])
     finally:
-        _said(cloud, f"the second agent of {first.name} ends")
+        _note(cloud, f"the second agent of {first.name} ends")
         second.wanted = False
         second.kill()
         cloud.take_away(name)
@@ -383,7 +383,7 @@ async def reconcile(cloud: Cloud, args: Arguments) -> None:
     role = _role(cloud, args["role"])
     rounds = getattr(role, "rounds", None)
     if isinstance(role, RegionRole) and role.ready and rounds is not None and args["name"] in rounds.runs:
-        _said(cloud, f"{role.name} runs {args['name']}")
+        _note(cloud, f"{role.name} runs {args['name']}")
         rounds.nudge(args["name"])
 
 

@@ -67,13 +67,13 @@ def a_guest_is_still_while_it_is_copied(dice: random.Random, draft: Draft) -> li
         if dice.random() < 0.8:
             events += trouble(dice, asked_s, server, ("*", "quiesce", "thaw_guest", "freeze_guest"))
         if dice.random() < 0.5:
-            events.append(_beside(dice, draft, asked_s + dice.uniform(-0.3, 0.8), server))
+            events.append(_concurrent_event(dice, draft, asked_s + dice.uniform(-0.3, 0.8), server))
         asked_s += dice.choice((dice.uniform(0.0, 0.5), dice.uniform(4.0, 20.0)))
     lasts(draft, asked_s + 20.0)
     return events
 
 
-def _beside(dice: random.Random, draft: Draft, at_s: float, server: int) -> Event:
+def _concurrent_event(dice: random.Random, draft: Draft, at_s: float, server: int) -> Event:
     """What else is done to it at that time."""
     what = dice.choice(
         ("power reboot", "power os-stop", "power pause", "detach_volume", "attach_volume", "extend_volume", "live_migrate", "migrate",

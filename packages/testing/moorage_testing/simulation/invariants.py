@@ -81,7 +81,7 @@ class Watch:
         if len(cloud.config.cells) > 2:
             watch_records(cloud)
         for host in HOSTS[-2:]:
-            self.book.word(host, "zone", usual=True)
+            self.book.setting(host, "zone", usual=True)
 
     def listen(self) -> None:
         """Claims that are made are noted from now on; to be said again when the region's database became another one."""
@@ -142,7 +142,7 @@ class Watch:
                 if (
                     net[provider, resource] > 0 and not restored
                 ):  # else it goes from a move to its server, or to the move
-                    self._as_told(consumer, self._hosts[provider])
+                    self._check_host_settings(consumer, self._hosts[provider])
 
     def _within_capacity(self, raw: sqlite3.Connection, provider: str, resource: str, label: str) -> None:
         found = raw.execute(
@@ -153,19 +153,19 @@ class Watch:
                 f"a claim ({label}) beyond what {provider} has of {resource}: (used, capacity) = {found}"
             )
 
-    def _as_told(self, consumer: str, host: str) -> None:
+    def _check_host_settings(self, consumer: str, host: str) -> None:
         """What an administrator was answered 200 for holds for every claim that commits after it."""
         asked = self._asked.get(consumer)
         for what in ("disabled", "forced_down"):
-            word = self.book.word(host, what)
+            word = self.book.setting(host, what)
             if word.certain and word.value:
                 self.cloud.violated(f"{consumer} claimed {host}, of which an administrator was told that it is {what}")
         if asked is None:
             return
-        zone = self.book.word(host, "zone")
+        zone = self.book.setting(host, "zone")
         if zone.certain and asked.get("zone") == ZONE and not zone.value:
             self.cloud.violated(f"{consumer} claimed {host}, which is not in {ZONE}")
-        trait = self.book.word(host, "trait")
+        trait = self.book.setting(host, "trait")
         if trait.certain and asked.get("flavor") == "traited" and not trait.value:
             self.cloud.violated(f"{consumer} claimed {host}, which does not have the trait that its flavor requires")
 
@@ -179,7 +179,7 @@ class Watch:
             rows = tx.rows(sa.select(table).where(table.c.ended_at.is_(None)))
             return [f"{row.saga} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in rows]
 
-        return self.cloud.stores["region"].look(work)
+        return self.cloud.stores["region"].inspect(work)
 
     async def wrong(self) -> list[str]:
         """Everything that is not as it must be when nothing happens any more; empty: all is well."""
@@ -273,7 +273,7 @@ class Watch:
         for port in ports.body["ports"]:
             by_device.setdefault(port["device_id"], []).append(port)
         segments = {each["id"]: each["segment_id"] for each in subnets.body["subnets"] if each.get("segment_id")}
-        held, drift, used, open_ones = self.cloud.stores["region"].look(in_region_of)
+        held, drift, used, open_ones = self.cloud.stores["region"].inspect(in_region_of)
         guests = {str(server): sorted(hosts) for server, hosts in self.cloud.guests.items()}
         for each in excepted:
             for found in (guests, by_device, held, servers):

@@ -8,7 +8,7 @@ import msgspec
 from moorage_testing.simulation.cloud import Cloud
 from moorage_testing.simulation.faults import fault, heal
 from moorage_testing.simulation.move_orders import every_order
-from moorage_testing.simulation.orders import a_server, act, named_host, order, say_down, watch_of
+from moorage_testing.simulation.orders import a_server, act, named_host, order, set_forced_down, watch_of
 from moorage_testing.simulation.plan import HOSTS, Arguments, Draft
 from moorage_testing.simulation.roles import AgentRole
 
@@ -106,7 +106,7 @@ async def outage(cloud: Cloud, args: Arguments) -> None:
     role.machine.asleep = False
     if role.driver is not None:
         role.driver.lose_power()
-    said = asyncio.create_task(_say_off(cloud, role, args["said_s"]))
+    said = asyncio.create_task(_set_down_later(cloud, role, args["said_s"]))
     try:
         await asyncio.sleep(args["for_s"])
         cloud.trace.note("fault", f"{role.name} is switched on")
@@ -117,11 +117,11 @@ async def outage(cloud: Cloud, args: Arguments) -> None:
         said.cancel()
 
 
-async def _say_off(cloud: Cloud, role: AgentRole, after_s: float) -> None:
+async def _set_down_later(cloud: Cloud, role: AgentRole, after_s: float) -> None:
     """Unless it is on by then."""
     await asyncio.sleep(after_s)
     if role.powerless:
-        await say_down(cloud, role.plan.host, on=True)
+        await set_forced_down(cloud, role.plan.host, on=True)
 
 
 def _draw_evacuate(dice: random.Random, draft: Draft) -> Arguments:

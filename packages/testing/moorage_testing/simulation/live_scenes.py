@@ -79,7 +79,7 @@ def _pace(dice: random.Random, at_s: float, server: int) -> list[Event]:
     return [event(at_s, "live_pace", host=f"host of {server}", for_s=round(dice.uniform(3.0, 30.0), 3), **said)]
 
 
-def _said_meanwhile(dice: random.Random, at_s: float, server: int) -> list[Event]:
+def _concurrent_orders(dice: random.Random, at_s: float, server: int) -> list[Event]:
     """Of a live migration that was ordered then."""
     events: list[Event] = []
     for _ in range(dice.choice((0, 1, 1, 2))):
@@ -96,7 +96,7 @@ def _live(dice: random.Random, draft: Draft) -> tuple[float, int, list[Event]]:
     ordered_s = at_s + READY_S
     events += _pace(dice, ordered_s - 0.2, server)
     events.append(event(ordered_s, "live_migrate", server=server, host=None))
-    events += _said_meanwhile(dice, ordered_s, server)
+    events += _concurrent_orders(dice, ordered_s, server)
     lasts(draft, ordered_s + 40.0)
     return ordered_s, server, events
 
@@ -154,7 +154,7 @@ def _outage(dice: random.Random, draft: Draft) -> tuple[float, list[int], list[E
     return ordered_s, servers, events
 
 
-def _word(dice: random.Random, at_s: float, server: int) -> Event:
+def _order_during_evacuation(dice: random.Random, at_s: float, server: int) -> Event:
     """What people say while it is evacuated, or afterwards."""
     what = dice.choice(("force_down", "power", "power", "delete", "live_migrate", "resize"))
     match what:
@@ -175,7 +175,7 @@ def an_evacuated_host_returns(dice: random.Random, draft: Draft) -> list[Event]:
     """At any moment, cut off or in order; people say this and that meanwhile, and the new host may fail as well."""
     ordered_s, servers, events = _outage(dice, draft)
     for _ in range(dice.choice((0, 1, 1, 2))):
-        events.append(_word(dice, ordered_s + dice.uniform(-1.0, 40.0), dice.choice(servers)))
+        events.append(_order_during_evacuation(dice, ordered_s + dice.uniform(-1.0, 40.0), dice.choice(servers)))
     for role in dice.choice(([], ["host of"], ["left by"], ["host of", "left by"])):
         verbs = ("*", "start_guest", "start_guest", "destroy_guest", "power_off")
         events.append(host_breaks(dice, _moment(dice, ordered_s, 8.0), f"{role} {servers[0]}", verbs))
@@ -192,7 +192,7 @@ def what_is_around_an_evacuation_breaks(dice: random.Random, draft: Draft) -> li
     for _ in range(dice.randint(0, 2)):
         events.append(around_breaks(dice, ordered_s))
     if dice.random() < 0.4:
-        events.append(_word(dice, ordered_s + dice.uniform(0.0, 20.0), servers[0]))
+        events.append(_order_during_evacuation(dice, ordered_s + dice.uniform(0.0, 20.0), servers[0]))
     return events
 
 

@@ -3,7 +3,7 @@
 import random
 
 from moorage_testing.simulation.cloud import Cloud
-from moorage_testing.simulation.orders import a_server, act, order, say, watch_of
+from moorage_testing.simulation.orders import a_server, act, apply_setting, order, watch_of
 from moorage_testing.simulation.plan import HOSTS, Arguments, Draft
 from moorage_testing.simulation.volume_orders import every_order
 
@@ -88,7 +88,7 @@ async def lock(cloud: Cloud, args: Arguments) -> None:
     booked, action = watch.book.of(args["server"]), "lock" if args["on"] else "unlock"
     if booked.id:
         asked = watch.admin.ask("compute", "POST", f"/servers/{booked.id}/action", {action: None})
-        await say(cloud, booked.locked, args["on"], f"{action} s{booked.ref}", asked)
+        await apply_setting(cloud, booked.locked, args["on"], f"{action} s{booked.ref}", asked)
 
 
 __all__ = ["every_order"]

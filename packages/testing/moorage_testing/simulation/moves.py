@@ -31,7 +31,7 @@ def _open(tx: Tx) -> list[Migration]:
 
 def open_moves(cloud: "Cloud") -> list[Migration]:
     """Of all cells."""
-    return [each for cell in cloud.config.cells for each in cloud.stores[cell.name].look(_open)]
+    return [each for cell in cloud.config.cells for each in cloud.stores[cell.name].inspect(_open)]
 
 
 def left_behind(cloud: "Cloud", servers: Mapping[str, Seen]) -> dict[str, Left]:
@@ -46,7 +46,7 @@ def inactive_bindings(cloud: "Cloud") -> dict[str, list[str]]:
         rows = tx.rows(sa.select(ports.c.id, ports.c.doc))
         return {row.id: _others(row.doc) for row in rows}
 
-    return {port: hosts for port, hosts in cloud.stores["network"].look(work).items() if hosts}
+    return {port: hosts for port, hosts in cloud.stores["network"].inspect(work).items() if hosts}
 
 
 def _wrong_seconds(cloud: "Cloud", lost: Collection[str]) -> list[str]:
@@ -57,12 +57,12 @@ def _wrong_seconds(cloud: "Cloud", lost: Collection[str]) -> list[str]:
     records = [
         Recorded(row.id, cell.name, bool(row.hidden))
         for cell in cloud.config.cells
-        for row in cloud.stores[cell.name].look(lambda tx: tx.rows(living))
+        for row in cloud.stores[cell.name].inspect(lambda tx: tx.rows(living))
         if row.id not in lost
     ]
-    shown = {row.id: row.cell for row in cloud.stores["region"].look(lambda tx: tx.rows(mapped))}
+    shown = {row.id: row.cell for row in cloud.stores["region"].inspect(lambda tx: tx.rows(mapped))}
     opened = sa.select(h.server, h.cell).where(h.ended_at.is_(None))
-    hidden = {(row.server, row.cell) for row in cloud.stores["region"].look(lambda tx: tx.rows(opened))}
+    hidden = {(row.server, row.cell) for row in cloud.stores["region"].inspect(lambda tx: tx.rows(opened))}
     return wrong_seconds(records, shown, hidden)
 
 

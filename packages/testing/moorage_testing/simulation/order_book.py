@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Word:
+class HostSetting:
     """One thing that an administrator says of one host or server: what it is now, and whether a change of it may be under way."""
 
     value: bool
@@ -39,7 +39,7 @@ class Booked:
     """Somebody asked that it go to another host or have another size: its guest may go from where it was."""
     reset: bool = False
     """Somebody said what its state is, whatever it is."""
-    locked: Word = field(default_factory=lambda: Word(False))
+    locked: HostSetting = field(default_factory=lambda: HostSetting(False))
     restore_asked: bool = False
     """Somebody asked for it back after a delete: whether it is gone in the end depends on who was first."""
     quiesced: bool = False
@@ -72,7 +72,7 @@ class Book:
     volumes: dict[int, BookedVolume] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)
     """Images of servers that were promised, with the server's number; no backups, which go when there are newer ones."""
-    words: dict[tuple[str, str], Word] = field(default_factory=dict)
+    words: dict[tuple[str, str], HostSetting] = field(default_factory=dict)
     """(host, what: `disabled`, `forced_down`, `zone`, `trait`) → what was said last."""
     gone: set[str] = field(default_factory=set)
     """Volumes that somebody deleted at the volume service itself, or made snapshots of: they may be gone, or stay, whatever servers say."""
@@ -90,5 +90,5 @@ class Book:
     def volume(self, ref: int) -> BookedVolume:
         return self.volumes.setdefault(ref, BookedVolume(ref))
 
-    def word(self, host: str, what: str, usual: bool = False) -> Word:
-        return self.words.setdefault((host, what), Word(usual))
+    def setting(self, host: str, what: str, usual: bool = False) -> HostSetting:
+        return self.words.setdefault((host, what), HostSetting(usual))

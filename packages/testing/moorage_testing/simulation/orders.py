@@ -10,7 +10,7 @@ from typing import Any
 from moorage_testing.simulation.client import VERSION, Reply
 from moorage_testing.simulation.cloud import Cloud
 from moorage_testing.simulation.invariants import Watch
-from moorage_testing.simulation.order_book import Booked, Word
+from moorage_testing.simulation.order_book import Booked, HostSetting
 from moorage_testing.simulation.plan import HOSTS, ORDERS_BY_NAME, ZONE, Arguments, Draft
 from moorage_testing.simulation.setting import TRAIT
 
@@ -220,12 +220,12 @@ def _draw_host(dice: random.Random, _: Draft) -> Arguments:
     return {"host": dice.choice(HOSTS), "on": dice.random() < 0.5}
 
 
-async def _say(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> Reply:
+async def _set_host(cloud: Cloud, host: str, what: str, value: bool, asked: Any) -> Reply:
     """One change of one host."""
-    return await say(cloud, watch_of(cloud).book.word(host, what), value, f"{what}={value} {host}", asked)
+    return await apply_setting(cloud, watch_of(cloud).book.setting(host, what), value, f"{what}={value} {host}", asked)
 
 
-async def say(cloud: Cloud, word: Word, value: bool, told: str, asked: Any) -> Reply:
+async def apply_setting(cloud: Cloud, word: HostSetting, value: bool, told: str, asked: Any) -> Reply:
     """What is answered with 2xx holds from then on."""
     word.pending += 1
     try:
@@ -247,7 +247,7 @@ async def service(cloud: Cloud, args: Arguments) -> None:
     asked = watch_of(cloud).admin.ask(
         "compute", "PUT", f"/os-services/{cloud.known.services[args['host']]}", {"status": status}
     )
-    await _say(cloud, args["host"], "disabled", args["on"], asked)
+    await _set_host(cloud, args["host"], "disabled", args["on"], asked)
 
 
 @order("force_down", 1, _draw_host)
@@ -258,7 +258,7 @@ async def force_down(cloud: Cloud, args: Arguments) -> None:
     """
     if cloud.evacuates and args["on"]:
         return
-    await say_down(cloud, named_host(cloud, args["host"]), on=args["on"])
+    await set_forced_down(cloud, named_host(cloud, args["host"]), on=args["on"])
 
 
 def named_host(cloud: Cloud, name: str) -> str:
@@ -271,11 +271,11 @@ def named_host(cloud: Cloud, name: str) -> str:
     return name
 
 
-async def say_down(cloud: Cloud, host: str, *, on: bool) -> None:
+async def set_forced_down(cloud: Cloud, host: str, *, on: bool) -> None:
     """The operator's word."""
     path = f"/os-services/{cloud.known.services[host]}"
     asked = watch_of(cloud).admin.ask("compute", "PUT", path, {"forced_down": on})
-    await _say(cloud, host, "forced_down", on, asked)
+    await _set_host(cloud, host, "forced_down", on, asked)
 
 
 @order("zone", 2, _draw_host)
@@ -285,7 +285,7 @@ async def zone(cloud: Cloud, args: Arguments) -> None:
     asked = watch_of(cloud).admin.ask(
         "compute", "POST", f"/os-aggregates/{cloud.known.aggregate}/action", {action: {"host": args["host"]}}
     )
-    await _say(cloud, args["host"], "zone", args["on"], asked)
+    await _set_host(cloud, args["host"], "zone", args["on"], asked)
 
 
 @order("trait", 2, _draw_host)
@@ -301,7 +301,7 @@ async def trait(cloud: Cloud, args: Arguments) -> None:
             "resource_provider_generation": now.body["resource_provider_generation"],
             "traits": [*kept, TRAIT] if args["on"] else kept,
         }
-        reply = await _say(cloud, args["host"], "trait", args["on"], admin.ask("placement", "PUT", path, body))
+        reply = await _set_host(cloud, args["host"], "trait", args["on"], admin.ask("placement", "PUT", path, body))
         if reply.status != 409:
             return
         await asyncio.sleep(0.1)

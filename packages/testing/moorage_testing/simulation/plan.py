@@ -66,7 +66,7 @@ class Event(msgspec.Struct, frozen=True):
     what: str
     args: Arguments = {}
 
-    def said(self) -> str:
+    def text(self) -> str:
         """In one line, for people."""
         told = " ".join(f"{name}={value}" for name, value in self.args.items())
         return f"{self.at_s:8.3f} {self.what} {told}".rstrip()
@@ -142,7 +142,9 @@ ORDERS_BY_NAME = Registry()
 FAULTS_BY_NAME = Registry()
 
 
-def beside(draw: Callable[[random.Random, Draft], list[Event]]) -> Callable[[random.Random, Draft], list[Event]]:
+def additional_scene(
+    draw: Callable[[random.Random, Draft], list[Event]],
+) -> Callable[[random.Random, Draft], list[Event]]:
     """Register a scene that comes on top, under its name."""
     SCENES_BESIDE[draw.__name__] = draw
     return draw
@@ -216,11 +218,11 @@ def _with_what_is_on_top(seed: int, scene: str | None) -> Plan:
     """What comes on top has dice of its own: all other plans are what they would be without."""
     dice = random.Random(f"on top {seed}")
     if scene in CROSS_CELL_SCENES:
-        return _whole(seed, Draft(SPAN_S[0]), [])
+        return _finished_plan(seed, Draft(SPAN_S[0]), [])
     if scene in SCENES_BESIDE:
         draft = Draft(SPAN_S[0], offload_s=dice.choice(OFFLOAD_S), far_s=dice.choice(FAR_S))
         events = SCENES_BESIDE[scene](dice, draft)
-        return _whole(seed, draft, sorted(events, key=lambda each: each.at_s))
+        return _finished_plan(seed, draft, sorted(events, key=lambda each: each.at_s))
     plan = _drawn(seed, scene)
     if scene is not None or dice.random() >= ON_TOP:
         return plan
@@ -249,7 +251,7 @@ def _drawn(seed: int, scene: str | None) -> Plan:
         events += SCENES[scene or chosen or ""](dice, draft)
     if events and dice.random() < ALONE:
         events.sort(key=lambda each: each.at_s)
-        return _whole(seed, draft, events)
+        return _finished_plan(seed, draft, events)
     faults = [each for each in FAULTS_BY_NAME.values() if dice.random() < 0.4]
     some, few = (ORDERS, FAULTS) if not events else (ORDERS_BESIDE, FAULTS_BESIDE)
     times = _order_times(dice, draft.span_s, dice.randint(*some))
@@ -261,10 +263,10 @@ def _drawn(seed: int, scene: str | None) -> Plan:
         count = dice.randint(*few)
         events += [_event(dice, draft, _fault_time(dice, draft.span_s, times), faults) for _ in range(count)]
     events.sort(key=lambda each: each.at_s)
-    return _whole(seed, draft, events)
+    return _finished_plan(seed, draft, events)
 
 
-def _whole(seed: int, draft: Draft, events: list[Event]) -> Plan:
+def _finished_plan(seed: int, draft: Draft, events: list[Event]) -> Plan:
     return Plan(
         seed, draft.span_s, tuple(events), draft.levels, draft.far_s, draft.reclaim_s, draft.offload_s
     )  # fmt: skip

@@ -5,7 +5,7 @@ import asyncio
 from moorage.model.ids import ServerId
 from moorage_testing.simulation.cloud import Cloud
 from moorage_testing.simulation.roles import ConductorRole
-from moorage_testing.simulation.storage import told
+from moorage_testing.simulation.storage import writers_text
 
 LOOK_EVERY_S = 1.0
 SLACK_S = 5.0
@@ -46,7 +46,9 @@ async def watch_volumes(cloud: Cloud) -> None:
                 continue
             most_s = GUEST_OFF_S if all(cloud.is_well(each) for each in hosts) else TROUBLED_OFF_S
             if cloud.loop.now - since[volume] > most_s:
-                cloud.violated(f"volume {volume} has two writers, and their hosts could stop one: {told(writers)}")
+                cloud.violated(
+                    f"volume {volume} has two writers, and their hosts could stop one: {writers_text(writers)}"
+                )
 
 
 async def watch_conductors(cloud: Cloud) -> None:

@@ -79,7 +79,7 @@ class Restores:
         ordered = {each.id for each in watch.book.servers.values() if each.id}
         return (ordered | set(self._cloud.guests)) - known
 
-    def can_tell(self) -> bool:
+    def detects_restore(self) -> bool:
         """Whether one of the databases is older than another remembers it."""
         region = self._cloud.stores["region"].raw
         (mark,) = region.execute("SELECT mark FROM store_identity").fetchone()
@@ -171,7 +171,7 @@ async def _restored(cloud: Cloud, args: Arguments, whole: bytes, before: dict[st
     cloud.trace.note("fault", f"the {store.name} database is put back by {args['age_s']} s")
     store.become(whole)
     cloud.watch.listen()
-    if args["wrong"] and cloud.restores.can_tell():
+    if args["wrong"] and cloud.restores.detects_restore():
         await _start_too_early(cloud, roles)
     await _adopt(cloud)
     cloud.restores.done = True

@@ -39,7 +39,7 @@ ASKED_EVERY_S = 3.0
 """How often a conductor looks for drains and audits, which simulations have none of: idle seconds cost less."""
 
 
-class Neighbours(Role):
+class EmbeddedServicesRole(Role):
     """Identity, image and network in one process, as `moorage embedded` has them; compute is told of ports over HTTP."""
 
     embedded: Embedded | None = None
@@ -100,7 +100,7 @@ class RegionRole(Role):
         cloud = self.cloud
         self.region = await open_region(
             cloud.config,
-            embedded=cloud.neighbours(),
+            embedded=cloud.service_transports(),
             clock=cloud.clock(process),
             bus=cloud.bus(process),
             databases=await cloud.databases(),
@@ -225,7 +225,7 @@ class AgentRole(Role):
     async def open(self, process: MachineProcess) -> None:
         cloud, host = self.cloud, self.plan.host
         clock = cloud.clock(process)
-        self._clients = make_clients(self._config(), cloud.neighbours())
+        self._clients = make_clients(self._config(), cloud.service_transports())
         plumbing = plumbing_of(host, self.level, self._clients.network)
         self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials, self._clients.image_data)
         journal = Journal(MemoryJournal(cloud.disks[self.name]), host)
@@ -270,7 +270,7 @@ class AgentRole(Role):
 
 def people(cloud: Cloud) -> None:
     """Every role of the usual cloud: neighbours, an API, two conductors, and its hosts' agents."""
-    roles: list[Role] = [Neighbours(cloud, "neighbours"), Api(cloud, "api")]
+    roles: list[Role] = [EmbeddedServicesRole(cloud, "neighbours"), Api(cloud, "api")]
     roles += [ConductorRole(cloud, f"conductor{number}") for number in (1, 2)]
     roles += [AgentRole(cloud, plan) for plan in cloud.plans]
     cloud.roles = {role.name: role for role in roles}

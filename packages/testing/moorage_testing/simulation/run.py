@@ -28,7 +28,7 @@ from moorage_testing.simulation.progress import watch_conductors, watch_guests, 
 from moorage_testing.simulation.restores import tidy_up
 from moorage_testing.simulation.saved_states import written_copies, wrong_chains, wrong_guests
 from moorage_testing.simulation.service_orders import at_volume_service
-from moorage_testing.simulation.service_scenes import beside
+from moorage_testing.simulation.service_scenes import additional_scene
 from moorage_testing.simulation.shared_scenes import servers_share_a_volume
 from moorage_testing.simulation.starts import Begun, apart, begun, run, start_of
 from moorage_testing.simulation.template import template
@@ -99,7 +99,7 @@ def _packed(ready: Begun, plan: Plan) -> bytes:
 def _played(ready: Begun, plan: Plan) -> Outcome:
     cloud = ready.cloud
     ready.turn_to(plan)
-    run(cloud, lambda cloud: _story(cloud, plan))
+    run(cloud, lambda cloud: _run_plan(cloud, plan))
     return Outcome(
         plan,
         cloud.trace.digest,
@@ -122,7 +122,7 @@ def _settle_memory() -> None:
         gc.freeze()
 
 
-async def _story(cloud: Cloud, plan: Plan) -> None:
+async def _run_plan(cloud: Cloud, plan: Plan) -> None:
     began = cloud.loop.now
     cloud.trace.note("plan", f"the cloud is ready; {len(plan.events)} events in {plan.span_s} s")
     kinds = every_kind()
@@ -207,8 +207,8 @@ __all__ = [
     "Outcome",
     "Plan",
     "across_cells",
+    "additional_scene",
     "at_volume_service",
-    "beside",
     "every_order",
     "scene",
     "servers_share_a_volume",

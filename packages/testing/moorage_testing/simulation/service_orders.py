@@ -40,7 +40,7 @@ async def at_volume_service(cloud: Cloud, args: Arguments) -> None:
         await ACTS[args["act"]](cloud, args, volume)
 
 
-def _said(cloud: Cloud, args: Arguments, volume: str, reply: Reply) -> None:
+def _note_answer(cloud: Cloud, args: Arguments, volume: str, reply: Reply) -> None:
     watch_of(cloud).answered(f"{args['act']} volume {volume[:8]} of s{args['server']} at the volume service", reply)
 
 
@@ -51,37 +51,39 @@ async def _act(cloud: Cloud, person: Client, volume: str, action: str, said: Any
 async def _delete(cloud: Cloud, args: Arguments, volume: str) -> None:
     """Refused while a server has it."""
     watch_of(cloud).book.gone.add(volume)
-    _said(cloud, args, volume, await watch_of(cloud).demo.ask("volume", "DELETE", f"/volumes/{volume}"))
+    _note_answer(cloud, args, volume, await watch_of(cloud).demo.ask("volume", "DELETE", f"/volumes/{volume}"))
 
 
 async def _force_delete(cloud: Cloud, args: Arguments, volume: str) -> None:
     """Refused while it is attached; a volume that is only reserved goes."""
     watch_of(cloud).book.gone.add(volume)
-    _said(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_delete", {}))
+    _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_delete", {}))
 
 
 async def _detach(cloud: Cloud, args: Arguments, volume: str) -> None:
-    _said(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-detach", {}))
+    _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-detach", {}))
 
 
 async def _force_detach(cloud: Cloud, args: Arguments, volume: str) -> None:
-    _said(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_detach", {}))
+    _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).admin, volume, "os-force_detach", {}))
 
 
 async def _begin_detaching(cloud: Cloud, args: Arguments, volume: str) -> None:
     """Nobody goes on with it."""
-    _said(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-begin_detaching", {}))
+    _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-begin_detaching", {}))
 
 
 async def _reserve(cloud: Cloud, args: Arguments, volume: str) -> None:
-    _said(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-reserve", {}))
+    _note_answer(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-reserve", {}))
 
 
 async def _extend(cloud: Cloud, args: Arguments, volume: str) -> None:
     shown = await watch_of(cloud).demo.ask("volume", "GET", f"/volumes/{volume}")
     if shown.status == 200:
         size = shown.body["volume"]["size"] + 1
-        _said(cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-extend", {"new_size": size}))
+        _note_answer(
+            cloud, args, volume, await _act(cloud, watch_of(cloud).demo, volume, "os-extend", {"new_size": size})
+        )
 
 
 async def _end_attachment(cloud: Cloud, args: Arguments, volume: str) -> None:
@@ -89,7 +91,7 @@ async def _end_attachment(cloud: Cloud, args: Arguments, volume: str) -> None:
     demo = watch_of(cloud).demo
     found = await demo.ask("volume", "GET", "/attachments", volume_id=volume)
     for each in found.body["attachments"][:1] if found.status == 200 else ():
-        _said(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{each['id']}"))
+        _note_answer(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{each['id']}"))
 
 
 async def _attach(cloud: Cloud, args: Arguments, volume: str) -> None:
@@ -97,23 +99,23 @@ async def _attach(cloud: Cloud, args: Arguments, volume: str) -> None:
     demo = watch_of(cloud).demo
     said = {"attachment": {"volume_uuid": volume, "instance_uuid": watch_of(cloud).book.of(args["server"]).id}}
     reply = await demo.ask("volume", "POST", "/attachments", said)
-    _said(cloud, args, volume, reply)
+    _note_answer(cloud, args, volume, reply)
     if reply.status == 200 and args["for_s"] < 10.0:
         await asyncio.sleep(args["for_s"])
         made = reply.body["attachment"]["id"]
-        _said(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{made}"))
+        _note_answer(cloud, args, volume, await demo.ask("volume", "DELETE", f"/attachments/{made}"))
 
 
 async def _reset(cloud: Cloud, args: Arguments, volume: str) -> None:
     """An administrator says that it is in error, and some time later that it is in use, which is refused where nobody uses it."""
     admin = watch_of(cloud).admin
-    _said(cloud, args, volume, await _act(cloud, admin, volume, "os-reset_status", {"status": "error"}))
+    _note_answer(cloud, args, volume, await _act(cloud, admin, volume, "os-reset_status", {"status": "error"}))
     await asyncio.sleep(args["for_s"])
 
     async def put_right() -> Reply:
         return await _act(cloud, admin, volume, "os-reset_status", {"status": "in-use"})
 
-    _said(cloud, args, volume, await _until_answered(put_right))
+    _note_answer(cloud, args, volume, await _until_answered(put_right))
 
 
 ACTS: dict[str, Callable[[Cloud, Arguments, str], Awaitable[None]]] = {

@@ -8,7 +8,7 @@ import random
 from moorage_testing.simulation.guest_scenes import READY_S, trouble
 from moorage_testing.simulation.life_scenes import begins, event
 from moorage_testing.simulation.move_scenes import BUILT_S, lasts
-from moorage_testing.simulation.plan import Arguments, Draft, Event, beside
+from moorage_testing.simulation.plan import Arguments, Draft, Event, additional_scene
 from moorage_testing.simulation.service_orders import ACTS
 
 DONE_BESIDE: tuple[tuple[str, Arguments], ...] = (
@@ -35,7 +35,7 @@ def _booted(dice: random.Random, draft: Draft, at_s: float) -> tuple[int, list[E
     return server, events
 
 
-def _beside(dice: random.Random, at_s: float, server: int) -> list[Event]:
+def _concurrent_events(dice: random.Random, at_s: float, server: int) -> list[Event]:
     """What else is done to the server, and what fails."""
     events: list[Event] = []
     if dice.random() < 0.6:
@@ -46,7 +46,7 @@ def _beside(dice: random.Random, at_s: float, server: int) -> list[Event]:
     return events
 
 
-@beside
+@additional_scene
 def users_act_at_the_volume_service(dice: random.Random, draft: Draft) -> list[Event]:
     """Deletes, detaches, resets and attachments by hand, close to what the server's own operations do there."""
     at_s = begins(dice)
@@ -57,13 +57,13 @@ def users_act_at_the_volume_service(dice: random.Random, draft: Draft) -> list[E
         act = dice.choice(tuple(ACTS))
         events.append(event(asked_s, "at_volume_service", server=server, which=dice.randrange(2), act=act, for_s=for_s))
         if dice.random() < 0.5:
-            events += _beside(dice, asked_s, server)
+            events += _concurrent_events(dice, asked_s, server)
         asked_s += dice.choice((dice.uniform(0.0, 0.5), dice.uniform(2.0, 8.0)))
     lasts(draft, asked_s + 20.0)
     return events
 
 
-@beside
+@additional_scene
 def the_volume_service_has_hosts_make_snapshots(dice: random.Random, draft: Draft) -> list[Event]:
     """Taken and dropped, one after the other or at once."""
     at_s = begins(dice)
@@ -73,10 +73,10 @@ def the_volume_service_has_hosts_make_snapshots(dice: random.Random, draft: Draf
         for_s = round(dice.uniform(0.5, 15.0), 3)
         said: Arguments = {"which": dice.randrange(2), "for_s": for_s, "dropped": dice.random() < 0.7}
         events.append(event(asked_s, "assisted_snapshot", server=server, **said))
-        events += _beside(dice, asked_s + dice.choice((0.5, for_s)), server)
+        events += _concurrent_events(dice, asked_s + dice.choice((0.5, for_s)), server)
         asked_s += dice.choice((dice.uniform(0.0, 1.0), dice.uniform(3.0, 12.0)))
     lasts(draft, asked_s + 25.0)
     return events
 
 
-__all__ = ["beside"]
+__all__ = ["additional_scene"]

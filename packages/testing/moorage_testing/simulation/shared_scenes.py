@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from moorage_testing.simulation.life_scenes import begins, event
 from moorage_testing.simulation.move_scenes import BUILT_S, lasts
-from moorage_testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft, Event, beside
+from moorage_testing.simulation.plan import SHARED_VOLUMES, Arguments, Draft, Event, additional_scene
 from moorage_testing.simulation.scenes import CONDUCTORS
 
 READY_S = BUILT_S + 8.0
@@ -26,7 +26,7 @@ ENDS: tuple[tuple[str, Arguments], ...] = (
 )
 
 
-@beside
+@additional_scene
 def servers_share_a_volume(dice: random.Random, draft: Draft) -> list[Event]:
     """Two have it, a third wants it; then both are moved, shelved, deleted or let it go, close to one another."""
     at_s = begins(dice)

@@ -33,7 +33,7 @@ def shrunk(failed: Outcome, *, runs_max: int = RUNS_MAX, cpu_max_s: float = CPU_
             if size == 1:
                 break
             parts = min(len(events), parts * 2)
-    search.bring_the_end_forward()
+    search.shorten()
     return search.best
 
 
@@ -62,7 +62,7 @@ class _Search:
             return True
         return False
 
-    def bring_the_end_forward(self) -> None:
+    def shorten(self) -> None:
         """No longer than the last event, if that will do."""
         plan = self.best.plan
         if plan.events:

@@ -10,7 +10,7 @@ from moorage.model.ids import ServerId
 class Machines(Protocol):
     """The cloud, as far as this is about it."""
 
-    def heard(self, host: str) -> bool: ...
+    def reachable(self, host: str) -> bool: ...
 
     def sleeps(self, machine: str) -> bool: ...
 
@@ -55,10 +55,10 @@ class Storage:
     def check(self) -> None:
         """No volume has two writers: where one of the hosts cannot be heard, `progress.watch_volumes` waits until it can."""
         for volume, writers in self.written_twice().items():
-            if all(self._cloud.heard(host) for host, _ in writers):
-                self._cloud.violated(f"volume {volume} has two writers: {told(writers)}")
+            if all(self._cloud.reachable(host) for host, _ in writers):
+                self._cloud.violated(f"volume {volume} has two writers: {writers_text(writers)}")
 
 
-def told(writers: Iterable[tuple[str, ServerId]]) -> str:
+def writers_text(writers: Iterable[tuple[str, ServerId]]) -> str:
     """For people."""
     return " and ".join(f"{server} on {host}" for host, server in writers)

@@ -38,7 +38,7 @@ async def stores_of(cloud: "Cloud", admin: Client) -> Stores | str:
     )
     named = servers_named(stores)
     region = cloud.stores["region"]
-    return msgspec.structs.replace(stores, known=region.look(lambda tx: known(tx, named)) if named else frozenset())
+    return msgspec.structs.replace(stores, known=region.inspect(lambda tx: known(tx, named)) if named else frozenset())
 
 
 async def wrong_stores(cloud: "Cloud", seen: Census) -> list[str]:

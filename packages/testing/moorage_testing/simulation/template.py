@@ -25,7 +25,7 @@ from moorage_testing.simulation.determinism import determined
 from moorage_testing.simulation.loop import VirtualLoop
 from moorage_testing.simulation.plan import HOSTS, OTHER_HOSTS
 from moorage_testing.simulation.roles import Api as ApiRole
-from moorage_testing.simulation.roles import Neighbours, people
+from moorage_testing.simulation.roles import EmbeddedServicesRole, people
 from moorage_testing.simulation.setting import Known, set_up
 
 WIRES = ("physnet1", "physnet1", "physnet2", "physnet2", "physnet1", "physnet1", "physnet2")
@@ -108,7 +108,7 @@ async def _grow(cloud: Cloud) -> Known:
     await cloud.databases()
     people(cloud)
     neighbours, api = cloud.roles["neighbours"], cloud.roles["api"]
-    assert isinstance(neighbours, Neighbours)
+    assert isinstance(neighbours, EmbeddedServicesRole)
     assert isinstance(api, ApiRole)
     neighbours.start()
     while not neighbours.ready:  # noqa: ASYNC110  virtual time costs nothing

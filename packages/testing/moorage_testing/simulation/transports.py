@@ -44,7 +44,7 @@ class _Call:
     done: "asyncio.Future[Answer]"
 
 
-class Door:
+class ServiceEndpoint:
     """Where one service is reached, whichever process stands behind it."""
 
     def __init__(self, loop: VirtualLoop, name: str, dice: random.Random, trace: Trace) -> None:
@@ -164,7 +164,7 @@ class Door:
 class RemoteTransport(EmbeddedTransport):
     """A client's way to a door; what cannot be said in one plain call goes the same way."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: ServiceEndpoint) -> None:
         super().__init__(app=_nothing)
         self._door = door
 

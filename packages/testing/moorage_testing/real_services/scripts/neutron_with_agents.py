@@ -33,7 +33,7 @@ from oslo_config import cfg  # noqa: E402
 BODY_MAX_BYTES = 64 * 1024
 
 
-def agent_door() -> Callable[..., Iterable[bytes]]:
+def agent_report_app() -> Callable[..., Iterable[bytes]]:
     """The WSGI application that reports what an agent says; the answer is what Neutron says of that agent."""
     agent_options.register_agent_state_opts_helper(cfg.CONF)
     directory.get_plugin().start_rpc_state_reports_listener()
@@ -60,7 +60,7 @@ PR_SET_PDEATHSIG = 1
 def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # whoever started us may be killed, and then we go too
     one_segments_plugin()
-    applications = wsgi.PathInfoDispatcher({"/": application, "/agent-reports": agent_door()})
+    applications = wsgi.PathInfoDispatcher({"/": application, "/agent-reports": agent_report_app()})
     server = wsgi.Server(("127.0.0.1", PORT), applications, numthreads=1, request_queue_size=128)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,84 @@
+"""The ASGI application of a service: it checks the token, calls the service, and turns what is raised into an answer."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from moorage.model.admission import charge
+from moorage.model.errors import Problem, TooManyRequests, Unavailable
+from moorage.model.principal import Principal
+from moorage_embedded.http_kit.answers import Fault
+
+ValidateToken: TypeAlias = Callable[[str], Awaitable[Principal]]
+
+
+class Endpoint(ABC):
+    """One service; a subclass says how it answers, and what its error bodies look like."""
+
+    def __init__(self, validate_token: ValidateToken) -> None:
+        self._validate = validate_token
+
+    @abstractmethod
+    async def answer(self, request: Request) -> Response:
+        """The answer to one request. May raise Fault, Unavailable and TooManyRequests."""
+
+    @abstractmethod
+    def refusal(self, request: Request, fault: Fault) -> Response:
+        """The error body of this API."""
+
+    def unauthenticated(self) -> Fault:
+        return Fault(401, "The request you have made requires authentication.", {"WWW-Authenticate": "Keystone"})
+
+    def finish(self, request: Request, response: Response) -> None:  # noqa: B027  not every service has such headers
+        """Adds the headers that every answer has."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self.answer(request)
+        except Fault as fault:
+            response = self.refusal(request, fault)
+        except Unavailable as problem:
+            response = self.refusal(request, Fault(503, problem.public))
+        except TooManyRequests as problem:
+            headers = {"Retry-After": str(math.ceil(problem.retry_after_s))}
+            response = self.refusal(request, Fault(429, problem.public, headers))
+        except ClientDisconnect:  # nobody reads this answer, but the protocol wants one
+            response = self.refusal(request, Fault(400, "The request broke off."))
+        self.finish(request, response)
+        await response(scope, receive, send)
+
+    async def principal(self, request: Request) -> Principal:
+        """Who calls, and the call is counted. Raises Fault with 401 for a token that is not valid, and TooManyRequests."""
+        try:
+            principal = await self.identify(request)
+        except (Unavailable, TooManyRequests):
+            raise
+        except Problem:
+            raise self.unauthenticated() from None
+        charge(request.scope, principal)
+        return principal
+
+    async def identify(self, request: Request) -> Principal:
+        """Raises Fault where there is no token, and what the check of the token raises."""
+        token = request.headers.get("x-auth-token")
+        if not token:
+            raise self.unauthenticated()
+        return await self._validate(token)
+
+
+def check_query(request: Request, limit_bytes: int) -> list[tuple[str, str]]:
+    """The names and values of the query. Raises Fault when it is too long or holds the character NUL."""
+    if len(request.url.query) > limit_bytes:
+        raise Fault(400, "The query is too long.")
+    pairs = list(request.query_params.multi_items())
+    if "\0" in request.url.path or any("\0" in text for pair in pairs for text in pair):
+        raise Fault(400, "The address contains the character NUL.")
+    return pairs
