@@ -20,7 +20,7 @@ from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
 from moorage.model.admission import CHARGE, charge, declares_more
 from moorage.model.errors import Forbidden, Invalid, Problem, TooLarge, TooManyRequests
-from moorage.model.request_identity import LISTENING, heard
+from moorage.model.task_context import caller, record_caller
 from moorage_embedded.identity.context import Desk, principal_of
 from moorage_embedded.identity.effective_roles import Standing, refused
 from moorage_embedded.identity.store import LIST_MAX, Record
@@ -61,8 +61,8 @@ class Call:
         self._claims = await self.context.claims(self.request.headers.get("x-auth-token", ""))
         self._standing = await self.context.standing(self._claims)
         self._roles = frozenset(name.lower() for _, name in self._standing.roles)
-        if LISTENING.get() is not None:
-            heard(principal_of(self._claims, self._standing))
+        if caller.get() is not None:
+            record_caller(principal_of(self._claims, self._standing))
         if self._standing.access_rules is not None:
             rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
             if not permits(rules, "identity", self.request.method, self.request.url.path):
