@@ -135,7 +135,7 @@ async def _open_or_leave(
 
 
 async def _migrate_reachable(region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]) -> None:
-    """`bring_together`; a cell that stops answering meanwhile is closed and left out too."""
+    """`migrate_all`; a cell that stops answering meanwhile is closed and left out too."""
     for attempt in range(1, BRINGS_MAX + 1):
         try:
             await migrate_all(region, there)
