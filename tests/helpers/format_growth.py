@@ -20,7 +20,26 @@ PLAIN = {
 }
 
 
-RENAMED = {"FencingToken": "Turn", "Unwinding": "Turn", "DecisionRecord": "Ledger", "Rejection": "Miss"}
+RENAMED = {
+    "FencingToken": "Turn",
+    "Unwinding": "Turn",
+    "DecisionRecord": "Ledger",
+    "Rejection": "Miss",
+    "StepResult": "Result",
+    "LocatedServer": "Found",
+    "DetachBegun": "Begun",
+    "CardClaim": "Given",
+    "GroupShare": "Given",
+    "CellReach": "Reach",
+    "LiveMovePath": "Way",
+    "AttachInterfaceInput": "AttachInterface",
+    "DetachInterfaceInput": "DetachInterface",
+    "AttachVolumeInput": "AttachVolume",
+    "DetachVolumeInput": "DetachVolume",
+    "ExtendVolumeInput": "ExtendVolume",
+    "SwapVolumeInput": "SwapVolume",
+    "SnapshotInput": "Snapshot",
+}
 """Structs whose class has another name now than in the golden files. The name of a class is not written anywhere else."""
 
 
