@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from moorage_testing.ports import free_port
 from tests.cloud.conftest import Running, Start, a_config
 
 from moorage.main.config import Api, Hosts, Listen
 from moorage.main.embedded import admin_password, demo_password
+from moorage.main.local_cluster.ports import free_port
 from moorage.webconsole import topics
 from moorage.webconsole.app import App
 from moorage_testing.browser import Page, chromium, missing
