@@ -1,7 +1,7 @@
 """The steps of an operation as owners are shown them: in their order, with undos, and with nothing of what the journal holds."""
 
 from moorage.operations.timeline import timeline
-from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Result, Stalled, Undone, Unwinding, Waiting
+from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Stalled, StepResult, Undone, Unwinding, Waiting
 
 
 def shown(*lines: object) -> list[tuple[str, int, str, bool]]:
@@ -11,10 +11,10 @@ def shown(*lines: object) -> list[tuple[str, int, str, bool]]:
 def test_a_boot_that_goes_well_while_it_goes() -> None:
     lines = [
         Intent(("make_ports",)),
-        Result("make_ports"),
-        Result("claim_host", 1),
+        StepResult("make_ports"),
+        StepResult("claim_host", 1),
         Intent(("bind_ports", "announce"), 1),
-        Result("bind_ports", 1),
+        StepResult("bind_ports", 1),
     ]
     assert shown(*lines) == [
         ("make_ports", 0, "done", False),
@@ -22,7 +22,7 @@ def test_a_boot_that_goes_well_while_it_goes() -> None:
         ("bind_ports", 1, "done", False),
         ("announce", 1, "begun", False),
     ]
-    assert shown(*lines, Result("announce"), Ended())[-1] == ("announce", 1, "done", False)
+    assert shown(*lines, StepResult("announce"), Ended())[-1] == ("announce", 1, "done", False)
 
 
 def test_a_host_that_fails_and_the_next_one() -> None:
@@ -34,7 +34,7 @@ def test_a_host_that_fails_and_the_next_one() -> None:
         failed,
         Undone("start_guest", 1),
         Intent(("start_guest", "announce"), 2),
-        Result("start_guest", 2),
+        StepResult("start_guest", 2),
     ]
     assert shown(*lines) == [
         ("start_guest", 1, "failed", False),
@@ -50,7 +50,7 @@ def test_what_is_taken_back_is_taken_back_newest_first_and_may_wait_or_stick() -
     turn = Unwinding(
         "failed", Cause("claim_host", 1, public="no valid host"), open=(Begun("make_ports"), Begun("claim_host", 1))
     )
-    lines = [Intent(("make_ports",)), Result("make_ports"), turn]
+    lines = [Intent(("make_ports",)), StepResult("make_ports"), turn]
     assert shown(*lines)[-2:] == [("claim_host", 1, "begun", True), ("make_ports", 0, "begun", True)]
     waiting = [
         *lines,
