@@ -149,6 +149,11 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await visitor.picture("moves")
 
         await visitor.visit("/what-if")
+        await page.click("form[data-key=capacity] button")
+        await page.until("/more servers? fits?/.test(document.querySelector('main').innerText)")
+        await page.type("form[data-key=failover] input", "host1")
+        await page.click("form[data-key=failover] button")
+        await visitor.sees("host host1:")
         await page.run(CHOOSE_ROUTED)
         await page.click("form:not([data-key]) button.main")
         await visitor.sees("would fail")

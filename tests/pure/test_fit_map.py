@@ -21,7 +21,7 @@ ANSWER_MS = 300
 def a_call(world: World | None) -> Any:
     engine = None if world is None else SimpleNamespace(world=lambda: world)
     clock = SimpleNamespace(now=lambda: 1.0)
-    context = SimpleNamespace(clock=clock, nouns={"placement": engine})
+    context = SimpleNamespace(clock=clock, placement=engine)
     asked: list[str] = []
     return SimpleNamespace(require=asked.append, context=context, rules=asked)
 
