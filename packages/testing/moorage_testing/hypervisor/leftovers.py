@@ -6,9 +6,10 @@ from pathlib import Path
 OURS = ("tap", "mrg")
 
 
-def leftovers(*context: Path) -> list[str]:
-    """Domains, network devices, servers of networks, and files of guests below these hosts' directories."""
-    found = [f"domain {each}" for each in _said("virsh", "-q", "list", "--all", "--name").split()]
+def leftovers(*context: Path, uri: str = "") -> list[str]:
+    """Domains of the daemon, network devices, servers of networks, and files of guests below these hosts' directories."""
+    daemon = ("-c", uri) if uri else ()
+    found = [f"domain {each}" for each in _said("virsh", "-q", *daemon, "list", "--all", "--name").split()]
     devices = (line.split()[0] for line in _said("ip", "-br", "link").splitlines())
     found += [f"device {each}" for each in devices if each.startswith(OURS)]
     for each in Path("/proc").glob("[0-9]*/cmdline"):

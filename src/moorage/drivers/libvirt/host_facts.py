@@ -1,6 +1,7 @@
 """What this machine is, in Placement's and Nova's words; and what is missing on it."""
 
 import os
+import re
 import shutil
 import socket
 import time
@@ -194,6 +195,14 @@ def _memory_kib() -> int:
         if line.startswith("MemTotal:"):
             return int(line.split()[1])
     raise HostFailed("the machine does not say how much memory it has", code="guest_failed")
+
+
+def machine_id() -> str:
+    try:
+        text = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+    return re.sub(r"(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", text)
 
 
 def _up_since_us() -> int:
