@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from moorage.drivers.libvirt import carrier
 from moorage.drivers.libvirt.carrier import Place, Receiver, Request
+from moorage.main.local_cluster.ports import free_ports
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import ServerId
-from moorage.testing.ports import free_ports
+from moorage_testing.waiting import PATIENCE_S
 
 ONE = ServerId("11111111-0000-4000-8000-000000000000")
 
@@ -88,9 +90,10 @@ async def test_a_file_that_is_cut_off_is_not_there(
     async with carrier._connection(place) as (_, writer):
         writer.write(msgspec.json.encode(Request(place.key, "keep", ONE, "move", "disk", 100)) + b"\npart")
         await writer.drain()
-    async with asyncio.timeout(60):
-        while "connection was lost" not in caplog.text:
-            await asyncio.sleep(0.01)
+    ends = time.monotonic() + PATIENCE_S
+    while "connection was lost" not in caplog.text:
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.01)
     assert await asyncio.to_thread(lambda: list(tmp_path.glob(f"{ONE}*"))) == []
 
 

@@ -18,9 +18,9 @@ from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.live_migration import LiveNow, LiveState
-from moorage.testing.hypervisor.leftovers import leftovers
-from moorage.testing.hypervisor.machine import Daemon
-from moorage.testing.waiting import PATIENCE_S
+from moorage_testing.hypervisor.leftovers import leftovers
+from moorage_testing.hypervisor.machine import Daemon
+from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor
 

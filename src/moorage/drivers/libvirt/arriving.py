@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 
 from moorage.drivers.libvirt.carrier import Request
-from moorage.drivers.libvirt.live import BESIDE, LIVE_FILE, LIVE_PLAN, LIVE_STATE, Live, Offer
+from moorage.drivers.libvirt.live import Live
+from moorage.drivers.libvirt.live_arrivals import BESIDE, LIVE_FILE, LIVE_PLAN, LIVE_STATE, Offer
 from moorage.drivers.libvirt.moves import BEGIN, END, FILE, Moves
 from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed

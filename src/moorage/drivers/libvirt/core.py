@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from xml.etree import ElementTree as ET
 
 from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.block_jobs import commit_and_pivot
 from moorage.drivers.libvirt.carrier import Place, Receiver
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
@@ -378,35 +378,3 @@ def _stop(domain: Any) -> PowerState:
 def _press_power_button(domain: Any) -> None:
     if domain.isActive():
         domain.shutdown()
-
-
-def commit_and_pivot(domain: Any, *, above: str) -> None:
-    """What is above goes into the disk below it, under the guest, which goes on there."""
-    libvirt = library()
-    target = next(
-        (
-            disk.find("target").get("dev")  # type: ignore[union-attr]
-            for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
-            if (source := disk.find("source")) is not None and source.get("file") == above
-        ),
-        None,
-    )
-    if target is None:
-        return
-    job = domain.blockJobInfo(target, 0)
-    if not job:
-        flags = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
-        domain.blockCommit(target, None, None, 0, flags)
-    wait_until_level(domain, target, DESTROY_S)
-    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
-
-
-def wait_until_level(domain: Any, target: str, within_s: float) -> None:
-    """In libvirt's thread, within the limit of the call that it belongs to."""
-    ends = time.monotonic() + within_s
-    while time.monotonic() < ends:
-        mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")
-        if mirror is not None and mirror.get("ready") == "yes":
-            return
-        time.sleep(0.05)
-    raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")

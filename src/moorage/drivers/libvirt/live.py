@@ -11,57 +11,44 @@ Only a daemon that dies within the switch leaves its guest stopped and does not 
 
 import asyncio
 import logging
-import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
-import msgspec
-
-from moorage.drivers.libvirt import carrier, disks
+from moorage.drivers.libvirt import carrier
 from moorage.drivers.libvirt.carrier import Place
-from moorage.drivers.libvirt.core import DESTROY_S, Core
-from moorage.drivers.libvirt.domain_xml import root_is_local
+from moorage.drivers.libvirt.core import DESTROY_S
+from moorage.drivers.libvirt.images import info
 from moorage.drivers.libvirt.library import library
-from moorage.drivers.libvirt.live_checks import refuse_other_machines, source_cpu
-from moorage.drivers.libvirt.plugging import refuse_absent
+from moorage.drivers.libvirt.live_arrivals import (
+    BESIDE,
+    COPIED,
+    LIVE_FILE,
+    LIVE_PLAN,
+    LIVE_STATE,
+    LiveArrivals,
+    Offer,
+    Plan,
+)
+from moorage.drivers.libvirt.live_checks import source_cpu
 from moorage.drivers.libvirt.records import GuestRecord
-from moorage.drivers.libvirt.transfers import Transfer, at_destination, counted, is_awaited, is_between
+from moorage.drivers.libvirt.transfers import Transfer, counted, is_between
 from moorage.model.errors import HostFailed, Problem
-from moorage.model.guest import GuestSpec, MoveTarget, PowerState
+from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
 
 T = TypeVar("T")
 
-COPIED = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
-BESIDE = (disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
 AGAIN_S = 0.3
-LIVE_FILE, LIVE_PLAN, LIVE_STATE = "live_file", "live_plan", "live_state"
-"""Verbs between two hosts (carrier.py)."""
 
 _log = logging.getLogger(__name__)
 
 
-class Offer(msgspec.Struct):
-    """What the source says of a guest that is about to come."""
-
-    record: GuestRecord
-    domain: str
-    """libvirt's description of it, as it runs."""
-    sizes: dict[str, int]
-    """Of its local disks, in bytes."""
-
-
-class Plan(msgspec.Struct):
-    """How the guest is to be described at the destination."""
-
-    domain: str
-
-
-class Live(Core):
+class Live(LiveArrivals):
     """The half of `LibvirtDriver` that is about live migration."""
 
     # ---- before ----------------------------------------------------------------------------------------------------
@@ -74,47 +61,6 @@ class Live(Core):
             raise HostFailed("a guest that is rescued stays where it is", private=server, code="guest_busy")
         cpu = await self._ask(server, partial(source_cpu, machine=self._machine))
         return LiveSource(cpu, "QEMU", self._machine.version, f"{self._place().machine}:{self._room}")
-
-    async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
-        assert self._machine is not None
-        if not self._settings.migration_address:
-            raise _refused("The host takes no guests from other machines.", "[libvirt] migration_address is not set")
-        here = f"{self._place().machine}:{self._room}"
-        await self._link.ask(partial(refuse_other_machines, machine=self._machine, source=source))
-        local = root_is_local(spec) or bool(spec.ephemeral_gib or spec.swap_mib)
-        if block is False and local and source.storage != here:
-            raise _refused(
-                "The host is not on shared storage: Live migration can not be used without shared storage except a booted "
-                "from volume VM which does not have a local disk.",
-                here,
-            )
-        return self._place().target()
-
-    async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
-        server = spec.server
-        self._records.directory(server)
-        async with self._alone(server):
-            here = self._records.find(server)
-            if here is not None and here.departed:
-                await asyncio.to_thread(self._records.forget, server)
-                here = None
-            if here is not None and here.move != move:
-                raise HostFailed("an earlier guest is in the way", private=here.move, code="guest_in_the_way")
-            if here is not None and here.made:
-                return await self._awaited_power(here)
-            record = GuestRecord(msgspec.structs.replace(spec, drive=None), move=move, incoming=True)
-            self._records.keep(record)
-            place = self._records.place(record)
-            shutil.rmtree(place, ignore_errors=True)
-            place.mkdir()
-            self._keep_drive(record, spec.drive)
-            for each in spec.volumes:
-                await refuse_absent(each)
-            self._seat_volumes(record)
-            await self._plug(record)
-            record.made = True
-            self._records.keep(record)
-            return PowerState.PAUSED
 
     # ---- at the source ---------------------------------------------------------------------------------------------
 
@@ -194,9 +140,7 @@ class Live(Core):
         for name in BESIDE:
             if (here / name).exists():
                 await carrier.send_file(place, LIVE_FILE, server, move, here / name)
-        sizes = {
-            name: (await disks.info(here / name, "qcow2")).virtual_size for name in COPIED if (here / name).exists()
-        }
+        sizes = {name: (await info(here / name, "qcow2")).virtual_size for name in COPIED if (here / name).exists()}
         flags = library().VIR_DOMAIN_XML_MIGRATABLE | library().VIR_DOMAIN_XML_SECURE
         domain = await self._ask(server, lambda found: str(found.XMLDesc(flags)))
         return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), Plan)
@@ -236,18 +180,23 @@ class Live(Core):
         async with self._alone(server):
             record, transfer = self._records.find(server), self._transfers.get(server)
             if record is None or record.departed or record.leaving_by != move:
-                return PowerState.NOSTATE if record is None or record.departed else await self._power(server)
+                return await self._power_if_here(server)
             if transfer is not None:
                 transfer.ended = True
                 if transfer.task is not None and not transfer.agreed:
                     transfer.task.cancel()
                     await asyncio.wait([transfer.task])
             while (await self._stands_at_source(record)).state is LiveState.RUNNING:
-                await self._ask(server, _abort_job)
+                with suppress_absent():  # it has just left
+                    await self._ask(server, _abort_job)
                 await self._clock.sleep(AGAIN_S)
             if transfer is not None and transfer.task is not None:
                 await asyncio.wait([transfer.task])
-            return PowerState.NOSTATE if record.departed else await self._power(server)
+            return await self._power_if_here(server)
+
+    async def _power_if_here(self, server: ServerId) -> PowerState:
+        record = self._records.find(server)
+        return PowerState.NOSTATE if record is None or record.departed else await self._power(server)
 
     async def force_live(self, server: ServerId, move: str, *, post_copy: bool) -> PowerState:
         record, transfer = self._records.find(server), self._transfers.get(server)
@@ -353,84 +302,6 @@ class Live(Core):
             await self._wires.unplug(record.spec.vifs)
         await self._unplug_what_is_unused()
 
-    # ---- at the destination ----------------------------------------------------------------------------------------
-
-    async def plan_live(self, server: ServerId, move: str, offer: Offer) -> Plan:
-        """Room for its disks, and its description with what is this host's. Raises HostFailed when it is not awaited."""
-        async with self._alone(server):
-            record = self.awaited(server, move)
-            record.targets, record.kernel, record.ramdisk = (
-                offer.record.targets,
-                offer.record.kernel,
-                offer.record.ramdisk,
-            )
-            record.snapshot, record.on_since = None, offer.record.on_since
-            for name, size in offer.sizes.items():
-                if name not in COPIED:
-                    raise HostFailed("the guest has a disk that is not known here", private=name, code="live_refused")
-                await disks.make_empty(self._records.place(record) / name, size)
-            plugs = await self._plug(record)
-            record.serial_port = self._free_port()
-            self._records.keep(record)
-            try:
-                return Plan(at_destination(offer.domain, self._described(record, plugs)))
-            except (ValueError, ET.ParseError) as other:
-                raise HostFailed("the guest has other devices here", private=str(other), code="live_refused") from other
-
-    def awaited(self, server: ServerId, move: str) -> GuestRecord:
-        record = self._records.find(server)
-        if record is None or not record.incoming or not record.made or record.move != move:
-            raise HostFailed("the other host does not wait for the guest", private=move, code="nothing_waits")
-        return record
-
-    async def drop_live(self, server: ServerId, move: str) -> PowerState:
-        async with self._alone(server):
-            record = self._records.find(server)
-            if record is None or record.move != move:
-                return PowerState.NOSTATE if record is None else await self._power(server)
-            if record.made and not await self._is_awaited(record):
-                raise HostFailed("the guest has arrived", private=move, code="guest_has_arrived")
-            await self._link.ask(partial(self._undefine, server=server), limit_s=DESTROY_S)
-            self._ours.discard(server)
-            async with self._wiring:
-                await self._wires.unplug(record.spec.vifs)
-            await asyncio.to_thread(self._records.forget, server)
-            await self._unplug_what_is_unused()
-            return PowerState.NOSTATE
-
-    async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
-        server = spec.server
-        async with self._alone(server):
-            record = self._records.find(server)
-            if record is None or record.departed:
-                record = self._records.of(server)
-            if record.move != move or await self._is_awaited(record):
-                raise HostFailed("the guest has not arrived", private=move, code="nothing_arrived")
-            record.spec = msgspec.structs.replace(spec, drive=None)
-            self._keep_drive(record, spec.drive)
-            self._seat_volumes(record)
-            self._records.keep(record)
-            await self._unplug_what_is_unused()
-            return await self._power(server)
-
-    async def _awaited_power(self, record: GuestRecord) -> PowerState:
-        return PowerState.PAUSED if await self._is_awaited(record) else await self._power(record.spec.server)
-
-    async def _is_awaited(self, record: GuestRecord) -> bool:
-        """False: it goes on here, or did until it died; that is kept."""
-        if not record.incoming:
-            return False
-        try:
-            awaited = await self._ask(record.spec.server, lambda domain: is_awaited(domain, *domain.state()))
-        except HostFailed as failure:
-            if failure.code != "guest_not_found":
-                raise
-            return True
-        if awaited:
-            return True
-        self._arrive(record)
-        return False
-
     async def _in_thread(self, work: Callable[[Any], T]) -> T:
         """`work(connection)`, with a connection and a thread of its own, which the end of the process does not wait for."""
         loop = asyncio.get_running_loop()
@@ -460,6 +331,16 @@ class Live(Core):
         return await ends
 
 
+@contextmanager
+def suppress_absent() -> Iterator[None]:
+    """Of what is asked of a domain that may go meanwhile."""
+    try:
+        yield
+    except HostFailed as failure:
+        if failure.code != "guest_not_found":
+            raise
+
+
 def _seen_at_source(domain: Any) -> tuple[Any, int, int]:
     progress = counted(domain) if domain.isActive() else None
     state, reason = domain.state()
@@ -474,7 +355,3 @@ def _abort_job(domain: Any) -> None:
     except libvirt.libvirtError as not_now:
         if not_now.get_error_code() not in {libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN}:
             raise
-
-
-def _refused(public: str, private: str) -> HostFailed:
-    return HostFailed(public, private=private, code="live_refused")

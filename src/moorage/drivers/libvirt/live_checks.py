@@ -22,26 +22,26 @@ def refuse_other_machines(connection: Any, *, machine: Machine, source: LiveSour
     """Raises HostFailed (`live_refused`)."""
     libvirt = library()
     if source.hypervisor_type != "QEMU":
-        raise _refused("The supplied hypervisor type of is invalid.", source.hypervisor_type)
+        raise refused("The supplied hypervisor type of is invalid.", source.hypervisor_type)
     if source.hypervisor_version > machine.version:
         why = f"{source.hypervisor_version} > {machine.version}"
-        raise _refused("The instance requires a newer hypervisor version than has been provided.", why)
+        raise refused("The instance requires a newer hypervisor version than has been provided.", why)
     there = source.cpu_info.get("arch"), source.cpu_info.get("virt_type")
     if there != (machine.arch, machine.virt_type):
-        raise _refused(CPU, f"{there} {machine.arch} {machine.virt_type}")
+        raise refused(CPU, f"{there} {machine.arch} {machine.virt_type}")
     guest = str(source.cpu_info.get("guest") or "")
     if not guest or machine.virt_type == "qemu":  # emulated processors are the emulator's, and its version is compared
         return
     try:
         found = connection.compareHypervisorCPU(machine.emulator, machine.arch, None, machine.virt_type, guest, 0)
     except libvirt.libvirtError as failure:
-        raise _refused(CPU, str(failure)) from failure
+        raise refused(CPU, str(failure)) from failure
     if found == libvirt.VIR_CPU_COMPARE_INCOMPATIBLE:
-        raise _refused(CPU, guest)
+        raise refused(CPU, guest)
 
 
 CPU = "Unacceptable CPU info: CPU doesn't have compatibility."
 
 
-def _refused(public: str, private: str) -> HostFailed:
+def refused(public: str, private: str) -> HostFailed:
     return HostFailed(public, private=private, code="live_refused")

@@ -9,7 +9,8 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt.core import ACTIVE, Core, wait_until_level
+from moorage.drivers.libvirt.block_jobs import wait_until_level
+from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.disks import copy_raw
 from moorage.drivers.libvirt.domain_xml import bus_of, interface, volume_disk
 from moorage.drivers.libvirt.host_facts import machine_id
