@@ -13,13 +13,13 @@ from tests.helpers.libvirt_host import ImageFiles, a_driver, a_spec, a_volume, s
 
 from moorage.drivers.libvirt.carrier import Place
 from moorage.drivers.libvirt.driver import LibvirtDriver
+from moorage.main.local_cluster.libvirt_daemon import Daemon
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.live_migration import LiveNow, LiveState
 from moorage_testing.hypervisor.leftovers import leftovers
-from moorage_testing.hypervisor.machine import Daemon
 from moorage_testing.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.hypervisor

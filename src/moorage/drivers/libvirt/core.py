@@ -97,7 +97,7 @@ class Core:
         )  # fmt: skip
 
     def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings.bridges, Plumber(self._room), serves=self._settings.dhcp)
+        return Wires(owner, self._settings, Plumber(self._room))
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ PACKAGES = {
     "qemu-img": "qemu-utils",
     "ip": "iproute2",
     "dnsmasq": "dnsmasq-base",
+    "nft": "nftables",
 }
 """Debian's, by the program that each is needed for."""
 
@@ -76,6 +77,8 @@ def _programs(settings: Libvirt) -> Iterator[str]:
     yield from ("qemu-img", "ip")
     if settings.dhcp:
         yield "dnsmasq"
+    if settings.vxlan_address:
+        yield "nft"
 
 
 def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:

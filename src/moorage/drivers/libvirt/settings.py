@@ -50,3 +50,7 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether guests that are sent from here may be switched before all of their memory is there: the machine must allow userfaultfd."""
     live_mib_per_s: Count = 0
     """How fast a guest that runs is sent at the most; 0: as fast as it goes."""
+    vxlan_address: str = ""
+    """Of this machine, for tunnels to other hosts of the embedded network service's networks. Empty: each host has its networks for itself."""
+    vxlan_group: str = "239.77.0.1"
+    """Multicast, in which hosts find one another."""
