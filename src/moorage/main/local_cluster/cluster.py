@@ -264,7 +264,7 @@ class TrialSet:
         """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
         deadline = time.monotonic() + READY_S
         told = self.config.hosts
-        guarantees = self.beside is None and (told.bandwidth_kbps or told.packet_rate_kpps)
+        guarantees = self.beside is None and not self.real_guests and (told.bandwidth_kbps or told.packet_rate_kpps)
         of_host = {"": True, ":Open vSwitch agent": guarantees}
         wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
         headers = {"X-Auth-Token": self.token()}
