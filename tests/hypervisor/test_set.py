@@ -47,6 +47,18 @@ async def reached(trial: TrialSet, host: str, address: str) -> None:
         assert time.monotonic() < ends, f"{host} does not reach {address}"
 
 
+async def nothing_left(trial: TrialSet, host: str) -> None:
+    assert trial.real is not None
+    room, uri, ends = (
+        trial.directory / "data" / "hosts" / host,
+        trial.real.daemons[host].uri,
+        time.monotonic() + PATIENCE_S,
+    )
+    while found := await asyncio.to_thread(leftovers, room, uri=uri, inside=trial.real.inside(host)):
+        assert time.monotonic() < ends, found
+        await asyncio.sleep(0.3)
+
+
 async def answered_again(person: Person, server: str) -> None:
     """The guest there has had an answer that it had not before."""
     before = (await says(person, server, "GUEST: answer")).count("GUEST: answer")
@@ -79,7 +91,8 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     await answered_again(person, second)
 
     # It goes to the third host while the other one pings it.
-    third = next(each for each in trial.real.names if each not in {source, await host_of(person, second)})
+    taken = {source, await host_of(person, second)}
+    third = next(each for each in trial.real.names if each not in taken)
     await act(person, first, "ACTIVE", **{"os-migrateLive": {"host": third, "block_migration": "auto"}})
     assert await host_of(person, first) == third
     await reached(trial, third, address)
@@ -87,8 +100,30 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     await answered_again(person, second)
     assert (await says(person, first, "GUEST: ready")).count("GUEST: kernel") == 1
 
+    # Another size on another host, and back.
+    await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
+    assert await host_of(person, first) != third
+    await says(person, first, "GUEST: boot number 2")
+    await act(person, first, "ACTIVE", revertResize=None)
+    assert await host_of(person, first) == third
+    await reached(trial, third, address)
+
+    # A host loses its power: what was there starts from its image elsewhere, and what is left there goes when it returns.
+    trial.kill(f"agent-{third}")
+    trial.real.crash(third)
+    services = (await person.compute("GET", "/os-services", host=third)).json()["services"]
+    down = await person.compute("PUT", f"/os-services/{services[0]['id']}", {"forced_down": True})
+    assert down.status_code == 200, down.text
+    await act(person, first, "ACTIVE", evacuate={})
+    assert await host_of(person, first) != third
+    await says(person, first, "GUEST: boot number 1")
+    await reached(trial, await host_of(person, first), address)
+    await asyncio.to_thread(trial.real.daemons[third].start)
+    await asyncio.to_thread(trial.run, f"agent-{third}", *trial.words_of(f"agent-{third}"))
+    await nothing_left(trial, third)
+
     for each in (first, second):
         await person.delete(each)
         await person.gone(each)
-    for host, daemon in trial.real.daemons.items():
-        assert leftovers(trial.directory / "data" / "hosts" / host, uri=daemon.uri) == []
+    for host in trial.real.names:
+        await nothing_left(trial, host)

@@ -1,26 +1,34 @@
 """What of guests is still on this machine: the census of hypervisor tests, which is empty when nothing was left behind."""
 
+import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-OURS = ("tap", "mrg")
+OURS = ("tap", "mrg", "mvx")
 
 
-def leftovers(*context: Path, uri: str = "") -> list[str]:
-    """Domains of the daemon, network devices, servers of networks, and files of guests below these hosts' directories."""
+def leftovers(*rooms: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
+    """Domains of the daemon, network devices and tables, servers of networks, and files of guests below these hosts' directories.
+
+    `inside`: what a command begins with that is to run on the host, where that is a namespace; then processes are those of its directory.
+    """
     daemon = ("-c", uri) if uri else ()
     found = [f"domain {each}" for each in _said("virsh", "-q", *daemon, "list", "--all", "--name").split()]
-    devices = (line.split()[0] for line in _said("ip", "-br", "link").splitlines())
+    devices = (line.split()[0] for line in _said(*inside, "ip", "-br", "link").splitlines())
     found += [f"device {each}" for each in devices if each.startswith(OURS)]
+    if shutil.which("nft"):
+        found += [f"table {each}" for each in _said(*inside, "nft", "list", "tables").splitlines() if "moorage" in each]
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
         except OSError:  # it ended meanwhile
             continue
-        mine = any(str(room).encode() in word for room in context for word in words)
-        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or b"guest=guest-" in b" ".join(words):
+        mine = any(str(room).encode() in word for room in rooms for word in words)
+        guest = b"guest=guest-" in b" ".join(words)
+        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or (guest and (mine or not inside)):
             found.append(f"process {each.parent.name} {words[0].decode()}")
-    for room in context:
+    for room in rooms:
         for part in ("guests", "arriving", "networks"):
             if (room / part).is_dir():
                 found += [f"file {each}" for each in (room / part).rglob("*")]
