@@ -114,8 +114,9 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     services = (await person.compute("GET", "/os-services", host=third)).json()["services"]
     down = await person.compute("PUT", f"/os-services/{services[0]['id']}", {"forced_down": True})
     assert down.status_code == 200, down.text
-    await act(person, first, "ACTIVE", evacuate={})
+    await act(person, first, "SHUTOFF", evacuate={})  # and it stays so, from 2.95 on
     assert await host_of(person, first) != third
+    await act(person, first, "ACTIVE", **{"os-start": None})
     await says(person, first, "GUEST: boot number 1")
     await reached(trial, await host_of(person, first), address)
     await asyncio.to_thread(trial.real.daemons[third].start)
