@@ -50,7 +50,7 @@ async def says(person: Person, server: str, words: str, times: int = 1) -> str:
 
 async def act(person: Person, server: str, becomes: str, **action: object) -> None:
     reply = await person.compute("POST", f"/servers/{server}/action", action)
-    assert reply.status_code == 202, reply.text
+    assert reply.is_success, reply.text
     ends = time.monotonic() + PATIENCE_S
     while True:
         seen = await person.server(server)

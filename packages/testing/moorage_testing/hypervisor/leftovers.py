@@ -1,28 +1,39 @@
 """What of guests is still on this machine: the census of hypervisor tests, which is empty when nothing was left behind."""
 
+import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-OURS = ("tap", "mrg")
+OURS = ("tap", "mrg", "mvx")
 
 
-def leftovers(*context: Path) -> list[str]:
-    """Domains, network devices, servers of networks, and files of guests below these hosts' directories."""
-    found = [f"domain {each}" for each in _output("virsh", "-q", "list", "--all", "--name").split()]
-    devices = (line.split()[0] for line in _output("ip", "-br", "link").splitlines())
+def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
+    """Domains of the daemon, network devices and tables, servers of networks, and files of guests below these hosts' directories.
+
+    `inside`: what a command begins with that is to run on the host, where that is a namespace; then processes are those of its directory.
+    """
+    daemon = ("-c", uri) if uri else ()
+    found = [f"domain {each}" for each in _output("virsh", "-q", *daemon, "list", "--all", "--name").split()]
+    devices = (line.split()[0] for line in _output(*inside, "ip", "-br", "link").splitlines())
     found += [f"device {each}" for each in devices if each.startswith(OURS)]
+    if shutil.which("nft"):
+        found += [
+            f"table {each}" for each in _output(*inside, "nft", "list", "tables").splitlines() if "moorage" in each
+        ]
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
         except OSError:  # it ended meanwhile
             continue
-        mine = any(str(room).encode() in word for room in context for word in words)
-        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or b"guest=guest-" in b" ".join(words):
+        mine = any(str(directory).encode() in word for directory in directories for word in words)
+        guest = b"guest=guest-" in b" ".join(words)
+        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or (guest and (mine or not inside)):
             found.append(f"process {each.parent.name} {words[0].decode()}")
-    for room in context:
+    for directory in directories:
         for part in ("guests", "arriving", "networks"):
-            if (room / part).is_dir():
-                found += [f"file {each}" for each in (room / part).rglob("*")]
+            if (directory / part).is_dir():
+                found += [f"file {each}" for each in (directory / part).rglob("*")]
     return found
 
 

@@ -18,34 +18,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+
 PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
-    "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "iputils-ping", "util-linux",
+    "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
     "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
 )  # fmt: skip
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
 GUEST = Path(sys.prefix) / "hypervisor-guest"
-PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
-DAEMON_CONF = """\
-listen_tls = 0
-auth_unix_rw = "none"
-auth_unix_ro = "none"
-unix_sock_rw_perms = "0700"
-log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
-"""
-QEMU_CONF = """\
-user = "root"
-group = "root"
-dynamic_ownership = 0
-remember_owner = 0
-security_driver = "none"
-namespaces = []
-cgroup_controllers = []
-stdio_handler = "file"
-"""
 SOCKET = Path("/run/libvirt/libvirt-sock")
-STARTS_WITHIN_S, STOPS_WITHIN_S = 60.0, 30.0
 NICER_BY = 15
 """Emulated guests take all the processor that they are given."""
 
@@ -85,6 +68,8 @@ def inside(arguments: list[str]) -> int:
     os.nice(NICER_BY)
     _run("ip", "link", "set", "lo", "up")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
+    Path("/run/netns").mkdir(exist_ok=True)
+    _run("mount", "-t", "tmpfs", "tmpfs", "/run/netns")  # names of namespaces are this machine's alone, too
     base = Path(tempfile.mkdtemp(prefix="moorage-hypervisor-"))
     try:
         for place in PRIVATE:

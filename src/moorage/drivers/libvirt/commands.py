@@ -14,12 +14,12 @@ SAID_CHARACTERS_MAX = 500
 _log = logging.getLogger(__name__)
 
 
-async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed") -> str:
-    """What it printed. Raises HostFailed, with what it complained of for the operator."""
+async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed", given: str | None = None) -> str:
+    """What it printed. `given`: what it reads. Raises HostFailed, with what it complained of for the operator."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.DEVNULL if given is None else asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -27,7 +27,7 @@ async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed
         raise HostFailed("a program is missing on this host", private=f"{words[0]}: {failure}", code=code) from failure
     try:
         async with asyncio.timeout(limit_s):
-            out, complained = await process.communicate()
+            out, complained = await process.communicate(None if given is None else given.encode())
     except TimeoutError as late:
         raise HostFailed("a program of this host took too long", private=" ".join(words), code=code) from late
     finally:

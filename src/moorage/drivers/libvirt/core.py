@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +14,8 @@ from xml.etree import ElementTree as ET
 
 from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt.block_jobs import commit_and_pivot
+from moorage.drivers.libvirt.carrier import Place, Receiver
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
@@ -23,13 +24,14 @@ from moorage.drivers.libvirt.domain_xml import (
     domain_xml,
     root_is_local,
 )
-from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.host_facts import Machine, machine_id
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.transfers import Transfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
@@ -79,9 +81,23 @@ class Core:
         self._locks: WeakValueDictionary[ServerId, asyncio.Lock] = WeakValueDictionary()
         self._ours: set[str] = set()
         """Domains that have our mark, until we destroy them."""
+        self._receiver: Receiver | None = None
+        self._transfers: dict[ServerId, Transfer] = {}
+        """Of guests that are sent from here while they run."""
+        self._closing = False
+
+    def _place(self) -> Place:
+        """Where this host takes guests."""
+        told, receiver = self._settings, self._receiver
+        if receiver is None:
+            return Place(machine_id(), str(self._room), told.address)
+        daemon = told.live_uri.format(address=told.migration_address)
+        return Place(
+            machine_id(), str(self._room), told.migration_address, told.migration_port, receiver.key, receiver.certificate, daemon
+        )  # fmt: skip
 
     def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings.bridges, Plumber(self._room), serves=self._settings.dhcp)
+        return Wires(owner, self._settings, Plumber(self._room))
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 
@@ -210,12 +226,13 @@ class Core:
             await self._wires.serve(self._all_vifs())
 
     def _all_vifs(self) -> list[VifData]:
-        return [vif for record in self._records.every().values() for vif in record.spec.vifs]
+        here = (record for record in self._records.every().values() if not record.departed)
+        return [vif for record in here for vif in record.spec.vifs]
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """From its disk, as its record says; it is off now, or saved, which is dropped."""
-        assert self._machine is not None
         server, place = record.spec.server, self._records.place(record)
+        record.leaving, record.held = None, False  # it was off, so it did not go
         await self._settle_overlay(record)
         await asyncio.to_thread(disks.shorten, place / disks.CONSOLE)
         plugs = await self._plug(record)
@@ -223,8 +240,7 @@ class Core:
             record.serial_port = self._free_port()
             record.on_since = self._clock.now()
             self._records.keep(record)
-            around = Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs)
-            xml = domain_xml(record, around)
+            xml = self._described(record, plugs)
             try:
                 return await self._link.ask(partial(self._define_and_start, server=server, xml=xml), limit_s=START_S)
             except HostFailed as failure:
@@ -232,6 +248,17 @@ class Core:
                     raise
                 _log.info("%s is started once more: %s", server, failure.private)
         raise AssertionError("unreachable")
+
+    def _described(self, record: GuestRecord, plugs: list[ET.Element]) -> str:
+        """In libvirt's words, as it would be started here."""
+        assert self._machine is not None
+        place = self._records.place(record)
+        return domain_xml(record, Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs))
+
+    def _arrive(self, record: GuestRecord) -> None:
+        """The place that waited is a guest of this host now."""
+        record.incoming = False
+        self._records.keep(record)
 
     def _define_and_start(self, connection: Any, *, server: ServerId, xml: str) -> PowerState:
         libvirt = library()
@@ -273,6 +300,24 @@ class Core:
             if failure.code != "guest_not_found":
                 raise
             return PowerState.SHUTDOWN
+
+    def _undefine(self, connection: Any, server: ServerId) -> None:
+        libvirt = library()
+        try:
+            domain = self._domain(connection, server)
+            if domain.isActive():
+                domain.destroy()
+            domain.undefineFlags(
+                libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+                | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
+            )
+        except libvirt.libvirtError as failure:
+            if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+                raise
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
         """It is asked to, and switched off when it does not in time."""
@@ -333,35 +378,3 @@ def _stop(domain: Any) -> PowerState:
 def _press_power_button(domain: Any) -> None:
     if domain.isActive():
         domain.shutdown()
-
-
-def commit_and_pivot(domain: Any, *, above: str) -> None:
-    """What is above goes into the disk below it, under the guest, which goes on there."""
-    libvirt = library()
-    target = next(
-        (
-            disk.find("target").get("dev")  # type: ignore[union-attr]
-            for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
-            if (source := disk.find("source")) is not None and source.get("file") == above
-        ),
-        None,
-    )
-    if target is None:
-        return
-    job = domain.blockJobInfo(target, 0)
-    if not job:
-        flags = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
-        domain.blockCommit(target, None, None, 0, flags)
-    wait_until_level(domain, target, DESTROY_S)
-    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
-
-
-def wait_until_level(domain: Any, target: str, within_s: float) -> None:
-    """In libvirt's thread, within the limit of the call that it belongs to."""
-    ends = time.monotonic() + within_s
-    while time.monotonic() < ends:
-        mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")
-        if mirror is not None and mirror.get("ready") == "yes":
-            return
-        time.sleep(0.05)
-    raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")

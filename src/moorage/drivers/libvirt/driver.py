@@ -14,14 +14,16 @@ from typing import Any
 import msgspec
 
 from moorage.drivers.libvirt import host_facts
+from moorage.drivers.libvirt.arriving import Arriving
+from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import Link
-from moorage.drivers.libvirt.moves import Moves
 from moorage.drivers.libvirt.plugging import Plugging
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.snapshots import Snapshots
+from moorage.drivers.libvirt.transfers import is_awaited
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, HostDescription, PowerState
 from moorage.model.ids import ServerId
@@ -33,13 +35,14 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
+class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Raises Invalid with what is missing on this machine, in one sentence."""
+        self._closing = False
         self._link = Link(self._settings.uri)
         self._machine = await self._look()
         try:
@@ -49,6 +52,8 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
             raise
         self._wires = self._wires_of(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
+        if self._settings.migration_address:
+            await self._listen()
         _log.info("guests are made as %s on %s", self._machine.virt_type, self._machine.arch)
         for record in self._records.every().values():
             try:
@@ -77,7 +82,28 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
             raise Invalid(f"this machine cannot run guests: it lacks {', and '.join(lacking)}")
         return machine
 
+    async def _listen(self) -> None:
+        """For other hosts. Raises Invalid."""
+        told, receiver = self._settings, Receiver(self._room, self)
+        try:
+            await receiver.open(told.migration_address, told.migration_port)
+        except OSError as taken:
+            await self.close()
+            where = f"{told.migration_address}:{told.migration_port}"
+            raise Invalid(f"other hosts cannot send guests to {where}: {taken}") from taken
+        self._receiver = receiver
+
     async def close(self) -> None:
+        """What is being sent goes on: libvirt sends it."""
+        self._closing = True
+        tasks = [each for one in self._transfers.values() for each in (one.task, one.forcing) if each is not None]
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._transfers.clear()
+        if self._receiver is not None:
+            await self._receiver.close()
+            self._receiver = None
         self._link.close()
         self._records.close()
 
@@ -101,19 +127,31 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """One question for all; a record without a domain is a guest that is off."""
         seen = await self._link.ask(self._list)
-        return dict.fromkeys(self._records.every(), PowerState.SHUTDOWN) | seen
+        for server, record in self._records.every().items():
+            power, awaited = seen.get(server, (PowerState.SHUTDOWN, True))
+            if record.incoming and not awaited:
+                self._arrive(record)
+            elif record.incoming:
+                seen[server] = PowerState.PAUSED, True
+            elif record.departed or (record.leaving is not None and server not in seen):
+                seen.pop(server, None)  # it has left
+            else:
+                seen[server] = power, False
+        return {server: power for server, (power, _) in seen.items()}
 
-    def _list(self, connection: Any) -> dict[ServerId, PowerState]:
+    def _list(self, connection: Any) -> dict[ServerId, tuple[PowerState, bool]]:
+        """With whether each is only a place that a guest is being sent to."""
         libvirt = library()
         stats = connection.getAllDomainStats(
             libvirt.VIR_DOMAIN_STATS_STATE, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
         )
-        found: dict[ServerId, PowerState] = {}
+        found: dict[ServerId, tuple[PowerState, bool]] = {}
         for domain, told in stats:
             try:
                 if domain.name().startswith(GUEST_NAMES) and self._is_ours(domain):
-                    power = power_from(domain, told["state.state"], told["state.reason"])
-                    found[ServerId(domain.UUIDString())] = power
+                    state, reason = told["state.state"], told["state.reason"]
+                    power = power_from(domain, state, reason)
+                    found[ServerId(domain.UUIDString())] = power, is_awaited(domain, state, reason)
             except libvirt.libvirtError as failure:
                 if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # else it went meanwhile
                     raise
@@ -125,6 +163,11 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
         async with self._alone(server):
             bare = msgspec.structs.replace(spec, drive=None)
             record = self._records.find(server)
+            if record is not None and record.departed:
+                await asyncio.to_thread(self._records.forget, server)
+                record = None
+            if record is not None and record.incoming:
+                record = self._records.of(server)
             if record is None or not record.made:
                 record = GuestRecord(bare)
                 await self._make(record, spec.drive)
@@ -156,34 +199,19 @@ class LibvirtDriver(Life, Plugging, Snapshots, Moves, Core):
                 self._records.directory(server)
             except HostFailed:
                 return  # not an id that a guest of ours can have
+            transfer = self._transfers.pop(server, None)
+            if transfer is not None and transfer.task is not None and not transfer.agreed:
+                transfer.task.cancel()
             await self._link.ask(lambda connection: self._undefine(connection, server), limit_s=DESTROY_S)
             self._ours.discard(server)
             record = self._records.find(server)
-            if record is not None:
+            if record is not None and not record.departed:
                 async with self._wiring:
                     await self._wires.unplug(record.spec.vifs)
             await asyncio.to_thread(self._records.forget, server)
             await asyncio.to_thread(self._drop_arriving, server)
             await self._unplug_what_is_unused()
             await asyncio.to_thread(self._images.prune, self._records.bases())
-
-    def _undefine(self, connection: Any, server: ServerId) -> None:
-        libvirt = library()
-        try:
-            domain = self._domain(connection, server)
-            if domain.isActive():
-                domain.destroy()
-            domain.undefineFlags(
-                libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
-                | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
-                | libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
-            )
-        except libvirt.libvirtError as failure:
-            if failure.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
-                raise
-        except HostFailed as failure:
-            if failure.code != "guest_not_found":
-                raise
 
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._alone(server):

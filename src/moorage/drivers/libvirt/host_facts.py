@@ -1,6 +1,7 @@
 """What this machine is, in Placement's and Nova's words; and what is missing on it."""
 
 import os
+import re
 import shutil
 import socket
 import time
@@ -41,6 +42,7 @@ PACKAGES = {
     "qemu-img": "qemu-utils",
     "ip": "iproute2",
     "dnsmasq": "dnsmasq-base",
+    "nft": "nftables",
 }
 """Debian's, by the program that each is needed for."""
 
@@ -75,6 +77,8 @@ def _programs(settings: Libvirt) -> Iterator[str]:
     yield from ("qemu-img", "ip")
     if settings.dhcp:
         yield "dnsmasq"
+    if settings.vxlan_address:
+        yield "nft"
 
 
 def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
@@ -194,6 +198,14 @@ def _memory_kib() -> int:
         if line.startswith("MemTotal:"):
             return int(line.split()[1])
     raise HostFailed("the machine does not say how much memory it has", code="guest_failed")
+
+
+def machine_id() -> str:
+    try:
+        text = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return ""
+    return re.sub(r"(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", text)
 
 
 def _up_since_us() -> int:

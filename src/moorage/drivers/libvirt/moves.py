@@ -1,7 +1,8 @@
-"""Guests that change size, and guests that go to another host of this machine.
+"""Guests that change size, and guests that go to another host while they are off.
 
 A guest that becomes another size where it is keeps its old disks beside the new ones until the move is confirmed.  One that goes elsewhere is
-sent as whole disks, which need no image below them, into the other host's directory: both hosts must be on one machine, and say so.
+sent as whole disks, which need no image below them: by the network to a host that listens (carrier.py), and into the directory of one of
+the same machine that does not.
 
     <host's directory>/arriving/<server>.<move>/    its disks; `guest.json` comes last, so that who finds it finds all
 """
@@ -13,15 +14,19 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.drivers.libvirt import disks
+from moorage.drivers.libvirt import carrier, disks
+from moorage.drivers.libvirt.carrier import Place
 from moorage.drivers.libvirt.core import Core
-from moorage.drivers.libvirt.plugging import machine_id
+from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.records import GuestRecord, checked
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
+from moorage.model.private_files import private_file
 
-ARRIVING = "arriving"
+ARRIVING, SENDING = "arriving", "sending"
+BEGIN, FILE, END = "begin_cold", "cold_file", "end_cold"
+"""Verbs between two hosts (carrier.py)."""
 WHOLE = (disks.ROOT, disks.EPHEMERAL, disks.SWAP)
 AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
 
@@ -30,21 +35,59 @@ class Moves(Core):
     """The half of `LibvirtDriver` that is about moves."""
 
     async def move_target(self) -> MoveTarget:
-        return MoveTarget(self._settings.address, f"{machine_id()}:{self._room}")
+        return self._place().target()
 
     async def send_guest(self, server: ServerId, to: MoveTarget, move: str, graceful_s: float) -> PowerState:
         async with self._alone(server):
-            record = self._records.of(server)
-            machine, _, where = to.where.partition(":")
-            if machine != machine_id():
-                raise HostFailed(
-                    "guests cannot be sent to another machine yet", private=to.where, code="host_unreachable"
-                )
+            record, place = self._records.of(server), Place.of(to)
+            if not place.port and place.machine != machine_id():
+                raise carrier.unreachable(f"{to.where} takes no guests from other machines")
             power = await self._shut_down(server, graceful_s)
             await self._settle_overlay(record)
-            if Path(where) != self._room:
-                await self._send(record, Path(where), move)
+            if place.machine == machine_id() and Path(place.room) == self._room:
+                return power
+            if place.port:
+                await self._send_far(record, place, move)
+            else:
+                await self._send(record, Path(place.room), move)
             return power
+
+    async def _send_far(self, record: GuestRecord, to: Place, move: str) -> None:
+        """To a host that listens: each disk is made whole here first, and then sent."""
+        server, place = record.spec.server, self._records.place(record)
+        sending = self._records.directory(server) / SENDING
+        await carrier.ask(to, BEGIN, server, move, None, bool)
+        try:
+            for name in WHOLE:
+                if (place / name).exists():
+                    sending.mkdir(exist_ok=True)
+                    await disks.copy_whole(place / name, sending / name)
+                    await carrier.send_file(to, FILE, server, move, sending / name)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, sending, ignore_errors=True)
+        for name in AS_THEY_ARE:
+            if (place / name).exists():
+                await carrier.send_file(to, FILE, server, move, place / name)
+        await carrier.ask(to, END, server, move, record, bool)
+
+    def begin_arrival(self, server: ServerId, move: str) -> None:
+        """What an earlier try sent goes."""
+        arriving = _arriving(self._room, server, move)
+        shutil.rmtree(arriving, ignore_errors=True)
+        arriving.mkdir(parents=True)
+
+    def arriving_file(self, server: ServerId, move: str, name: str) -> Path:
+        """Raises HostFailed for a name that is none of a guest's files."""
+        if name not in (*WHOLE, *AS_THEY_ARE):
+            raise HostFailed("the guest has no such file", private=name, code="garbled")
+        return _arriving(self._room, server, move) / name
+
+    def end_arrival(self, server: ServerId, move: str, record: GuestRecord) -> None:
+        """All is there."""
+        arriving = _arriving(self._room, server, move)
+        coming = private_file(arriving / "guest.json.coming")
+        coming.write_bytes(msgspec.json.encode(record))
+        os.replace(coming, arriving / "guest.json")
 
     async def _send(self, record: GuestRecord, to: Path, move: str) -> None:
         if not (to / "guests").is_dir():
@@ -127,6 +170,11 @@ class Moves(Core):
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
         async with self._alone(server):
+            found = self._records.find(server)
+            if found is not None and found.departed and found.leaving_by == move:
+                found.departed, found.leaving, found.leaving_by = False, None, ""
+                self._records.keep(found)
+                return PowerState.SHUTDOWN
             record = self._records.of(server)
             if record.move != move or record.left is None:
                 return await self._power(server)
@@ -145,7 +193,9 @@ class Moves(Core):
             return await self._power(server)
 
     async def arrivals(self) -> frozenset[ServerId]:
-        return frozenset(ServerId(each.name.partition(".")[0]) for each in (self._room / ARRIVING).glob("*.*"))
+        sent = {ServerId(each.name.partition(".")[0]) for each in (self._room / ARRIVING).glob("*.*")}
+        kept = {server for server, record in self._records.every().items() if record.departed or record.incoming}
+        return frozenset(sent | kept)
 
     def _drop_arriving(self, server: ServerId) -> None:
         """Whatever was sent here of a guest that is not to be here."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import platform
-import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from moorage.drivers.libvirt.core import ACTIVE, Core, wait_until_level
+from moorage.drivers.libvirt.block_jobs import wait_until_level
+from moorage.drivers.libvirt.core import ACTIVE, Core
 from moorage.drivers.libvirt.disks import copy_raw
 from moorage.drivers.libvirt.domain_xml import bus_of, interface, volume_disk
+from moorage.drivers.libvirt.host_facts import machine_id
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.model.errors import HostFailed
@@ -74,7 +75,7 @@ class Plugging(Core):
             others = tuple(each for each in record.spec.volumes if each.volume != disk.volume)
             grown = self._with_volumes(record, (*others, disk))
             device = volume_disk(disk, grown.targets[disk.volume], bus_of(grown.spec))
-            await _refuse_absent(disk)
+            await refuse_absent(disk)
             self._records.keep(grown)
             if await self._power(server) in ACTIVE:
                 xml, mark = ET.tostring(device, encoding="unicode"), ("target", "dev", grown.targets[disk.volume])
@@ -105,14 +106,14 @@ class Plugging(Core):
                 raise HostFailed("the guest has no such volume", private=old, code="volume_not_found")
             target = record.targets[old]
             device = volume_disk(disk, target, bus_of(record.spec))
-            await _refuse_absent(disk)
+            await refuse_absent(disk)
             if await self._power(server) in ACTIVE:
                 xml = ET.tostring(device, encoding="unicode")
                 await self._ask(server, partial(_copy_over, target=target, xml=xml), COPY_S)
             elif await self._power(server) is PowerState.SUSPENDED:
                 raise HostFailed("a suspended guest keeps its volumes", private=old, code="guest_not_running")
             else:
-                await copy_raw(_path(self._volume(record, old)), _path(disk))
+                await copy_raw(path_of(self._volume(record, old)), path_of(disk))
             kept = tuple(each for each in record.spec.volumes if each.volume not in {old, disk.volume})
             record.targets[disk.volume] = target
             self._records.keep(self._with_volumes(record, (*kept, disk)))
@@ -179,21 +180,13 @@ def _data(disk: VolumeDisk) -> dict[str, Any]:
     return found
 
 
-def _path(disk: VolumeDisk) -> Path:
+def path_of(disk: VolumeDisk) -> Path:
     return Path(str(_data(disk).get("device_path")))
 
 
-async def _refuse_absent(disk: VolumeDisk) -> None:
-    if not await asyncio.to_thread(_path(disk).exists):
+async def refuse_absent(disk: VolumeDisk) -> None:
+    if not await asyncio.to_thread(path_of(disk).exists):
         raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
-
-
-def machine_id() -> str:
-    try:
-        text = Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        return ""
-    return re.sub(r"(.{8})(.{4})(.{4})(.{4})(.{12})", r"\1-\2-\3-\4-\5", text)
 
 
 def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | None:

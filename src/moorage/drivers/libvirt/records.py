@@ -4,7 +4,8 @@
         owner                       who made the guests: written into each domain, so that no other domain is ever touched
         agent.lock                  held by the agent that runs
         images/                     what disks are made over (images.py)
-        arriving/<server>.<move>/   a guest that another host of this machine sends (moves.py)
+        arriving/<server>.<move>/   a guest that another host sends (moves.py)
+        carrier.*                   how other hosts know this one (carrier.py)
         guests/<server>/
             guest.json              the record, replaced whole
             snapshot.qcow2          the copy of its disk that waits to be sent
@@ -25,7 +26,7 @@ from typing import IO
 import msgspec
 
 from moorage.model.errors import HostFailed, Invalid
-from moorage.model.guest import GuestSpec
+from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.ids import ImageId, ServerId
 from moorage.model.rescue import RescueSpec
 
@@ -57,6 +58,16 @@ class GuestRecord(msgspec.Struct):
     """The last move that brought it here, or made it another size."""
     left: "GuestRecord | None" = None
     """As it was before that, with its disks, where it was here already; until the move is confirmed."""
+    incoming: bool = False
+    """A place that waits for a guest that runs elsewhere; its move is `move`."""
+    leaving: MoveTarget | None = None
+    """Where it is sent while it runs."""
+    leaving_by: str = ""
+    """By which move."""
+    held: bool = False
+    """We stopped it, so that what it writes is sent sooner: it is to run again."""
+    departed: bool = False
+    """It has left by that move; its disks stay until somebody says that they may go."""
 
 
 class Records:
@@ -106,8 +117,9 @@ class Records:
         return self._guests.get(server)
 
     def of(self, server: ServerId) -> GuestRecord:
+        """Of a guest that is here: neither one that is awaited nor one that has left. Raises HostFailed (`guest_not_found`)."""
         record = self._guests.get(server)
-        if record is None:
+        if record is None or record.incoming or record.departed:
             raise HostFailed("the host has no such guest", private=server, code="guest_not_found")
         return record
 

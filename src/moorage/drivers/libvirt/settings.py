@@ -6,6 +6,7 @@ import msgspec
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
+Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 
 
 class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,3 +40,17 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a guest may take to switch itself off for a soft reboot; then it is reset."""
     image_unused_s: Positive = 86_400.0
     """How long an image is kept that no guest's disk is made over."""
+    migration_address: str = ""
+    """Of this machine, where guests of other machines arrive: other hosts must reach it, and nobody else. Empty: none can come."""
+    migration_port: Port = 16_510
+    """There, for their disks."""
+    live_uri: str = "qemu+tls://{address}/system"
+    """How the libvirt daemons of other hosts reach this one's; `{address}` is the address above."""
+    live_post_copy: bool = False
+    """Whether guests that are sent from here may be switched before all of their memory is there: the machine must allow userfaultfd."""
+    live_mib_per_s: Count = 0
+    """How fast a guest that runs is sent at the most; 0: as fast as it goes."""
+    vxlan_address: str = ""
+    """Of this machine, for tunnels to other hosts of the embedded network service's networks. Empty: each host has its networks for itself."""
+    vxlan_group: str = "239.77.0.1"
+    """Multicast, in which hosts find one another."""

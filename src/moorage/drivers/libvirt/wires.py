@@ -18,7 +18,10 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.firewall import Firewall
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
+from moorage.drivers.libvirt.settings import Libvirt
+from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
 
@@ -74,6 +77,7 @@ class BridgeWire:
 
     owner: str
     bridges: Mapping[str, str]
+    tunnels: Tunnels
 
     async def plug(self, vif: VifData) -> ET.Element:
         tap, bridge, there = tap_of(vif), bridge_of(vif, self.bridges), await links()
@@ -81,10 +85,12 @@ class BridgeWire:
         if bridge not in there:
             if not bridge.startswith(BRIDGE_PREFIX):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
-            words = ("mtu", str(vif.mtu), "type", "bridge", "stp_state", "0", "forward_delay", "0")
-            await _ip("link", "add", "name", bridge, *words)
+            words = ("mtu", str(vif.mtu), "address", gateway_mac(vif.network), "type", "bridge")
+            await _ip("link", "add", "name", bridge, *words, "stp_state", "0", "forward_delay", "0")
         await self._claim(bridge, there)
         await _ip("link", "set", "dev", bridge, "up")
+        if bridge.startswith(BRIDGE_PREFIX) and self.tunnels.has(vif):
+            await self.tunnels.join(vif, bridge, there)
         if tap in there and there[tap].alias not in {"", alias}:
             raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
         if tap not in there:
@@ -130,11 +136,12 @@ class OvsWire:
 class Wires:
     """All ways of one host, and the networks that it serves itself."""
 
-    def __init__(self, owner: str, bridges: Mapping[str, str], plumber: Plumber, *, serves: bool) -> None:
-        """`serves`: whether the plumber answers DHCP; if not, what it began once is ended."""
-        self._owner, self._plumber, self._serves = owner, plumber, serves
-        self._bridge = BridgeWire(owner, bridges)
-        self._bridges = bridges
+    def __init__(self, owner: str, settings: Libvirt, plumber: Plumber) -> None:
+        self._owner, self._plumber, self._serves = owner, plumber, settings.dhcp
+        self._tunnels = Tunnels(settings.vxlan_address, settings.vxlan_group, f"{ALIAS}{owner}")
+        self._firewall = Firewall(owner)
+        self._bridges = settings.bridges
+        self._bridge = BridgeWire(owner, self._bridges, self._tunnels)
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
 
     async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
@@ -157,7 +164,11 @@ class Wires:
             bridge = bridge_of(vif, self._bridges)
             if bridge.startswith(BRIDGE_PREFIX):
                 served.setdefault(bridge, []).append(vif)
+        if self._tunnels.address:
+            await self._firewall.keep([vif for each in served.values() for vif in each if self._tunnels.has(vif)])
         await self._plumber.serve({name: each for name, each in served.items() if name in there and self._serves})
+        tunnels = {tunnel_of(vif.network) for each in served.values() for vif in each if self._tunnels.has(vif)}
+        await self._tunnels.leave({name: link.alias for name, link in there.items()}, tunnels)
         for name, link in there.items():
             if name.startswith(BRIDGE_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in served:
                 await _ip("link", "delete", "dev", name)

@@ -30,10 +30,11 @@ from moorage.main.clouds_yaml import ADMIN, write_clouds
 from moorage.main.config import Config, read_config
 from moorage.main.db import ROLES
 from moorage.main.hosts import HostPlan, planned_hosts
-from moorage.main.local_cluster.files import ON_THE_BUS, Guarded, agents_file, tables, write
+from moorage.main.local_cluster.files import CONFIG, ON_THE_BUS, REAL_GUESTS, Guarded, agents_file, tables, write
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import Durability, Server, start_postgres
+from moorage.main.local_cluster.real_hosts import RealHosts
 from moorage.main.optional_packages import require_embedded
 from moorage.main.service_clients import admin_password, demo_password
 from moorage.model.errors import Invalid
@@ -41,46 +42,6 @@ from moorage.model.private_files import private_directory, private_file
 
 READY_S = 180.0
 STOP_S = 60.0
-
-CONFIG = """\
-# Written by `moorage set`.
-data_dir = "{data}"
-
-[region]
-database = "{region}"
-
-{cells}
-{bus}
-[hosts]
-count = {hosts}
-{wires}
-[service_user]
-{service_user}
-{image_user}
-[api.compute]
-port = {compute}
-
-[api.placement]
-port = {placement}
-
-[api.identity]
-port = {identity}
-
-[api.image]
-port = {image}
-
-[api.network]
-port = {network}
-
-[api.volume]
-port = {volume}
-
-[api.metadata]
-port = {metadata}
-
-[api.console]
-port = {console}
-"""
 
 
 class OtherRelease(Protocol):
@@ -94,7 +55,6 @@ class OtherRelease(Protocol):
 
     def configuration(self, path: Path) -> Path:
         """The same settings as a file that this release reads."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -127,6 +87,8 @@ class TrialSet:
     """Of every agent; None: what the settings say."""
     settings: str = ""
     """More of the TOML file: tables that it does not have yet."""
+    real_guests: bool = False
+    """Hosts are namespaces of this machine, each with a libvirt daemon: as root."""
     beside: Beside | None = None
     """Real neighbours; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
@@ -139,6 +101,7 @@ class TrialSet:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
     nats: NatsServer | None = None
+    real: RealHosts | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -178,6 +141,10 @@ class TrialSet:
         ports: dict[str, int] = dict(zip(names, usual if self.port_shift else free_ports(len(names)), strict=True))
         if self.beside is not None:
             ports.update(self.beside.ports)
+        if self.real_guests:
+            self.real = RealHosts(self.directory / "machines", [f"host{number + 1}" for number in range(self.hosts)])
+            self._stack.callback(self.real.stop)
+            self.real.start()
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
         self._write_files(postgres, urls, ports)
@@ -185,6 +152,9 @@ class TrialSet:
             "embedded", "embedded"
         )  # it makes the tables and the service's user; the others may start side by side
         self._let_in(postgres)
+        if self.real is not None and self.nats is not None:
+            there = [self.nats.port, *(ports[name] for name in ("identity", "image", "network", "volume", "metadata"))]
+            self.real.reach(there)
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
@@ -210,7 +180,7 @@ class TrialSet:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
             cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
             values = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
-            return CONFIG.format(**values) + neighbours + self.settings
+            return CONFIG.format(**values) + neighbours + self.settings + (REAL_GUESTS if self.real_guests else "")
 
         write(self.config_path, file({}))
         self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
@@ -224,7 +194,8 @@ class TrialSet:
             for plan in planned_hosts(self.config):
                 bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
                 lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
-                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest))
+                own = None if self.real is None else self.real.settings(plan.host)
+                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
     def _let_in(self, postgres: Server) -> None:
         """What each process may do in the databases, and which hosts are approved."""
@@ -272,7 +243,8 @@ class TrialSet:
         other = self.releases.get(name)
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
         path = self.path_of(name) if other is None else other.configuration(self.config_path)
-        command = [python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
+        there = self.real.inside(name.partition("-")[2]) if self.real is not None and words[0] == "agent" else []
+        command = [*there, python, "-m", "moorage", words[0], "--config", str(path), *words[1:]]
         with private_file(log).open("ab") as out:
             at = out.tell()
             self.processes[name] = subprocess.Popen(
@@ -292,7 +264,7 @@ class TrialSet:
         """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
         deadline = time.monotonic() + READY_S
         told = self.config.hosts
-        guarantees = self.beside is None and (told.bandwidth_kbps or told.packet_rate_kpps)
+        guarantees = self.beside is None and not self.real_guests and (told.bandwidth_kbps or told.packet_rate_kpps)
         of_host = {"": True, ":Open vSwitch agent": guarantees}
         wanted = {plan.host + kind for plan in planned_hosts(self.config) for kind, has in of_host.items() if has}
         headers = {"X-Auth-Token": self.token()}
@@ -367,10 +339,17 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="moorage set", description=__doc__)
     parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
     parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument(
+        "--driver", choices=("simulated", "libvirt"), default="simulated", help="libvirt: real guests, as root"
+    )
     parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
     arguments = parser.parse_args(argv)
     trial = TrialSet(
-        arguments.directory.resolve(), hosts=arguments.hosts, port_shift=arguments.port_shift, guests_ask=True
+        arguments.directory.resolve(),
+        hosts=arguments.hosts,
+        port_shift=arguments.port_shift,
+        real_guests=arguments.driver == "libvirt",
+        guests_ask=True,
     )
     for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
         signal.signal(sign, signal.default_int_handler)

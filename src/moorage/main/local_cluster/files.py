@@ -16,6 +16,55 @@ from moorage.main.config import Config
 from moorage.main.hosts import HostPlan
 from moorage.main.local_cluster.certificates import Authority
 
+CONFIG = """\
+# Written by `moorage set`.
+data_dir = "{data}"
+
+[region]
+database = "{region}"
+
+{cells}
+{bus}
+[hosts]
+count = {hosts}
+{wires}
+[service_user]
+{service_user}
+{image_user}
+[api.compute]
+port = {compute}
+
+[api.placement]
+port = {placement}
+
+[api.identity]
+port = {identity}
+
+[api.image]
+port = {image}
+
+[api.network]
+port = {network}
+
+[api.volume]
+port = {volume}
+
+[api.metadata]
+port = {metadata}
+
+[api.console]
+port = {console}
+"""
+
+REAL_GUESTS = """
+[agent]
+driver = "libvirt"
+
+[metadata]
+force_config_drive = true
+"""
+
+
 ON_THE_BUS = ("conductor", "api", "console")
 """Roles of which each has a key, beside the agents; the others need no bus."""
 
@@ -70,8 +119,13 @@ def tables(values: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: int) -> str:
-    """All that the agent of a host needs: no database, no cell but its own, and no account but that for images."""
+def agents_file(
+    config: Config, plan: HostPlan, bus: Mapping[str, Any], level: int, libvirt: Mapping[str, Any] | None = None
+) -> str:
+    """All that the agent of a host needs: no database, no cell but its own, and no account but that for images.
+
+    `libvirt`: the table, of a host with real guests.
+    """
     mine, images = config.agent, config.image_user
     values: dict[str, Mapping[str, Any]] = {
         "": {"data_dir": config.data_dir, "log_level": config.log_level},
@@ -85,6 +139,8 @@ def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: i
         "image": {"url": config.image.url or config.api.image.url},
         "image_user": {"user": images.user, "password": images.password, "project": images.project},
     }  # fmt: skip
+    if libvirt is not None:
+        values["libvirt"] = libvirt
     if config.tracing.endpoint:
         values["tracing"] = msgspec.to_builtins(config.tracing)
     if level < PORTS_ARRIVE_BOUND:  # it sees to ports itself

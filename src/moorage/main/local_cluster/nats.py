@@ -41,6 +41,10 @@ class NatsServer:
     def url(self) -> str:
         return f"nats://127.0.0.1:{self._port}"
 
+    @property
+    def port(self) -> int:
+        return self._port
+
     def reload(self, conf: str) -> None:
         """Another configuration: connections of users that are in it no more are closed."""
         assert self.config is not None

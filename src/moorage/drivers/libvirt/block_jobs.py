@@ -1,0 +1,42 @@
+"""Jobs of libvirt's on the disks of a guest that runs."""
+
+import time
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.libvirt.library import library
+from moorage.model.errors import HostFailed
+
+COMMIT_S = 60.0
+
+
+def commit_and_pivot(domain: Any, *, above: str) -> None:
+    """What is above goes into the disk below it, under the guest, which goes on there."""
+    libvirt = library()
+    target = next(
+        (
+            disk.find("target").get("dev")  # type: ignore[union-attr]
+            for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
+            if (source := disk.find("source")) is not None and source.get("file") == above
+        ),
+        None,
+    )
+    if target is None:
+        return
+    job = domain.blockJobInfo(target, 0)
+    if not job:
+        flags = libvirt.VIR_DOMAIN_BLOCK_COMMIT_ACTIVE | libvirt.VIR_DOMAIN_BLOCK_COMMIT_SHALLOW
+        domain.blockCommit(target, None, None, 0, flags)
+    wait_until_level(domain, target, COMMIT_S)
+    domain.blockJobAbort(target, libvirt.VIR_DOMAIN_BLOCK_JOB_ABORT_PIVOT)
+
+
+def wait_until_level(domain: Any, target: str, within_s: float) -> None:
+    """In libvirt's thread, within the limit of the call that it belongs to."""
+    ends = time.monotonic() + within_s
+    while time.monotonic() < ends:
+        mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")
+        if mirror is not None and mirror.get("ready") == "yes":
+            return
+        time.sleep(0.05)
+    raise HostFailed("the copy of the guest's disk does not end", private=target, code="guest_failed")

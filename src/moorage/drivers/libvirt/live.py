@@ -1,0 +1,357 @@
+"""Guests that go to another host while they run.
+
+libvirt sends: the daemon of the source asks the one of the destination, and no agent lies in between, so a transfer goes on when agents die.
+Disks are copied whole, by NBD.  Who wants to know where the guest is asks libvirt:
+
+    at the source         the domain is gone from there as soon as the guest has left; else it runs on
+    at the destination    the domain is one that is awaited until the guest goes on there
+
+Only a daemon that dies within the switch leaves its guest stopped and does not know.  Its agent then asks the other host's.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.libvirt import carrier
+from moorage.drivers.libvirt.carrier import Place
+from moorage.drivers.libvirt.core import DESTROY_S
+from moorage.drivers.libvirt.images import info
+from moorage.drivers.libvirt.library import library
+from moorage.drivers.libvirt.live_arrivals import (
+    BESIDE,
+    COPIED,
+    LIVE_FILE,
+    LIVE_PLAN,
+    LIVE_STATE,
+    LiveArrivals,
+    Offer,
+    Plan,
+)
+from moorage.drivers.libvirt.live_checks import source_cpu
+from moorage.drivers.libvirt.records import GuestRecord
+from moorage.drivers.libvirt.transfers import Transfer, counted, is_between
+from moorage.model.errors import HostFailed, Problem
+from moorage.model.guest import MoveTarget, PowerState
+from moorage.model.ids import ServerId
+from moorage.model.live_migration import LiveNow, LiveSource, LiveState
+
+T = TypeVar("T")
+
+AGAIN_S = 0.3
+
+_log = logging.getLogger(__name__)
+
+
+class Live(LiveArrivals):
+    """The half of `LibvirtDriver` that is about live migration."""
+
+    # ---- before ----------------------------------------------------------------------------------------------------
+
+    async def live_source(self, server: ServerId) -> LiveSource:
+        assert self._machine is not None
+        record = self._records.of(server)
+        await self._active(server)
+        if record.rescue is not None:
+            raise HostFailed("a guest that is rescued stays where it is", private=server, code="guest_busy")
+        cpu = await self._ask(server, partial(source_cpu, machine=self._machine))
+        return LiveSource(cpu, "QEMU", self._machine.version, f"{self._place().machine}:{self._room}")
+
+    # ---- at the source ---------------------------------------------------------------------------------------------
+
+    async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        async with self._alone(server):
+            record = self._records.find(server)
+            if record is not None and record.departed and record.leaving_by == move:
+                return PowerState.NOSTATE
+            record, known = self._records.of(server), self._transfers.get(server)
+            if record.leaving is not None and (known is None or known.state is not LiveState.RUNNING):
+                stands = await self._stands_at_source(record)
+                if stands.state is LiveState.SWITCHED and record.leaving_by == move:
+                    return PowerState.NOSTATE
+                if stands.state is LiveState.RUNNING and record.leaving_by != move:
+                    raise HostFailed("the guest is being sent elsewhere", private=record.leaving_by, code="guest_busy")
+                if stands.state is LiveState.RUNNING:
+                    return await self._power(server)
+            elif known is not None and known.state is LiveState.RUNNING:
+                if known.move != move:
+                    raise HostFailed("the guest is being sent elsewhere", private=known.move, code="guest_busy")
+                return await self._power(server)
+            power = await self._active(server)
+            place = Place.of(to)
+            if not place.port or not place.daemon:
+                raise carrier.unreachable(to.where)
+            await self._settle_overlay(record)
+            record.leaving, record.leaving_by, record.held = to, move, False
+            self._records.keep(record)
+            transfer = self._transfers[server] = Transfer(move)
+            transfer.task = asyncio.create_task(self._send_live(server, place, transfer), name=f"live-{server}")
+            return power
+
+    async def _send_live(self, server: ServerId, place: Place, transfer: Transfer) -> None:
+        """Until the guest has left, or something went wrong: then it goes on here."""
+        why = ""
+        try:
+            plan = await self._agree(server, place, transfer.move)
+            transfer.agreed = True
+            await self._in_thread(partial(self._migrate, server=server, place=place, plan=plan))
+        except asyncio.CancelledError:
+            why = "it was aborted before anything was sent"
+            if self._closing:
+                raise
+        except Exception as failure:  # noqa: BLE001 - a boundary: who asks how it stands is answered with it
+            why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
+        finally:
+            transfer.sending = False
+            if transfer.forcing is not None:
+                transfer.forcing.cancel()
+        if not self._closing:
+            await self._over(server, transfer, why)
+
+    async def _over(self, server: ServerId, transfer: Transfer, why: str) -> None:
+        """libvirt has ended it, one way or the other."""
+        record = self._records.find(server)
+        while record is not None and not self._closing:
+            try:
+                stands = await self._stands_at_source(record)
+            except HostFailed as silent:  # asked again: until somebody knows, nothing is over
+                _log.warning("%s: where the guest is cannot be known yet: %s", server, silent.private or silent.public)
+            else:
+                if stands.state is not LiveState.RUNNING:
+                    break
+            await self._clock.sleep(AGAIN_S)
+            record = self._records.find(server)
+        if record is None or record.departed:
+            transfer.all_sent()
+            transfer.state = LiveState.SWITCHED
+        else:
+            transfer.state, transfer.why = (LiveState.ABORTED if transfer.ended else LiveState.FAILED), why
+            _log.warning("%s: the guest stays here: %s", server, why)
+
+    async def _agree(self, server: ServerId, place: Place, move: str) -> Plan:
+        """The destination gets what lies beside the disks, makes room for them, and says how the guest is to be described."""
+        record = self._records.of(server)
+        here = self._records.place(record)
+        for name in BESIDE:
+            if (here / name).exists():
+                await carrier.send_file(place, LIVE_FILE, server, move, here / name)
+        sizes = {name: (await info(here / name, "qcow2")).virtual_size for name in COPIED if (here / name).exists()}
+        flags = library().VIR_DOMAIN_XML_MIGRATABLE | library().VIR_DOMAIN_XML_SECURE
+        domain = await self._ask(server, lambda found: str(found.XMLDesc(flags)))
+        return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), Plan)
+
+    def _migrate(self, connection: Any, *, server: ServerId, place: Place, plan: Plan) -> None:
+        """In a thread of its own, which blocks until all is over."""
+        libvirt = library()
+        domain = self._domain(connection, server)
+        here = str(self._records.directory(server))
+        targets = [
+            disk.find("target").get("dev")  # type: ignore[union-attr]
+            for disk in ET.fromstring(domain.XMLDesc()).iterfind("devices/disk")
+            if disk.get("device") == "disk" and (disk.find("source") is not None)
+            and str(disk.find("source").get("file")).startswith(f"{here}/")  # type: ignore[union-attr]
+        ]  # fmt: skip
+        flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER
+        flags |= libvirt.VIR_MIGRATE_PERSIST_DEST | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
+        parameters: dict[str, object] = {
+            libvirt.VIR_MIGRATE_PARAM_URI: f"tcp://{place.address}",
+            libvirt.VIR_MIGRATE_PARAM_DEST_XML: plan.domain,
+            libvirt.VIR_MIGRATE_PARAM_PERSIST_XML: plan.domain,
+        }
+        if targets:
+            flags |= libvirt.VIR_MIGRATE_NON_SHARED_DISK
+            parameters[libvirt.VIR_MIGRATE_PARAM_MIGRATE_DISKS] = targets
+        if self._settings.live_post_copy:
+            flags |= libvirt.VIR_MIGRATE_POSTCOPY
+        if place.daemon.startswith("qemu+tls"):
+            flags |= libvirt.VIR_MIGRATE_TLS
+        if place.machine == self._place().machine:  # one machine has one page cache: no host sees old data of a volume
+            flags |= libvirt.VIR_MIGRATE_UNSAFE
+        if self._settings.live_mib_per_s:
+            parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = self._settings.live_mib_per_s
+        domain.migrateToURI3(place.daemon, parameters, flags)
+
+    async def abort_live(self, server: ServerId, move: str) -> PowerState:
+        async with self._alone(server):
+            record, transfer = self._records.find(server), self._transfers.get(server)
+            if record is None or record.departed or record.leaving_by != move:
+                return await self._power_if_here(server)
+            if transfer is not None:
+                transfer.ended = True
+                if transfer.task is not None and not transfer.agreed:
+                    transfer.task.cancel()
+                    await asyncio.wait([transfer.task])
+            while (await self._stands_at_source(record)).state is LiveState.RUNNING:
+                with suppress_absent():  # it has just left
+                    await self._ask(server, _abort_job)
+                await self._clock.sleep(AGAIN_S)
+            if transfer is not None and transfer.task is not None:
+                await asyncio.wait([transfer.task])
+            return await self._power_if_here(server)
+
+    async def _power_if_here(self, server: ServerId) -> PowerState:
+        record = self._records.find(server)
+        return PowerState.NOSTATE if record is None or record.departed else await self._power(server)
+
+    async def force_live(self, server: ServerId, move: str, *, post_copy: bool) -> PowerState:
+        record, transfer = self._records.find(server), self._transfers.get(server)
+        if record is None or record.departed:
+            return PowerState.NOSTATE
+        running = transfer is not None and transfer.state is LiveState.RUNNING and transfer.move == move
+        if transfer is not None and running and transfer.forcing is None:
+            early = post_copy and self._settings.live_post_copy
+            transfer.forcing = asyncio.create_task(self._force(record, early=early), name=f"force-{server}")
+        elif not running and record.leaving_by == move and await self._ask(server, counted) is not None:
+            await self._force(record, early=post_copy and self._settings.live_post_copy)
+        return await self._power(server)
+
+    async def _force(self, record: GuestRecord, *, early: bool) -> None:
+        """As soon as libvirt can: it stands still until all is there, or, if it may, goes on there `early`, before all is there."""
+        server = record.spec.server
+        while True:
+            try:
+                if early:
+                    await self._ask(server, lambda domain: domain.migrateStartPostCopy(0))
+                    _log.info("%s goes on at its destination before all of its memory is there", server)
+                elif await self._ask(server, counted) is not None:
+                    if await self._power(server) is PowerState.RUNNING:
+                        record.held = True
+                        self._records.keep(record)
+                        await self._ask(server, lambda domain: domain.suspend())
+                    return
+                else:
+                    await self._clock.sleep(AGAIN_S)
+                    continue
+            except HostFailed as not_yet:
+                if not_yet.code == "guest_not_found":
+                    return
+                _log.info("%s is not switched yet: %s", server, not_yet.private)
+                await self._clock.sleep(AGAIN_S)
+            else:
+                return
+
+    # ---- at either -------------------------------------------------------------------------------------------------
+
+    async def live_status(self, server: ServerId, move: str) -> LiveNow:
+        record, transfer = self._records.find(server), self._transfers.get(server)
+        if transfer is not None and transfer.move == move:
+            if transfer.state is LiveState.RUNNING:
+                await self._count(server, transfer)
+            return transfer.now()
+        if record is None:
+            return LiveNow(LiveState.NONE)
+        if record.leaving_by == move:
+            return await self._stands_at_source(record)
+        if record.move != move or not record.made:
+            return LiveNow(LiveState.NONE)
+        return LiveNow(LiveState.WAITING if await self._is_awaited(record) else LiveState.ARRIVED)
+
+    async def _count(self, server: ServerId, transfer: Transfer) -> None:
+        try:
+            found = await self._ask(server, counted)
+        except HostFailed:
+            return  # it has just left, or libvirt is silent: how far it was stays
+        if found is not None:
+            transfer.progress = found
+
+    async def _stands_at_source(self, record: GuestRecord) -> LiveNow:
+        """By libvirt's word; what is over is kept so. Raises HostFailed when nobody knows now."""
+        server = record.spec.server
+        if record.departed:
+            return LiveNow(LiveState.SWITCHED)
+        if record.leaving is None:
+            return LiveNow(LiveState.NONE)
+        transfer = self._transfers.get(server)
+        try:
+            progress, state, reason = await self._ask(server, _seen_at_source)
+        except HostFailed as failure:
+            if failure.code != "guest_not_found":
+                raise
+            await self._depart(record)
+            return LiveNow(LiveState.SWITCHED)
+        if progress is not None:
+            return LiveNow(LiveState.RUNNING, progress)
+        if transfer is not None and transfer.sending:
+            return LiveNow(LiveState.RUNNING)
+        if is_between(state, reason):
+            there = await carrier.ask(Place.of(record.leaving), LIVE_STATE, server, record.leaving_by, None, LiveNow)
+            if there.state is LiveState.ARRIVED:
+                await self._link.ask(partial(self._undefine, server=server), limit_s=DESTROY_S)
+                await self._depart(record)
+                return LiveNow(LiveState.SWITCHED)
+            record.held = True
+        if record.held and await self._power(server) is PowerState.PAUSED:
+            await self._ask(server, lambda domain: domain.resume())
+        record.leaving, record.held = None, False
+        self._records.keep(record)
+        return LiveNow(LiveState.NONE)
+
+    async def _depart(self, record: GuestRecord) -> None:
+        """It has left. Its disks stay."""
+        if record.departed:
+            return
+        record.departed, record.held = True, False
+        self._records.keep(record)
+        self._ours.discard(record.spec.server)
+        async with self._wiring:
+            await self._wires.unplug(record.spec.vifs)
+        await self._unplug_what_is_unused()
+
+    async def _in_thread(self, work: Callable[[Any], T]) -> T:
+        """`work(connection)`, with a connection and a thread of its own, which the end of the process does not wait for."""
+        loop = asyncio.get_running_loop()
+        ends: asyncio.Future[T] = loop.create_future()
+
+        def answer(result: T | None, failure: BaseException | None) -> None:
+            if ends.cancelled():
+                return
+            ends.set_result(result) if failure is None else ends.set_exception(failure)  # type: ignore[arg-type]
+
+        def run() -> None:
+            libvirt, result, failure = library(), None, None
+            try:
+                connection = libvirt.open(self._settings.uri)
+                try:
+                    result = work(connection)
+                finally:
+                    connection.close()
+            except libvirt.libvirtError as refused:
+                failure = HostFailed("Live Migration failure", private=str(refused), code="live_migration_failed")
+            except Exception as other:  # noqa: BLE001 - a boundary: it is raised where it is waited for
+                failure = other  # type: ignore[assignment]
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(answer, result, failure)
+
+        threading.Thread(target=run, name="live", daemon=True).start()
+        return await ends
+
+
+@contextmanager
+def suppress_absent() -> Iterator[None]:
+    """Of what is asked of a domain that may go meanwhile."""
+    try:
+        yield
+    except HostFailed as failure:
+        if failure.code != "guest_not_found":
+            raise
+
+
+def _seen_at_source(domain: Any) -> tuple[Any, int, int]:
+    progress = counted(domain) if domain.isActive() else None
+    state, reason = domain.state()
+    return progress, state, reason
+
+
+def _abort_job(domain: Any) -> None:
+    """One that has not begun, or is over, or is past the switch cannot be ended."""
+    libvirt = library()
+    try:
+        domain.abortJob()
+    except libvirt.libvirtError as not_now:
+        if not_now.get_error_code() not in {libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN}:
+            raise

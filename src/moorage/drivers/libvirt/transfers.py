@@ -1,0 +1,122 @@
+"""A guest that is being sent while it runs, and how far that is, by libvirt's count."""
+
+import asyncio
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from moorage.drivers.libvirt.library import library
+from moorage.model.live_migration import LiveNow, LiveState
+from moorage.model.migration import Progress
+
+
+class Transfer:
+    """Of this agent's life: one that an earlier agent began is known by libvirt only."""
+
+    def __init__(self, move: str) -> None:
+        self.move = move
+        self.state, self.why = LiveState.RUNNING, ""
+        self.progress = Progress()
+        self.sending = True
+        """libvirt's call, or what comes before it, is not over."""
+        self.agreed = False
+        """The destination has said how; from now on only libvirt can end it."""
+        self.ended = False
+        """Somebody wants it no more."""
+        self.task: asyncio.Task[None] | None = None
+        self.forcing: asyncio.Task[None] | None = None
+
+    def now(self) -> LiveNow:
+        return LiveNow(self.state, self.progress, self.why)
+
+    def all_sent(self) -> None:
+        last = self.progress
+        self.progress = Progress(
+            last.memory_total, last.memory_processed + last.memory_remaining, 0,
+            last.disk_total, last.disk_processed + last.disk_remaining, 0,
+        )  # fmt: skip
+
+
+def counted(domain: Any) -> Progress | None:
+    """None: nothing is sent now."""
+    libvirt = library()
+    found = domain.jobStats()
+    if found.get("type", libvirt.VIR_DOMAIN_JOB_NONE) == libvirt.VIR_DOMAIN_JOB_NONE:
+        return None
+    names = ("memory_total", "memory_processed", "memory_remaining", "disk_total", "disk_processed", "disk_remaining")
+    return Progress(*(int(found.get(name, 0)) for name in names))
+
+
+def is_awaited(domain: Any, state: int, reason: int) -> bool:
+    """Whether a domain is only the place into which a guest is being sent, by libvirt's state of it."""
+    libvirt = library()
+    if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED}:
+        return False
+    if state == libvirt.VIR_DOMAIN_PAUSED:
+        begins = {"MIGRATION", "STARTING_UP", "UNKNOWN"}
+        return reason in {getattr(libvirt, f"VIR_DOMAIN_PAUSED_{each}") for each in begins}
+    return not domain.isPersistent()  # it is being started; one that arrived is kept, also when it died since
+
+
+def is_between(state: int, reason: int) -> bool:
+    """Whether a guest's source stopped it at the switch, and libvirt does not know how that ended."""
+    libvirt = library()
+    stopped = {libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY}
+    stopped.add(getattr(libvirt, "VIR_DOMAIN_PAUSED_POSTCOPY_FAILED", libvirt.VIR_DOMAIN_PAUSED_POSTCOPY))
+    return bool(state == libvirt.VIR_DOMAIN_PAUSED and reason in stopped)
+
+
+def at_destination(source: str, own: str) -> str:
+    """The running guest's description, as it is at its source, with what is the destination's own: files, wires, consoles.
+
+    `own` is how the destination would start this guest.  Raises ValueError for a device that the destination does not have.
+    """
+    there, here = ET.fromstring(source), ET.fromstring(own)
+    devices, mine = there.find("devices"), here.find("devices")
+    if devices is None or mine is None:
+        raise ValueError("no devices")
+    _take(there, here, "metadata")
+    for part in ("kernel", "initrd"):
+        found, ours = there.find(f"os/{part}"), here.find(f"os/{part}")
+        if found is not None and ours is None:
+            raise ValueError(f"no {part}")
+        if found is not None and ours is not None:
+            found.text = ours.text
+    _take(devices, mine, "emulator")
+    for disk in devices.iterfind("disk"):
+        ours = _matching(mine, "disk", "target", "dev", disk)
+        for each in [*disk.iterfind("backingStore"), *disk.iterfind("mirror")]:
+            disk.remove(each)
+        _take(disk, ours, "source")
+        disk.set("type", ours.get("type", "file"))
+    for card in devices.iterfind("interface"):
+        ours = _matching(mine, "interface", "mac", "address", card)
+        for part in ("source", "target", "virtualport"):
+            _take(card, ours, part)
+        card.set("type", ours.get("type", "ethernet"))
+    _take_consoles(devices, mine)
+    return ET.tostring(there, encoding="unicode")
+
+
+def _take_consoles(devices: ET.Element, mine: ET.Element) -> None:
+    serial = mine.find("serial")
+    for line in [*devices.iterfind("serial"), *devices.iterfind("console")]:
+        for part in ("source", "log"):
+            if serial is not None:
+                _take(line, serial, part)
+    _take(devices, mine, "graphics")
+
+
+def _take(into: ET.Element, of: ET.Element, part: str) -> None:
+    for old in list(into.iterfind(part)):
+        into.remove(old)
+    into.extend(list(of.iterfind(part)))
+
+
+def _matching(among: ET.Element, tag: str, child: str, attribute: str, wanted: ET.Element) -> ET.Element:
+    key = wanted.find(child)
+    value = None if key is None else key.get(attribute)
+    for each in among.iterfind(tag):
+        mark = each.find(child)
+        if mark is not None and value is not None and mark.get(attribute) == value:
+            return each
+    raise ValueError(f"no {tag} {value}")

@@ -1,0 +1,113 @@
+"""A libvirt daemon of one's own: with mounts, a host name, a network namespace and an address that no other daemon has."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+PRIVATE = ("/etc/libvirt", "/var/lib/libvirt", "/run/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
+DAEMON_CONF = """\
+listen_tls = 0
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+unix_sock_rw_perms = "0700"
+log_outputs = "3:file:/var/log/libvirt/libvirtd.log"
+"""
+QEMU_CONF = """\
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = []
+cgroup_controllers = []
+stdio_handler = "file"
+"""
+STARTS_WITHIN_S, STOPS_WITHIN_S = 180.0, 30.0
+SECOND_DAEMON_CONF = """\
+host_uuid = "5f000000-0000-4000-8000-{number:012d}"
+listen_tls = 0
+listen_tcp = 1
+listen_addr = "{address}"
+auth_tcp = "none"
+"""
+SECOND_QEMU_CONF = """\
+vnc_listen = "{address}"
+migration_address = "{address}"
+migration_port_min = {first}
+migration_port_max = {last}
+"""
+ENTER = """\
+set -e
+mount --make-rprivate /
+for place in {places}; do
+  mkdir -p "{base}/$(echo "${{place#/}}" | tr / -)"
+  mount --bind "{base}/$(echo "${{place#/}}" | tr / -)" "$place"
+done
+hostname {name}
+exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
+"""
+
+
+@dataclass
+class Daemon:
+    """One libvirt daemon more, with mounts, a host name and an address of its own: other daemons reach it by TCP."""
+
+    base: Path
+    number: int
+    address: str
+    namespace: str = ""
+    """Of the network, by its name; empty: this process' own."""
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        return f"qemu+unix:///system?socket={self.base}/run-libvirt/libvirt-sock"
+
+    @property
+    def run(self) -> Path:
+        """Its `/run/libvirt`."""
+        return self.base / "run-libvirt"
+
+    def start(self) -> None:
+        """Answers when it is ready. Raises RuntimeError."""
+        first = 49_152 + self.number * 100
+        etc = self.base / "etc-libvirt"
+        etc.mkdir(parents=True, exist_ok=True)
+        own = SECOND_DAEMON_CONF.format(number=self.number, address=self.address)
+        (etc / "libvirtd.conf").write_text(DAEMON_CONF.replace("listen_tls = 0\n", "") + own)
+        own = SECOND_QEMU_CONF.format(address=self.address, first=first, last=first + 99)
+        (etc / "qemu.conf").write_text(QEMU_CONF + own)
+        for file in (self.run / "libvirt-sock", self.run / "libvirtd.pid"):
+            file.unlink(missing_ok=True)
+        script = ENTER.format(places=" ".join(PRIVATE), base=self.base, name=f"host{self.number}")
+        there = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        self.process = subprocess.Popen(
+            [*there, "unshare", "--mount", "--uts", "bash", "-c", script],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        ends = time.monotonic() + STARTS_WITHIN_S
+        ask = ["virsh", "-q", "-c", self.uri, "uri"]
+        while subprocess.run(ask, capture_output=True, check=False).returncode:
+            if self.process.poll() is not None or time.monotonic() > ends:
+                raise RuntimeError(f"the libvirt daemon below {self.base} did not start")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """`kill -9`; its guests run on."""
+        os.kill(int((self.run / "libvirtd.pid").read_text()), signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait(STOPS_WITHIN_S)
+
+    def stop(self) -> None:
+        """With its guests."""
+        for file in [*(self.run / "qemu").glob("*.pid"), self.run / "libvirtd.pid"]:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGTERM)
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(STOPS_WITHIN_S)

@@ -1,0 +1,129 @@
+"""Several hosts with real guests on one machine: each has namespaces and a libvirt daemon of its own, and one wire joins them.
+
+    <prefix>           a namespace with the wire: a bridge that each host's `under` is on, and this process' namespace by the device <prefix>
+    <prefix>-<host>    a host's namespace; `ip netns exec` goes into it
+
+The services of a trial set listen on this machine's loopback.  A relay lets each host reach them at its own loopback.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from moorage.main.local_cluster.libvirt_daemon import Daemon
+
+UNDERLAY = "10.250.77"
+WIRE_MTU = 1_600
+"""So that networks of 1,500 bytes go through tunnels."""
+STOPS_WITHIN_S = 30.0
+
+
+@dataclass
+class RealHosts:
+    """`start` makes them, `stop` leaves nothing."""
+
+    directory: Path
+    names: Sequence[str]
+    prefix: str = "mrgset"
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+    relay: subprocess.Popen[bytes] | None = None
+
+    def namespace(self, host: str) -> str:
+        return f"{self.prefix}-{host}"
+
+    def address(self, host: str) -> str:
+        """On the wire."""
+        return f"{UNDERLAY}.{self.names.index(host) + 1}"
+
+    def inside(self, host: str) -> list[str]:
+        """What a command begins with that is to run on that host."""
+        return ["ip", "netns", "exec", self.namespace(host)]
+
+    def settings(self, host: str) -> dict[str, Any]:
+        """The host's table `[libvirt]`."""
+        address = self.address(host)
+        return {
+            "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
+            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True,
+        }  # fmt: skip
+
+    def start(self) -> None:
+        """Raises RuntimeError when a daemon does not start, and CalledProcessError."""
+        self.clear()
+        _ip("netns", "add", self.prefix)
+        _inside(self.prefix, "link", "set", "lo", "up")
+        _inside(self.prefix, "link", "add", "wire", "mtu", str(WIRE_MTU), "type", "bridge", "mcast_snooping", "0")
+        _inside(self.prefix, "link", "set", "wire", "up")
+        own = ("type", "veth", "peer", "name", "machine", "netns", self.prefix)
+        _ip("link", "add", self.prefix, "mtu", str(WIRE_MTU), *own)
+        _ip("address", "add", f"{UNDERLAY}.254/24", "dev", self.prefix)
+        _ip("link", "set", self.prefix, "up")
+        _inside(self.prefix, "link", "set", "machine", "mtu", str(WIRE_MTU), "master", "wire", "up")
+        for number, host in enumerate(self.names):
+            self._make(number, host)
+        with ThreadPoolExecutor() as starting:
+            list(starting.map(Daemon.start, self.daemons.values()))
+
+    def _make(self, number: int, host: str) -> None:
+        name = self.namespace(host)
+        _ip("netns", "add", name)
+        _inside(name, "link", "set", "lo", "up")
+        peer = ("type", "veth", "peer", "name", "under", "netns", name)
+        _inside(self.prefix, "link", "add", f"h{number}", "mtu", str(WIRE_MTU), *peer)
+        _inside(self.prefix, "link", "set", f"h{number}", "master", "wire", "up")
+        _inside(name, "address", "add", f"{self.address(host)}/24", "dev", "under")
+        _inside(name, "link", "set", "under", "mtu", str(WIRE_MTU), "up")
+        directory = self.directory / host
+        directory.mkdir(parents=True, exist_ok=True)
+        self.daemons[host] = Daemon(directory, number + 1, self.address(host), name)
+
+    def reach(self, ports: Sequence[int]) -> None:
+        """These ports of this machine's loopback are on each host's from now on."""
+        names, numbers = (",".join(map(str, each)) for each in (map(self.namespace, self.names), ports))
+        words = [sys.executable, "-m", "moorage.main.local_cluster.relay", names, numbers]
+        self.relay = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        assert self.relay.stdout is not None
+        if not self.relay.stdout.readline():
+            raise RuntimeError("the relay to the hosts did not start")
+
+    def crash(self, host: str) -> None:
+        """The host's daemon and its guests are killed, as if it had lost its power; its agent is somebody else's process."""
+        daemon = self.daemons[host]
+        for file in [daemon.run / "libvirtd.pid", *(daemon.run / "qemu").glob("*.pid")]:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGKILL)
+
+    def stop(self) -> None:
+        if self.relay is not None:
+            self.relay.terminate()
+            self.relay.wait(STOPS_WITHIN_S)
+            assert self.relay.stdout is not None
+            self.relay.stdout.close()
+        with ThreadPoolExecutor() as stopping:
+            list(stopping.map(Daemon.stop, self.daemons.values()))
+        self.clear()
+
+    def clear(self) -> None:
+        """Namespaces of this prefix go, with what runs in them."""
+        for name in [self.prefix, *map(self.namespace, self.names)]:
+            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for process in found.stdout.split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(process), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "delete", self.prefix], capture_output=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def _inside(namespace: str, *words: str) -> None:
+    _ip("-n", namespace, *words)

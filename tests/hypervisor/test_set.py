@@ -1,0 +1,130 @@
+"""`moorage set --driver libvirt`: three hosts in namespaces of this machine, and servers that change hosts."""
+
+import asyncio
+import base64
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.hypervisor.test_driver_real import call
+from tests.hypervisor.test_up import act, says, upload
+
+from moorage.main.local_cluster.cluster import TrialSet
+from moorage_testing.api_user import PATIENCE_S, Person
+from moorage_testing.hypervisor.leftovers import leftovers
+
+pytestmark = pytest.mark.hypervisor
+
+PINGS = """#!/bin/sh
+( n=0; while :; do ping -c1 -W1 {address} >/dev/null 2>&1 && {{ n=$((n+1)); echo "GUEST: answer $n" >/dev/console; }}; sleep 1; done ) &
+"""
+SETTINGS = "\n[compute]\nhost_deadline_s = 120\nlive_migration_permit_post_copy = true\n"
+
+
+async def host_of(person: Person, server: str) -> str:
+    seen = await person.server(server)
+    assert seen is not None
+    return str(seen["OS-EXT-SRV-ATTR:host"])
+
+
+async def address_of(person: Person, server: str) -> str:
+    seen = await person.server(server)
+    assert seen is not None
+    return str(seen["addresses"]["private"][0]["addr"])
+
+
+def reaches(trial: TrialSet, host: str, address: str) -> bool:
+    """From the host to a guest of its own."""
+    assert trial.real is not None
+    words = [*trial.real.inside(host), "ping", "-c1", "-W1", address]
+    return subprocess.run(words, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+async def reached(trial: TrialSet, host: str, address: str) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not await asyncio.to_thread(reaches, trial, host, address):
+        assert time.monotonic() < ends, f"{host} does not reach {address}"
+
+
+async def nothing_left(trial: TrialSet, host: str) -> None:
+    assert trial.real is not None
+    room, uri, ends = (
+        trial.directory / "data" / "hosts" / host,
+        trial.real.daemons[host].uri,
+        time.monotonic() + PATIENCE_S,
+    )
+    while found := await asyncio.to_thread(leftovers, room, uri=uri, inside=trial.real.inside(host)):
+        assert time.monotonic() < ends, found
+        await asyncio.sleep(0.3)
+
+
+async def answered_again(person: Person, server: str) -> None:
+    """The guest there has had an answer that it had not before."""
+    before = (await says(person, server, "GUEST: answer")).count("GUEST: answer")
+    await says(person, server, "GUEST: answer", before + 2)
+
+
+async def test_three_hosts(tmp_path: Path) -> None:
+    trial = TrialSet(tmp_path, hosts=3, apis=1, conductors=1, cells=1, real_guests=True, settings=SETTINGS)
+    await asyncio.to_thread(trial.start)
+    try:
+        async with Person(trial.config) as person:
+            await _moves(trial, person)
+    finally:
+        await asyncio.to_thread(trial.stop)
+    assert trial.real is not None
+    assert trial.real.prefix not in await asyncio.to_thread(call, "ip", "netns")
+
+
+async def _moves(trial: TrialSet, person: Person) -> None:
+    assert trial.real is not None
+    image = await upload(person)
+    body = {"imageRef": image, "flavorRef": "42", "networks": [{"uuid": await person.id_of("network", "private")}]}
+    first = (await person.active("first", **body))["id"]
+    address = await address_of(person, first)
+    source = await host_of(person, first)
+    pings = base64.b64encode(PINGS.format(address=address).encode()).decode()
+    second = (await person.active("second", user_data=pings, **body))["id"]
+    assert await host_of(person, second) != source
+    await reached(trial, source, address)
+    await answered_again(person, second)
+
+    # It goes to the third host while the other one pings it.
+    taken = {source, await host_of(person, second)}
+    third = next(each for each in trial.real.names if each not in taken)
+    await act(person, first, "ACTIVE", **{"os-migrateLive": {"host": third, "block_migration": "auto"}})
+    assert await host_of(person, first) == third
+    await reached(trial, third, address)
+    assert not await asyncio.to_thread(reaches, trial, source, address), "nothing of it is left there"
+    await answered_again(person, second)
+    assert (await says(person, first, "GUEST: ready")).count("GUEST: kernel") == 1
+
+    # Another size on another host, and back.
+    await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
+    assert await host_of(person, first) != third
+    await says(person, first, "GUEST: boot number 2")
+    await act(person, first, "ACTIVE", revertResize=None)
+    assert await host_of(person, first) == third
+    await reached(trial, third, address)
+
+    # A host loses its power: what was there starts from its image elsewhere, and what is left there goes when it returns.
+    trial.kill(f"agent-{third}")
+    trial.real.crash(third)
+    services = (await person.compute("GET", "/os-services", host=third)).json()["services"]
+    down = await person.compute("PUT", f"/os-services/{services[0]['id']}", {"forced_down": True})
+    assert down.status_code == 200, down.text
+    await act(person, first, "SHUTOFF", evacuate={})  # and it stays so, from 2.95 on
+    assert await host_of(person, first) != third
+    await act(person, first, "ACTIVE", **{"os-start": None})
+    await says(person, first, "GUEST: boot number 1")
+    await reached(trial, await host_of(person, first), address)
+    await asyncio.to_thread(trial.real.daemons[third].start)
+    await asyncio.to_thread(trial.run, f"agent-{third}", *trial.words_of(f"agent-{third}"))
+    await nothing_left(trial, third)
+
+    for each in (first, second):
+        await person.delete(each)
+        await person.gone(each)
+    for host in trial.real.names:
+        await nothing_left(trial, host)
