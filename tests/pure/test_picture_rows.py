@@ -57,7 +57,7 @@ def test_a_provider_that_is_kept_follows_what_is_read() -> None:
     assert picture.providers[D] is one
     assert one.traits == {"NEW"}
     assert one.stocks["PGPU"].used == 0  # the inventory's own version was older
-    picture._let_go()
+    picture._drop_objects()
     assert picture.providers[D] is not one
     assert said(picture, D) == ("d", "h1", "h1", 1, {"NEW"}, frozenset(), {"PGPU": (2, 0)})
 
@@ -121,7 +121,7 @@ def test_letting_go_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int
     for _ in range(2):
         found = find(picture, groups, Wide(group_policy="isolate"))
         assert len({one.key() for one in found}) == 3 * 2
-        assert picture.providers.kept <= max(most, 6)  # a tree at a time at least
+        assert picture.providers.object_count <= max(most, 6)  # a tree at a time at least
         picture._apply_used(ProviderId("h1:3"), "DISK_GB", 1, 7, 9)
         found = find(picture, groups, Wide(group_policy="isolate"))
         assert {one.key() for one in found if ("h1", "VCPU") in one.amounts} == set()

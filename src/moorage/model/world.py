@@ -206,7 +206,7 @@ class Nested:
     capacity: Mapping[str, Ints] = field(default_factory=dict)
     units: Mapping[str, Units] = field(default_factory=dict)
     trait_bits: Mapping[str, int] = field(default_factory=dict)
-    trait_words: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
+    trait_bitmap: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
     below: Mapping[HostId, Sequence[int]] = field(default_factory=dict)
     """The slots of everything below a host."""
     pending: Mapping[tuple[ProviderId, str], int] = field(default_factory=dict)
@@ -253,7 +253,7 @@ class World:
     units: Mapping[str, Units]
     trait_bits: Mapping[str, int]
     """Trait → its bit; bit b lies in word b // 64."""
-    trait_words: NDArray[np.uint64]
+    trait_bitmap: NDArray[np.uint64]
     """One row per word, one column per host."""
     slots: Mapping[HostId, int]
     slots_by_name: Mapping[str, int]

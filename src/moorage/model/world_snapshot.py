@@ -153,7 +153,7 @@ def _amounts(numbers: World | Nested, slot: int) -> dict[str, Amount]:
 
 
 def _traits(numbers: World | Nested, slot: int) -> tuple[str, ...]:
-    words = [int(word) for word in numbers.trait_words[:, slot]]
+    words = [int(word) for word in numbers.trait_bitmap[:, slot]]
     return tuple(
         sorted(name for name, bit in numbers.trait_bits.items() if words[bit // WORD_BITS] >> (bit % WORD_BITS) & 1)
     )
@@ -187,7 +187,7 @@ def world_of(photo: WorldSnapshot) -> World:
         capacity={name: _column(hosts, name, "capacity", 0) for name in classes},
         units={name: _units(hosts, name) for name in classes},
         trait_bits=traits,
-        trait_words=_trait_words(hosts, traits),
+        trait_bitmap=_trait_words(hosts, traits),
         slots=slots,
         slots_by_name={host.name: slot for slot, host in enumerate(hosts)},
         segments={
@@ -218,7 +218,7 @@ def _nested(hosts: Sequence[HostPhoto]) -> Nested:
         capacity={name: _column(devices, name, "capacity", 0) for name in classes},
         units={name: _units(devices, name) for name in classes},
         trait_bits=traits,
-        trait_words=_trait_words(devices, traits),
+        trait_bitmap=_trait_words(devices, traits),
         below=below,
     )
 

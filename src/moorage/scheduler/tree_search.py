@@ -89,7 +89,7 @@ def _node(
             units = numbers.units[resource]
             free[resource] = int(numbers.free[resource][slot])
             portions.append((resource, int(units.minimum[slot]), int(units.maximum[slot]), int(units.step[slot])))
-    words = [int(word) for word in numbers.trait_words[:, slot]]
+    words = [int(word) for word in numbers.trait_bitmap[:, slot]]
     bits = numbers.trait_bits
     has = (
         each

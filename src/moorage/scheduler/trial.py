@@ -28,12 +28,12 @@ class Trial:
 
     def place(self, ask: Ask) -> Verdict:
         """Decide, and take the best."""
-        verdict = self.look(ask)
+        verdict = self.decide(ask)
         if verdict.best:
             self.take(ask, verdict.best[0])
         return verdict
 
-    def look(self, ask: Ask) -> Verdict:
+    def decide(self, ask: Ask) -> Verdict:
         """Decide, and take nothing yet."""
         return self._rank(ask, self.world)
 

@@ -19,7 +19,7 @@ from moorage.operations.records import cells as nouns
 from moorage.operations.records.cells import CellSeen
 from moorage.sql import Database
 from moorage.store.cell import identity as cell_identities
-from moorage.store.region.placement.cells import CellSaid
+from moorage.store.region.placement.cells import CellStatus
 
 BOOLEAN = "^(?i:true|false)$"
 
@@ -107,7 +107,7 @@ async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
 
 
 def _new(cell: CellId) -> CellSeen:
-    return CellSeen(cell, CellSaid(cell), None, 0, 0, 0)
+    return CellSeen(cell, CellStatus(cell), None, 0, 0, 0)
 
 
 async def _why_out(database: Database | None) -> str | None:

@@ -11,9 +11,9 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
-from moorage.placement.service import providers as service_providers
+from moorage.placement.service import provider_changes as service_providers
 from moorage.placement.service.candidates import find, find_alone
-from moorage.placement.service.tree_search import Candidate, Group
+from moorage.placement.service.tree_search import AllocationCandidate, Group
 from moorage.sql import Tx
 
 SHOWN_KINDS_MAX = 4
@@ -79,12 +79,12 @@ def _fragments(req: Req, group: Group, providers: Iterable[Provider]) -> list[by
     """Requests that one provider serves alone: all alike but for its id."""
     here = ProviderId("@")
     amounts = {(here, name): amount for name, amount in group.resources.items()}
-    like = msgspec.json.encode(_request(req, Candidate(amounts, {group.suffix: frozenset([here])})))
+    like = msgspec.json.encode(_request(req, AllocationCandidate(amounts, {group.suffix: frozenset([here])})))
     parts = like.split(b'"@"')
     return [(b'"%s"' % provider.uuid.encode()).join(parts) for provider in providers]
 
 
-def _request(req: Req, one: Candidate) -> dict[str, Any]:
+def _request(req: Req, one: AllocationCandidate) -> dict[str, Any]:
     by_provider: dict[str, dict[str, int]] = {}
     for (provider, resource), amount in one.amounts.items():
         by_provider.setdefault(provider, {})[resource] = amount
@@ -97,7 +97,7 @@ def _request(req: Req, one: Candidate) -> dict[str, Any]:
     return body
 
 
-def _concerned(req: Req, found: list[Candidate]) -> Iterable[Provider]:
+def _concerned(req: Req, found: list[AllocationCandidate]) -> Iterable[Provider]:
     """Every provider of the trees concerned; before 1.29 only those that give something."""
     picture = req.engine.picture
     used = {uuid for one in found for uuid, _ in one.amounts}

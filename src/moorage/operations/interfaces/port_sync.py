@@ -44,8 +44,8 @@ from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 from moorage.store.servers import replace_server
 
 SETTLED_AFTER_S = 1.0
@@ -86,7 +86,7 @@ async def look(
     if server is None or server.deleted or found.cell is None or server.host is None:
         return Found.NO_SERVER
     held = await context.region.read(
-        lambda tx: claims.held(tx, server_id)
+        lambda tx: claim_statements.held(tx, server_id)
     )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     seen = segment_change.shown(server, await context.network.ports_of(server_id))
@@ -252,7 +252,7 @@ async def _mend_claim(
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
-        if claims.owner(tx, server.id) is None or _of(claims.held(tx, server.id), classes) != was:
+        if claim_statements.owner(tx, server.id) is None or _of(claim_statements.held(tx, server.id), classes) != was:
             return ()
         rows: list[Row] = []
         for resource in differing:

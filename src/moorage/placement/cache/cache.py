@@ -18,10 +18,10 @@ from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
 from moorage.model.world import Group, HostAggregate, Mask, Segment, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
-from moorage.placement.cache.device_columns import Devices
-from moorage.placement.cache.provider import NO_SLOT, HostFacts, Kind, Provider, facts_of
+from moorage.placement.cache.device_columns import DeviceColumns
+from moorage.placement.cache.provider import NO_SLOT, HostFacts, InventoryKind, Provider, facts_of
 from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Providers, Rows, Trees
-from moorage.store.region.placement.allocation_writes import Moved
+from moorage.store.region.placement.allocation_writes import GenerationChange
 from moorage.store.region.placement.change_feed import Changes
 
 WASTE_MIN = 10_000
@@ -44,7 +44,7 @@ class ProviderCache:
 
     def _clear(self) -> None:
         self.rows = Rows()
-        self.providers = Providers(self.rows, self._let_go)
+        self.providers = Providers(self.rows, self._drop_objects)
         self.trees = Trees(self.rows, self.providers)
         self.root_places = array("i")
         """Whose slot among the hosts it is; NOWHERE: nobody's."""
@@ -56,7 +56,7 @@ class ProviderCache:
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
-        self.devices = Devices(self._pending, self.rows)
+        self.devices = DeviceColumns(self._pending, self.rows)
         self.host_ids: list[HostId] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -102,7 +102,7 @@ class ProviderCache:
         """So much of its room is for what is no more that everything should be read anew."""
         return self.rows.waste > WASTE_MIN + self.rows.count // 2
 
-    def _let_go(self) -> None:
+    def _drop_objects(self) -> None:
         """Objects made from rows: not kept any longer."""
         self.providers.clear()
         self.trees.clear()
@@ -245,10 +245,10 @@ class ProviderCache:
                 capacity[slot] = columns.free[resource][slot] = 0
         for kind, used in rows.stocks(place):
             self._redraw(place, kind, used)
-        words = len(columns.trait_words)
+        words = len(columns.trait_bitmap)
         traits = rows.sets.all[rows.traits[place]]
         columns.set_traits(slot, traits)
-        if words != len(columns.trait_words):
+        if words != len(columns.trait_bitmap):
             self._world = None
         columns.masks["enabled"][slot] = DISABLED_TRAIT not in traits
         self._draw_host(place, slot)
@@ -314,7 +314,7 @@ class ProviderCache:
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
 
-    def _redraw(self, place: int, kind: Kind, used: int) -> None:
+    def _redraw(self, place: int, kind: InventoryKind, used: int) -> None:
         """Write one number into its column, if the provider is a root, and into its segment, if it is one."""
         uuid, resource = self.rows.ids[place], kind.resource
         free = kind.cap - used - self._pending.get((uuid, resource), 0)
@@ -380,7 +380,7 @@ class ProviderCache:
         for row in rows:
             self._apply_used(row.provider, row.resource, row.used, row.capacity, row.version)
 
-    def settle_generations(self, moved: Iterable[Moved]) -> None:
+    def settle_generations(self, moved: Iterable[GenerationChange]) -> None:
         """Generations that a transaction of our own moved. Only where nothing else of the provider has changed since it was read:
         else the next reading tells all of it."""
         rows = self.rows
@@ -506,7 +506,7 @@ class ProviderCache:
             capacity={name: column[:size] for name, column in columns.capacity.items()},
             units=columns.units,
             trait_bits=columns.trait_bits,
-            trait_words=columns.trait_words[:, :size],
+            trait_bitmap=columns.trait_bitmap[:, :size],
             slots=self.slots,
             slots_by_name=self.slots_by_name,
             segments=self._segments,
@@ -524,10 +524,10 @@ def _resource(row: Any) -> str:
     return resource
 
 
-def _inventory(row: Any) -> tuple[Kind, int, int]:
+def _inventory(row: Any) -> tuple[InventoryKind, int, int]:
     """Its kind, what is used, and the version of that."""
     portions = row.min_unit, row.max_unit, row.step
-    return Kind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
+    return InventoryKind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
 
 
 def _gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:

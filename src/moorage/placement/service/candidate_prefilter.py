@@ -59,6 +59,6 @@ def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[
         bits = [bit for trait in each if (bit := columns.trait_bits.get(trait)) is not None]
         has: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
         for bit in bits:
-            has |= columns.trait_words[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
+            has |= columns.trait_bitmap[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
         found &= has
     return found

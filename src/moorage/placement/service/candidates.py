@@ -17,7 +17,7 @@ from moorage.model.ids import ProviderId
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
 from moorage.placement.service.candidate_prefilter import promising
-from moorage.placement.service.tree_search import Candidate, Group, Key, Tree, Wide, Work, serves
+from moorage.placement.service.tree_search import AllocationCandidate, Group, Key, Tree, Wide, Work, serves
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 CANDIDATES_MAX = 100_000
@@ -25,12 +25,14 @@ SEEN_FIRST = 64
 """Trees that are looked at before all are judged by their columns."""
 
 
-def find(picture: ProviderCache, groups: Sequence[Group], wide: Wide, work: Work | None = None) -> list[Candidate]:
+def find(
+    picture: ProviderCache, groups: Sequence[Group], wide: Wide, work: Work | None = None
+) -> list[AllocationCandidate]:
     """All candidates, or `wide.limit` of them, from a random start; `work` is told how much was looked at."""
     most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
     work = Work() if work is None else work
     sharing = picture.sharing(SHARES)
-    found: dict[object, Candidate] = {}
+    found: dict[object, AllocationCandidate] = {}
     waiting: list[Search] = []
     for root in _roots(picture, groups, wide):
         if len(found) >= most:
@@ -87,7 +89,7 @@ def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> l
     return found
 
 
-def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | None:
+def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> AllocationCandidate | None:
     """The only candidate of a provider without children or sharing neighbours: most hosts of most clouds."""
     if root.uuid != root.root or (wide.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
         return None
@@ -106,14 +108,14 @@ def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | N
             if stock.used + amount > stock.cap or amount > stock.max_unit:
                 return None
     here = frozenset([root.uuid])
-    return Candidate(amounts, {group.suffix: here for group in groups})
+    return AllocationCandidate(amounts, {group.suffix: here for group in groups})
 
 
-Search: TypeAlias = tuple[Iterator[Candidate], bool]
+Search: TypeAlias = tuple[Iterator[AllocationCandidate], bool]
 """A tree's candidates, and whether another tree may have the same ones: all of it from providers that share with both."""
 
 
-def _take(search: Search, found: dict[object, Candidate]) -> bool:
+def _take(search: Search, found: dict[object, AllocationCandidate]) -> bool:
     candidates, shared = search
     one = next(candidates, None)
     if one is None:

@@ -52,7 +52,7 @@ class Wide:
 
 
 @dataclass
-class Candidate:
+class AllocationCandidate:
     """Amounts by provider and class, and which providers serve which group."""
 
     amounts: dict[Key, int]
@@ -142,7 +142,7 @@ class Tree:
         self._dead: set[object] = set()
         self._kinds: dict[ProviderId, object] = {}
 
-    def search(self) -> Iterator[Candidate]:
+    def search(self) -> Iterator[AllocationCandidate]:
         """Every way to serve all groups from here."""
         slots = self._slots()
         self._began = self._work.tries
@@ -197,7 +197,7 @@ class Tree:
 
     # ----------------------------------------------------------------------------------------------- the search
 
-    def _choose(self, slots: list[_Slot]) -> Iterator[Candidate]:
+    def _choose(self, slots: list[_Slot]) -> Iterator[AllocationCandidate]:
         """Depth first, without recursion: `at[level]` is the next option of each slot, `fruitful` whether it led to an answer."""
         depth, level = len(slots), 0
         at = [0] * (depth + 1)
@@ -348,8 +348,8 @@ class Tree:
             kind = self._kinds[provider.uuid] = (provider.root, stocks, serves_slots, traits)
         return kind
 
-    def _candidate(self, slots: list[_Slot]) -> Candidate:
+    def _candidate(self, slots: list[_Slot]) -> AllocationCandidate:
         serving: dict[str, set[str]] = {}
         for provider, slot in zip(self._chosen, slots, strict=True):
             serving.setdefault(slot.suffix, set()).add(provider.uuid)
-        return Candidate(dict(self._sums), {suffix: frozenset(uuids) for suffix, uuids in serving.items()})
+        return AllocationCandidate(dict(self._sums), {suffix: frozenset(uuids) for suffix, uuids in serving.items()})

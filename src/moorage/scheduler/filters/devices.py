@@ -73,7 +73,7 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
         return None
 
     def why(slot: int) -> str:
-        return "; ".join(_kind_words(group) for group, mask in lacking if mask[slot])
+        return "; ".join(_describe_kind(group) for group, mask in lacking if mask[slot])
 
     groups = [group for group, mask in lacking if (mask & world.present).any()]
     ports = any(group.port for group in groups)
@@ -81,7 +81,7 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
     return Refusals(np.logical_or.reduce([mask for _, mask in lacking]), why, cause)
 
 
-def _kind_words(group: RequestGroup) -> str:
+def _describe_kind(group: RequestGroup) -> str:
     physnets = [found[1] for name in group.required if (found := _PHYSNET.match(name))]
     vnics = [found[1].lower() for name in group.required if (found := _VNIC_TYPE.match(name))]
     others = [name for name in group.required if not _PHYSNET.match(name) and not _VNIC_TYPE.match(name)]
@@ -116,10 +116,12 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
         return None
 
     def why(slot: int) -> str:
-        return "; ".join(_room_words(world, slot, lack) for lack in lacks if lack.where[slot])
+        return "; ".join(_describe_room(world, slot, lack) for lack in lacks if lack.where[slot])
 
     short_of = [lack.group for lack in lacks if (lack.where & world.present).any()]
-    cause = f"not enough {_class_words(short_of)} on any one device" if short_of else "not enough on any one device"
+    cause = (
+        f"not enough {_describe_classes(short_of)} on any one device" if short_of else "not enough on any one device"
+    )
     return Refusals(np.logical_or.reduce([lack.where for lack in lacks]), why, cause)
 
 
@@ -176,13 +178,13 @@ def _summed(world: World, resource: str, on_hosts: Mask, on_devices: Mask) -> In
     return found
 
 
-def _class_words(groups: Sequence[RequestGroup]) -> str:
+def _describe_classes(groups: Sequence[RequestGroup]) -> str:
     names = dict.fromkeys(name for group in groups for name in group.resources)
     words = (next((words for pattern, words in _WORDS if pattern.match(name)), name) for name in names)
     return " or ".join(dict.fromkeys(words))
 
 
-def _room_words(world: World, slot: int, lack: _Lack) -> str:
+def _describe_room(world: World, slot: int, lack: _Lack) -> str:
     """The greatest free amount of each class on any one provider of the right kind."""
     nested, group = world.nested, lack.group
     below = [each for each in nested.below.get(world.host_ids[slot], ()) if lack.devices[each]]
