@@ -193,8 +193,7 @@ async def _as_is(
 
 def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
     """Port → why its guarantees cannot be held against a claim."""
-    nested = context.placement.world().nested
-    below = {nested.ids[slot] for slot in nested.below.get(HostId(str(server.provider)), ())}
+    below = context.placement.world().device_names(HostId(str(server.provider))).keys()
     found: dict[str, str] = {}
     for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
         if unnamed := unnamed_guarantees(port):

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.provider_tree import SHARES
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
-from moorage.model.world import Group, HostAggregate, Mask, Segment, World
+from moorage.model.world import Group, HostAggregate, Mask, Segment, SharingProvider, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
 from moorage.placement.cache.provider import NO_SLOT, HostFacts, InventoryKind, Provider, facts_of
@@ -67,6 +68,7 @@ class ProviderCache:
         self._world: World | None = None
         self._wiring_stale = True
         self._sharing: dict[str, list[Provider]] | None = None
+        self._shared: list[SharingProvider] = []
         self._aggregates: list[HostAggregate] = []
 
     # ------------------------------------------------------------------------------------------- what was read
@@ -145,7 +147,9 @@ class ProviderCache:
             if row.version < rows.version[place]:
                 continue
             self._apply_provider(place, row)
-            rows.traits[place] = rows.sets[frozenset(traits.get(row.uuid, ()))]
+            before, now = rows.sets.all[rows.traits[place]], frozenset(traits.get(row.uuid, ()))
+            rows.traits[place] = rows.sets[now]
+            self._wiring_stale |= (SHARES in before) != (SHARES in now)
             self._set_aggregates(place, frozenset(aggregates.get(row.uuid, ())))
             rows.restock(place, [_inventory(each) for each in sorted(whole.get(row.uuid, ()), key=_resource)])
             if row.uuid in facts:
@@ -166,7 +170,10 @@ class ProviderCache:
             rows.join_tree(place, root)
             self.trees.pop(row.root, None)
             self._anchors = None
-        rows.parent[place] = NOWHERE if row.parent is None else rows.place(row.parent)
+            self._wiring_stale |= bool(rows.sets.all[rows.aggregates[place]])
+        parent = NOWHERE if row.parent is None else rows.place(row.parent)
+        self._wiring_stale |= bool(self._shared) and parent != rows.parent[place]
+        rows.parent[place] = parent
         rows.count += rows.version[place] == NOT_READ
         rows.names[place] = row.name
         rows.generation[place], rows.version[place] = row.generation, row.version
@@ -468,6 +475,7 @@ class ProviderCache:
             wired = self._mask(m for aggregate in aggregates for m in self.members[aggregate])
             segments[uuid] = Segment(uuid, rows.names[place], free, cap, wired)
         self._segments = segments
+        self._shared = self._share()
         self._aggregates = []
         zone = self.columns.zone
         for uuid, facts in self.hosts.items():
@@ -479,6 +487,27 @@ class ProviderCache:
             self._aggregates.append(HostAggregate(name, dict(metadata), mask))
             if ZONE_KEY in metadata:
                 zone[:size][mask] = self._zones.setdefault(metadata[ZONE_KEY], len(self._zones))
+
+    def _share(self) -> list[SharingProvider]:
+        """Who serves hosts of other trees, and which."""
+        rows, found = self.rows, list[SharingProvider]()
+        providers = {each.uuid: each for members in self.sharing(SHARES).values() for each in members}
+        for uuid in sorted(providers):
+            one, place = providers[uuid], rows.index[uuid]
+            served = {rows.root[rows.index[m]] for aggregate in one.aggregates for m in self.members[aggregate]}
+            hosts = self._mask(rows.ids[root] for root in served if root != rows.root[place])
+            slot, nested = self.slots.get(HostId(uuid)), False
+            if slot is None:
+                slot, nested = rows.slot[place], True
+            if slot != NO_SLOT and hosts.any():
+                found.append(SharingProvider(uuid, one.name, one.root, self._above(place), nested, slot, hosts))
+        return found
+
+    def _above(self, place: int) -> tuple[ProviderId, ...]:
+        parents, found = self.rows.parent, list[ProviderId]()
+        while (place := parents[place]) != NOWHERE and self.rows.ids[place] not in found:
+            found.append(self.rows.ids[place])
+        return tuple(found)
 
     def _mask(self, uuids: Iterable[ProviderId]) -> Mask:
         mask = np.zeros(self.columns.size, dtype=np.bool_)
@@ -516,6 +545,7 @@ class ProviderCache:
             groups=self.groups,
             failures=columns.failures[:size],
             nested=self.devices.view(),
+            sharing=self._shared,
         )
 
 
