@@ -9,7 +9,7 @@ import pytest
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
-from moorage.placement.inventory import HostReport, report_host
+from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database
 from moorage.store.region import identity
 from moorage.store.region.identity import KnownCell
@@ -26,7 +26,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Desk]:
     async with cells_in(tmp_path, "cell1", "cell2") as cells, compute_api(tmp_path, cells=cells) as client:
         found = Desk(client.context, client.http)
         found.cells = cells
-        report = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})
+        report = HostInventory(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(4)})
         await client.context.region.write(lambda tx: report_host(tx, report))
         await client.context.region.write(identity.make)
         await client.context.region.write(lambda tx: identity.remember(tx, {CellId("old"): KnownCell("u-old", 1)}))

@@ -41,7 +41,7 @@ async def clouds(tmp_path: Path) -> AsyncIterator[list[Client]]:
 
 async def furnish(cloud: Client, cells: dict[str, Database]) -> None:
     """A host, a flavor, a key, a group and an aggregate."""
-    report = inventory.HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(total=8)})
+    report = inventory.HostInventory(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(total=8)})
     provider = await cloud.context.region.write(lambda tx: inventory.report_host(tx, report))
     host = Host(0, provider, "", "host1", "host1", CellId("cell1"), cpu_info={"arch": "x86_64"})
     now = int(cloud.context.clock.now() * 1e6)

@@ -19,7 +19,7 @@ from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import conductors
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage_testing.compute_app import MEMBER, Client, cells_in, compute_api
 from moorage_testing.fake_server_service import a_server, keep
 
@@ -38,7 +38,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def settle(client: Client, cells: dict[str, Database], name: str, cell: str) -> None:
-    report = inventory.HostReport(
+    report = inventory.HostInventory(
         host=name, cell=CellId(cell), inventories={each: Inventory(total=total) for each, total in STOCK.items()}
     )
     provider = await client.context.region.write(lambda tx: inventory.report_host(tx, report))
@@ -80,9 +80,11 @@ async def test_disabling_by_name(cloud: Client) -> None:
     assert off.json() == {"service": {**body, "status": "disabled"}}
     row = await service(cloud, "host1")
     assert (row["status"], row["disabled_reason"]) == ("disabled", None)
-    provider = await cloud.context.region.read(lambda tx: providers.find_by_name(tx, "host1"))
+    provider = await cloud.context.region.read(lambda tx: provider_statements.find_by_name(tx, "host1"))
     assert provider is not None
-    assert DISABLED_TRAIT in await cloud.context.region.read(lambda tx: providers.traits_of(tx, provider.uuid))
+    assert DISABLED_TRAIT in await cloud.context.region.read(
+        lambda tx: provider_statements.traits_of(tx, provider.uuid)
+    )
     why = await cloud.ask("PUT", "/os-services/disable-log-reason", {**body, "disabled_reason": "dust"})
     assert why.json()["service"]["disabled_reason"] == "dust"
     assert (await cloud.ask("PUT", "/os-services/disable-log-reason", body)).status_code == 400
@@ -133,7 +135,7 @@ async def test_deleting_a_service(cloud: Client) -> None:
     assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 204
     assert (await cloud.ask("DELETE", path, at="2.53")).status_code == 404
     assert (await cloud.get(f"/os-aggregates/{made}")).json()["aggregate"]["hosts"] == []
-    assert await cloud.context.region.read(lambda tx: providers.find_by_name(tx, "host2")) is None
+    assert await cloud.context.region.read(lambda tx: provider_statements.find_by_name(tx, "host2")) is None
     assert (await cloud.ask("DELETE", "/os-services/1", at="2.53")).status_code == 400
     number = (await service(cloud, "host1", at="2.1"))["id"]
     assert (await cloud.ask("DELETE", f"/os-services/{number}", at="2.52")).status_code == 204
@@ -212,7 +214,7 @@ async def test_aggregates(cloud: Client) -> None:
     assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "host1"}})).status_code == 409
     assert (await cloud.ask("POST", path + "/action", {"add_host": {"host": "moon"}})).status_code == 404
     assert (await service(cloud, "host1"))["zone"] == "north"
-    members = await cloud.context.region.read(lambda tx: providers.members(tx, made["uuid"]))
+    members = await cloud.context.region.read(lambda tx: provider_statements.members(tx, made["uuid"]))
     assert len(members) == 1
     told = {"set_metadata": {"metadata": {"ssd": "yes", "gone": None}}}
     assert (await cloud.ask("POST", path + "/action", told)).json()["aggregate"]["metadata"] == {

@@ -17,7 +17,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claim_statements import drift
 
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
 

@@ -14,7 +14,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claim_statements import drift
 
 
 async def test_the_malformed_is_refused(database: Database) -> None:

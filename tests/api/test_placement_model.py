@@ -48,7 +48,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claim_statements import drift
 
 CONSUMERS = tuple(str(uuid.UUID(int=number)) for number in range(10, 14))
 QUERIES_A_STEP = 12

@@ -8,7 +8,7 @@ from tests.cloud.conftest import Running, Start
 from moorage.main.config import Hosts
 from moorage.placement import inventory
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import stamp
 
 TURNS = 2
@@ -78,10 +78,12 @@ async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) ->
         assert not world.alive[world.slots_by_name[name]]
         await cell.write(lambda tx: cell_hosts.set_forced_down(tx, name, False, 2))
         await follows(set())
-        seen = await placement.read(lambda tx: providers.hosts_forced_down(tx, [name]))
+        seen = await placement.read(lambda tx: provider_statements.hosts_forced_down(tx, [name]))
         provider, version, noted = seen[name]
         assert not noted
-        assert not await placement.write(lambda tx: providers.force_down(tx, provider, True, stamp(tx), version - 1))
+        assert not await placement.write(
+            lambda tx: provider_statements.force_down(tx, provider, True, stamp(tx), version - 1)
+        )
 
         async def takes_nobody(expected: bool) -> None:
             for _ in range(ROUNDS_MAX):
@@ -93,7 +95,7 @@ async def test_what_a_cell_says_of_its_hosts_reaches_the_region(start: Start) ->
 
         await cell.write(lambda tx: cell_hosts.set_disabled(tx, name, True, "dust", 3))
         await takes_nobody(True)
-        _, version, noted = (await placement.read(lambda tx: providers.hosts_disabled(tx, [name])))[name]
+        _, version, noted = (await placement.read(lambda tx: provider_statements.hosts_disabled(tx, [name])))[name]
         assert noted
         assert not await placement.write(lambda tx: inventory.set_enabled(tx, provider, True, version - 1))
         await cell.write(lambda tx: cell_hosts.set_disabled(tx, name, False, None, 4))

@@ -6,7 +6,7 @@ from tests.cloud.conftest import Start
 from moorage.cli.explain import _describe
 from moorage.model.ids import CellId
 from moorage.model.resources import Inventory
-from moorage.placement.inventory import HostReport, report_host
+from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Tx
 
 FLEET = 1_200
@@ -21,7 +21,7 @@ async def test_an_administrator_asks_about_one_of_many_hosts(start: Start) -> No
             for number in range(FLEET):
                 amounts = {"VCPU": Inventory(1), "MEMORY_MB": Inventory(1 + number % 7), "DISK_GB": Inventory(1)}
                 report_host(
-                    tx, HostReport(host=f"small-{number:04}", cell=CellId("cell1"), inventories=amounts, zone="far")
+                    tx, HostInventory(host=f"small-{number:04}", cell=CellId("cell1"), inventories=amounts, zone="far")
                 )
 
         await region.databases.region.write(fleet)

@@ -17,7 +17,7 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.operations.steps import server_lock
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -91,7 +91,7 @@ async def test_a_network_is_attached_and_detached(running: Running) -> None:
 
 async def used(running: Running) -> int:
     """Addresses claimed on all segments."""
-    found = await running.cloud.region.databases.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS))
+    found = await running.cloud.region.databases.region.read(lambda tx: claim_statements.held_of(tx, IPV4_ADDRESS))
     return sum(sum(each.values()) for each in found.values())
 
 

@@ -20,7 +20,7 @@ from moorage.main.seed_data import ROUTED
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ServerId
 from moorage.model.resources import IPV4_ADDRESS
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 
 PATIENCE_S = 180.0
 Looked = Callable[[], Awaitable[Any]]
@@ -73,7 +73,7 @@ async def images(running: Running) -> list[dict[str, Any]]:
 
 async def held(running: Running, server: str) -> dict[str, int]:
     """What it holds, by class."""
-    rows = await running.cloud.region.databases.region.read(lambda tx: claims.held(tx, server))
+    rows = await running.cloud.region.databases.region.read(lambda tx: claim_statements.held(tx, server))
     found: dict[str, int] = {}
     for (_, resource), amount in rows.items():
         found[resource] = found.get(resource, 0) + amount

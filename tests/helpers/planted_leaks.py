@@ -26,8 +26,8 @@ from moorage.store.cell.servers import Fence, fences
 from moorage.store.region import console_tokens, hidden_records, inbox, quotas, user_quotas, volume_intents
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import MIGRATION, Owner
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import MIGRATION, Owner
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import CELLS, PROJECT, SERVER, SmallRegion, a_server
@@ -102,7 +102,7 @@ async def sum_up(small: SmallRegion) -> None:
 async def claim_for(small: SmallRegion, consumer: str, **owner: Any) -> None:
     provider = str((await record(small)).provider)
     named = Owner(consumer, PROJECT, "user-1", operation="boot", **owner)
-    await small.region.write(lambda tx: claims.write(tx, named, {(ProviderId(provider), "VCPU"): 1}, 1))
+    await small.region.write(lambda tx: claim_statements.write(tx, named, {(ProviderId(provider), "VCPU"): 1}, 1))
     await sum_up(small)
 
 

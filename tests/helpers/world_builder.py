@@ -77,6 +77,11 @@ class Cloud:
         self.rows["whole"].append(_stock(provider, resource, total, used, **portions))
         return self
 
+    def root(self, name: str, *, traits: tuple[str, ...] = (), aggregates: tuple[str, ...] = ()) -> "Cloud":
+        """A provider that is no host and below none."""
+        self._provider(name, traits, aggregates)
+        return self
+
     def segment(self, name: str, free: int, total: int | None = None) -> "Cloud":
         self._provider(name, (), (name,))
         total = free if total is None else total
@@ -91,11 +96,12 @@ class Cloud:
         *,
         below: str | None = None,
         traits: tuple[str, ...] = (),
+        aggregates: tuple[str, ...] = (),
         used: int = 0,
         **portions: int,
     ) -> "Cloud":
-        """Something below a host, or below something below it."""
-        self._provider(name, traits, parent=below or host, root=host)
+        """Something below a host, or below something below it; or below another root."""
+        self._provider(name, traits, aggregates, parent=below or host, root=host)
         self.rows["whole"] += [_stock(name, resource, cap, used, **portions) for resource, cap in amounts.items()]
         return self
 

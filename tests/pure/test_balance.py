@@ -8,7 +8,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
 from moorage.model.world import Ask, NicAsk
-from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, Resident, Wish
+from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, MoveRequest, Resident
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
@@ -48,7 +48,7 @@ class Fleet:
         self.segments[name] = total - used
         self.cloud.segment(name, total - used, total)
 
-    def wish(self, one: Resident) -> Wish:
+    def wish(self, one: Resident) -> MoveRequest:
         """It may have an address of any segment."""
         nic = NicAsk("n", tuple(ProviderId(each) for each in self.segments))
         ask = Ask(
@@ -57,7 +57,7 @@ class Fleet:
             leaves=HostId(self.at[one.server]),
             prefer_cell=one.cell,
         )
-        return Wish((ask,), (one.addresses[0],))
+        return MoveRequest((ask,), (one.addresses[0],))
 
     def planned(self) -> Balance:
         balance = Balance(Trial(self.cloud.world(), JUDGE), self.residents)
@@ -112,7 +112,7 @@ def test_every_move_fits_and_none_makes_it_worse(seed: int) -> None:
         cell = next((each.choice.cell for each in balance.moves if each.resident is one), one.cell)
         if cell in memory:
             memory[cell] += one.memory_mib
-    assert {each.cell: each.memory_used_mib for each in balance.levels.told()} == memory
+    assert {each.cell: each.memory_used_mib for each in balance.levels.rounded()} == memory
 
 
 def test_it_moves_the_cheapest_that_helps_most_and_stops() -> None:
@@ -125,7 +125,7 @@ def test_it_moves_the_cheapest_that_helps_most_and_stops() -> None:
     balance = fleet.planned()
     assert [each.resident.cost for each in balance.moves] == [3, 4, 5, 6]
     assert balance.levels.unevenness() == pytest.approx(0)
-    assert [(each.memory_used_mib, each.addresses_used) for each in balance.levels.told()] == [(8192, 4), (8192, 4)]
+    assert [(each.memory_used_mib, each.addresses_used) for each in balance.levels.rounded()] == [(8192, 4), (8192, 4)]
     assert [(each.memory_used_mib, each.addresses_used) for each in balance.before] == [(16384, 8), (0, 0)]
 
 
@@ -137,7 +137,7 @@ def test_addresses_alone_are_a_reason() -> None:
     fleet.host("b1", B, 65536, [(576, "s-b")])
     balance = fleet.planned()
     assert len(balance.moves) == 4
-    assert [each.addresses_used for each in balance.levels.told()] == [5, 5]
+    assert [each.addresses_used for each in balance.levels.rounded()] == [5, 5]
 
 
 def test_a_cell_without_room_is_not_asked_for_ever() -> None:

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.model.ids import ProviderId
+from moorage.model.provider_tree import SHARES, GroupDemand, Work
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
 from moorage.placement.service import candidates
-from moorage.placement.service.candidates import SHARES, find, find_alone
-from moorage.placement.service.tree_search import Group, Wide, Work
+from moorage.placement.service.candidate_rules import CandidateRules
+from moorage.placement.service.candidates import find, find_alone
 from moorage.store.region.placement.change_feed import Changes
 
 CLASSES = ("VCPU", "DISK_GB")
@@ -65,10 +66,10 @@ def draw(specs: list[tuple[int, dict[str, tuple[int, int, int]], frozenset[str],
 
 def groups_of(
     specs: list[tuple[dict[str, int], str | None, str | None, str | None]], suffixes: list[str]
-) -> list[Group]:
+) -> list[GroupDemand]:
     found = []
     for suffix, (resources, required, forbidden, aggregate) in zip(suffixes, specs, strict=False):
-        group = Group(suffix, dict(resources))
+        group = GroupDemand(suffix, dict(resources))
         group.required = [frozenset([required])] if required else []
         group.forbidden = {forbidden} - {required} if forbidden and forbidden != required else set()
         group.member_of = [frozenset([aggregate])] if aggregate else []
@@ -94,7 +95,7 @@ def at_or_above(picture: ProviderCache, upper: Provider, lower: Provider) -> boo
 
 
 def oracle(
-    picture: ProviderCache, groups: list[Group], policy: str, together: frozenset[str] = frozenset()
+    picture: ProviderCache, groups: list[GroupDemand], policy: str, together: frozenset[str] = frozenset()
 ) -> Iterator[object]:
     """Every anchor, every assignment of providers to demands, judged by the letter."""
     for anchor, tree in picture.trees.items():
@@ -159,15 +160,15 @@ def test_the_set_of_candidates_is_the_oracles(specs, wanted, spread, policy, tog
     picture = draw(specs)
     groups = groups_of(wanted, ["", "1", "2"] if spread else ["1", "2", "3"])
     subtrees = (together,) if together else ()
-    found = [one.key() for one in find(picture, groups, Wide(group_policy=policy, same_subtree=subtrees))]
+    found = [one.key() for one in find(picture, groups, CandidateRules(group_policy=policy, same_subtree=subtrees))]
     expected = set(oracle(picture, groups, policy, together))
     assert set(found) == expected
     assert len(found) == len(set(found))
-    if (alone := find_alone(picture, groups, Wide(group_policy=policy, same_subtree=subtrees))) is not None:
+    if (alone := find_alone(picture, groups, CandidateRules(group_policy=policy, same_subtree=subtrees))) is not None:
         assert {frozenset(p for (p, _), _ in amounts) for amounts, _ in expected} == {
             frozenset([p.uuid]) for p in alone
         }
-    limited = find(picture, groups, Wide(group_policy=policy, limit=2, same_subtree=subtrees))
+    limited = find(picture, groups, CandidateRules(group_policy=policy, limit=2, same_subtree=subtrees))
     assert len(limited) == min(2, len(expected))
     assert {one.key() for one in limited} <= expected
 
@@ -181,19 +182,19 @@ def equals(children: int, hosts: int, portion: int = 4) -> ProviderCache:
     return draw(specs)
 
 
-def asked(groups: int, amount: int = 1) -> list[Group]:
-    return [Group("", {"VCPU": 1}), *(Group(f"_{n}", {"DISK_GB": amount}) for n in range(groups))]
+def asked(groups: int, amount: int = 1) -> list[GroupDemand]:
+    return [GroupDemand("", {"VCPU": 1}), *(GroupDemand(f"_{n}", {"DISK_GB": amount}) for n in range(groups))]
 
 
 @pytest.mark.parametrize("policy", ["isolate", "none"])
 @pytest.mark.parametrize("size", [8, 16])
 def test_wide_trees_cost_groups_times_children_an_answer(size: int, policy: str) -> None:
     picture, work = equals(size, hosts=16), Work()
-    found = find(picture, asked(size), Wide(group_policy=policy, limit=10), work)
+    found = find(picture, asked(size), CandidateRules(group_policy=policy, limit=10), work)
     assert len({one.key() for one in found}) == 10
     assert work.tries <= 10 * (size + 1) * size
     more = Work()
-    assert len(find(picture, asked(size), Wide(group_policy=policy, limit=100), more)) == 100
+    assert len(find(picture, asked(size), CandidateRules(group_policy=policy, limit=100), more)) == 100
     assert more.tries <= 100 * (size + 1) * size
 
 
@@ -203,18 +204,18 @@ def test_wide_trees_cost_groups_times_children_an_answer(size: int, policy: str)
 def test_that_nothing_fits_is_found_out_without_trying_all(size: int, amount: int, policy: str) -> None:
     """One group more than equal children: their order does not matter, so what failed once fails in every order."""
     picture, work = equals(size, hosts=4, portion=5), Work()
-    assert find(picture, asked(size + 1, amount), Wide(group_policy=policy, limit=10), work) == []
+    assert find(picture, asked(size + 1, amount), CandidateRules(group_policy=policy, limit=10), work) == []
     assert work.tries <= 4 * 2 * (size + 2) * size
-    assert find(picture, asked(size, amount), Wide(group_policy=policy, limit=10)) != []
+    assert find(picture, asked(size, amount), CandidateRules(group_policy=policy, limit=10)) != []
 
 
 def test_subtrees_that_cannot_be_are_given_up_early() -> None:
     """Siblings are not below one another, however many groups there are to try."""
     picture, work = equals(12, hosts=2, portion=8), Work()
     together = (frozenset(f"_{n}" for n in range(8)),)
-    assert find(picture, asked(8), Wide(group_policy="isolate", same_subtree=together), work) == []
+    assert find(picture, asked(8), CandidateRules(group_policy="isolate", same_subtree=together), work) == []
     assert work.tries <= 2 * 12 * 13
-    alone = find(picture, asked(8), Wide(group_policy="none", same_subtree=together, limit=5))
+    alone = find(picture, asked(8), CandidateRules(group_policy="none", same_subtree=together, limit=5))
     assert all(len({p for p, name in one.amounts if name == "DISK_GB"}) == 1 for one in alone)
     assert len(alone) == 5
 
@@ -223,7 +224,7 @@ def test_the_work_does_not_grow_with_the_fleet() -> None:
     tries = []
     for hosts in (10, 100, 1000):
         work = Work()
-        assert len(find(equals(4, hosts), asked(3), Wide(group_policy="isolate", limit=10), work)) == 10
+        assert len(find(equals(4, hosts), asked(3), CandidateRules(group_policy="isolate", limit=10), work)) == 10
         tries.append(work.tries)
     assert tries[0] == tries[1] == tries[2]
 
@@ -233,8 +234,8 @@ def test_unequal_children_are_all_tried() -> None:
     specs = [(-1, {}, frozenset(), frozenset())]
     specs += [(0, {"DISK_GB": (cap, cap, 1)}, frozenset(), frozenset()) for cap in (1, 2, 2, 3)]
     picture = draw(specs)  # type: ignore[arg-type]
-    groups = [Group(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 2, 3, 1))]
-    found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
+    groups = [GroupDemand(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 2, 3, 1))]
+    found = {one.key() for one in find(picture, groups, CandidateRules(group_policy="none"))}
     assert found == set(oracle(picture, groups, "none"))
     assert len(found) == 2
 
@@ -245,8 +246,10 @@ def test_what_a_sharing_provider_gives_alone_is_said_once() -> None:
     host: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
     host = (-1, {"VCPU": (4, 4, 1)}, frozenset(), aggregate)
     picture = draw([host, (-1, {"DISK_GB": (4, 4, 1)}, frozenset([SHARES]), aggregate), host])
-    for wide in (Wide(), Wide(limit=2)):
-        assert [one.amounts for one in find(picture, [Group("", {"DISK_GB": 1})], wide)] == [{("p1", "DISK_GB"): 1}]
+    for rules in (CandidateRules(), CandidateRules(limit=2)):
+        assert [one.amounts for one in find(picture, [GroupDemand("", {"DISK_GB": 1})], rules)] == [
+            {("p1", "DISK_GB"): 1}
+        ]
 
 
 def test_what_failed_with_some_amounts_may_do_with_others() -> None:
@@ -254,8 +257,8 @@ def test_what_failed_with_some_amounts_may_do_with_others() -> None:
     child: tuple[int, dict[str, tuple[int, int, int]], frozenset[str], frozenset[str]]
     child = (0, {"DISK_GB": (4, 4, 1)}, frozenset(), frozenset())
     picture = draw([(-1, {}, frozenset(), frozenset()), child, child])
-    groups = [Group(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 1, 2, 3))]
-    found = {one.key() for one in find(picture, groups, Wide(group_policy="none"))}
+    groups = [GroupDemand(f"_{n}", {"DISK_GB": amount}) for n, amount in enumerate((2, 1, 2, 3))]
+    found = {one.key() for one in find(picture, groups, CandidateRules(group_policy="none"))}
     assert found == set(oracle(picture, groups, "none"))
     assert len(found) == 2
 
@@ -263,11 +266,15 @@ def test_what_failed_with_some_amounts_may_do_with_others() -> None:
 def test_a_limit_looks_at_a_few_trees_of_many() -> None:
     """And sees trees that came or went since the last time."""
     picture = draw([(-1, {"VCPU": (4, 4, 1)}, frozenset(), frozenset())] * 50)
-    one = [Group("", {"VCPU": 1})]
+    one = [GroupDemand("", {"VCPU": 1})]
     anchors = picture.anchors()
-    assert len(find_alone(picture, one, Wide(limit=3)) or []) == 3
-    assert {p.uuid for _ in range(200) for p in find_alone(picture, one, Wide(limit=3)) or []} == set(picture.trees)
+    assert len(find_alone(picture, one, CandidateRules(limit=3)) or []) == 3
+    assert {p.uuid for _ in range(200) for p in find_alone(picture, one, CandidateRules(limit=3)) or []} == set(
+        picture.trees
+    )
     assert picture.anchors() is anchors
     picture._remove(ProviderId("p7"))
-    assert len(find_alone(picture, one, Wide()) or []) == 49
-    assert ProviderId("p7") not in {p.uuid for _ in range(200) for p in find_alone(picture, one, Wide(limit=3)) or []}
+    assert len(find_alone(picture, one, CandidateRules()) or []) == 49
+    assert ProviderId("p7") not in {
+        p.uuid for _ in range(200) for p in find_alone(picture, one, CandidateRules(limit=3)) or []
+    }

@@ -14,9 +14,10 @@ from moorage.model.request_groups import RequestGroup
 from moorage.model.world import Ask, GroupAsk, NicAsk, World
 from moorage.scheduler.capacity import ADDRESSES, Capacity, Fill, answer, count
 from moorage.scheduler.filters.network import choose_segments
+from moorage.scheduler.host_tree import read_tree, search
+from moorage.scheduler.host_tree import ways as ways_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
-from moorage.scheduler.tree_search import Search, draw
 from moorage.scheduler.trial import Trial
 
 PROFILE = Profile()
@@ -110,7 +111,7 @@ def most(ask: Ask, world: World) -> int:
     for host in {each.name for each in _willing(verdict, world)}:
         slot = world.slots_by_name[host]
         segments = choose_segments(ask, world, slot)
-        ways = list(Search(ask, draw(ask, world, slot), every=True).ways()) if ask.groups else [{}]
+        ways = list(ways_of(search(ask, read_tree(ask, world, slot), every=True))) if ask.groups else [{}]
         for way in ways:
             trial = Trial(world, judge)
             choice = next(each for each in _willing(verdict, world) if each.name == host)

@@ -8,10 +8,11 @@ import pytest
 from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
+from moorage.model.provider_tree import GroupDemand
 from moorage.placement.cache import provider_rows as rows_module
 from moorage.placement.cache.cache import WASTE_MIN, ProviderCache
+from moorage.placement.service.candidate_rules import CandidateRules
 from moorage.placement.service.candidates import find, find_alone
-from moorage.placement.service.tree_search import Group, Wide
 from moorage.store.region.placement.change_feed import Changes
 
 H1, H2, D = ProviderId("h1"), ProviderId("h2"), ProviderId("d")
@@ -57,7 +58,7 @@ def test_a_provider_that_is_kept_follows_what_is_read() -> None:
     assert picture.providers[D] is one
     assert one.traits == {"NEW"}
     assert one.stocks["PGPU"].used == 0  # the inventory's own version was older
-    picture._let_go()
+    picture._drop_objects()
     assert picture.providers[D] is not one
     assert said(picture, D) == ("d", "h1", "h1", 1, {"NEW"}, frozenset(), {"PGPU": (2, 0)})
 
@@ -109,7 +110,7 @@ def test_a_child_may_be_read_before_its_root() -> None:
     orphan = Cloud().device("h1", "d", {"PGPU": 2}).picture()
     assert H1 not in orphan.providers
     assert list(orphan.trees[H1]) == ["d"]
-    assert find(orphan, [Group("", {"PGPU": 1})], Wide()) == []
+    assert find(orphan, [GroupDemand("", {"PGPU": 1})], CandidateRules()) == []
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 120_000])
@@ -117,17 +118,17 @@ def test_letting_go_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int
     monkeypatch.setattr(rows_module, "KEPT_MAX", most)
     monkeypatch.setattr(rows_module, "ALIKE_MAX", most)
     picture = fleet().picture()
-    groups = [Group("", {"VCPU": 1}), Group("_1", {"DISK_GB": 5}), Group("_2", {"DISK_GB": 7})]
+    groups = [GroupDemand("", {"VCPU": 1}), GroupDemand("_1", {"DISK_GB": 5}), GroupDemand("_2", {"DISK_GB": 7})]
     for _ in range(2):
-        found = find(picture, groups, Wide(group_policy="isolate"))
+        found = find(picture, groups, CandidateRules(group_policy="isolate"))
         assert len({one.key() for one in found}) == 3 * 2
-        assert picture.providers.kept <= max(most, 6)  # a tree at a time at least
+        assert picture.providers.object_count <= max(most, 6)  # a tree at a time at least
         picture._apply_used(ProviderId("h1:3"), "DISK_GB", 1, 7, 9)
-        found = find(picture, groups, Wide(group_policy="isolate"))
+        found = find(picture, groups, CandidateRules(group_policy="isolate"))
         assert {one.key() for one in found if ("h1", "VCPU") in one.amounts} == set()
         picture._apply_used(ProviderId("h1:3"), "DISK_GB", 0, 7, 9)
     flat = Cloud().host("h1").host("h2").picture()
-    alone = find_alone(flat, [Group("", {"VCPU": 1})], Wide())
+    alone = find_alone(flat, [GroupDemand("", {"VCPU": 1})], CandidateRules())
     assert alone is not None
     assert sorted(one.uuid for one in alone) == ["h1", "h2"]
 
@@ -140,7 +141,7 @@ def test_what_is_about_to_be_claimed_is_still_a_candidate() -> None:
     assert int(nested.free["PGPU"][nested.ids.index(D)]) == 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("moorage.placement.service.candidates.SEEN_FIRST", 0)
-        assert len(find(picture, [Group("", {"PGPU": 2})], Wide())) == 1
+        assert len(find(picture, [GroupDemand("", {"PGPU": 2})], CandidateRules())) == 1
 
 
 def test_by_name() -> None:

@@ -28,7 +28,7 @@ from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_fixture import SERVER
@@ -167,7 +167,7 @@ async def test_what_a_move_holds_on_the_host_that_was_left_is_claimed_again(at: 
     for _ in range(2):
         await claim_again(move.small.region, move.there, move.small.cells[move.there], page, done, behind=True)
     assert (done.made, done.in_part) == (1, [])
-    holds = await move.small.region.read(lambda tx: claims.held(tx, move.uuid))
+    holds = await move.small.region.read(lambda tx: claim_statements.held(tx, move.uuid))
     provider = (await kept(move, move.there)).server.moved.provider  # type: ignore[union-attr]
     assert {key[0] for key in holds} == {provider}
     assert holds

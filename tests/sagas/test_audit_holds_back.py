@@ -23,8 +23,8 @@ from moorage.model.server import Moved, VmState
 from moorage.model.volume import Attachment
 from moorage.operations.steps.ports import guarantees_of
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_guarantees import BANDWIDTH
 from moorage_testing.region_states import attached
@@ -63,7 +63,7 @@ async def look(small: SmallRegion, **asked: Any) -> AuditReport:
 
 
 async def held(small: SmallRegion) -> dict[Key, int]:
-    return dict(await small.region.read(lambda tx: claims.held(tx, SERVER)))
+    return dict(await small.region.read(lambda tx: claim_statements.held(tx, SERVER)))
 
 
 # ------------------------------------------------------------------------------------------------ ports that are missing

@@ -11,11 +11,11 @@ from moorage.main.schemas import PLACEMENT, REGION
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.resources import Inventory
 from moorage.placement import healing
-from moorage.placement.inventory import HostReport, report_host
+from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database, Tx, open_database
 from moorage.sql.migrate import migrate
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import InventoryDelta
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import InventoryDelta
 from moorage.store.region.placement.tables import allocations, inventories, stamp
 
 pytestmark = pytest.mark.postgres
@@ -30,7 +30,7 @@ async def region(postgres_url: str) -> AsyncIterator[Database]:
     database = await open_database(postgres_url, name="region")
     for tree in (REGION, PLACEMENT):
         await migrate(database, tree)
-    host = HostReport(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(8)})
+    host = HostInventory(host="host1", cell=CellId("cell1"), inventories={"VCPU": Inventory(8)})
     await database.write(lambda tx: report_host(tx, host))
     yield database
     await database.close()
@@ -41,7 +41,7 @@ async def test_a_claim_beside_the_sum_is_counted(region: Database) -> None:
     claimed, go = asyncio.Event(), asyncio.Event()
 
     def claim(tx: Tx) -> None:
-        assert claims.take(tx, [InventoryDelta(provider, "VCPU", 3, 1, 8, 1)], stamp(tx))
+        assert claim_statements.take(tx, [InventoryDelta(provider, "VCPU", 3, 1, 8, 1)], stamp(tx))
         row = {"consumer": "c", "provider": provider, "class": "VCPU", "used": 3}
         tx.run(sa.insert(allocations).values(row))
         claimed.set()
@@ -57,4 +57,4 @@ async def test_a_claim_beside_the_sum_is_counted(region: Database) -> None:
         await claiming
         rows = await summing
     assert [row.used for row in rows] == [3]
-    assert await region.read(claims.drift) == []
+    assert await region.read(claim_statements.drift) == []

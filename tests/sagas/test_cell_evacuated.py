@@ -14,7 +14,7 @@ from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.tables import consumers
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import SERVER
@@ -66,7 +66,7 @@ async def test_a_host_that_is_back_destroys_it_and_then_its_claim_goes(at: AtCel
     await at.small.region.write(lambda tx: tx.run(sa.update(consumers).values(uuid=uuid)))
     allocations = sa.text("UPDATE allocations SET consumer = :uuid")
     await at.small.region.write(lambda tx: tx.run(allocations.bindparams(uuid=uuid)))
-    held = partial(claims.held, consumer=uuid)
+    held = partial(claim_statements.held, consumer=uuid)
     at.heard(ReportWanted)
     await at.say(at.report(ON))
     (told,) = at.heard(ServersOfHost)
@@ -91,4 +91,4 @@ async def test_with_a_host_that_is_removed_what_was_evacuated_from_it_is_over(at
     assert host is not None
     await words.delete(at.small.region, dict(at.small.cells), cell, host, 1)
     assert (await recorded(at, uuid)).status is MigrationStatus.COMPLETED
-    assert not await at.small.region.read(partial(claims.held, consumer=uuid))
+    assert not await at.small.region.read(partial(claim_statements.held, consumer=uuid))

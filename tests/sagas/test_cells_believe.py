@@ -28,7 +28,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.tables import consumers
 from moorage.store.server_lists import ServerQuery
 from moorage_testing.fake_server_service import a_migration
@@ -251,7 +251,7 @@ async def test_a_recount_of_quota_counts_it_once(at: AtCell, last: str) -> None:
 
 async def test_the_claim_of_a_move_stays_until_neither_cell_says_that_it_goes_on(at: AtCell) -> None:
     move = await Crossing(at).to("over")
-    table = consumers.update().values(uuid=move.uuid, type=claims.MIGRATION, operation="a move")
+    table = consumers.update().values(uuid=move.uuid, type=claim_statements.MIGRATION, operation="a move")
     held = sa.text("UPDATE allocations SET consumer = :uuid").bindparams(uuid=move.uuid)
     await move.small.region.write(lambda tx: (tx.run(table), tx.run(held)))
     await move.status(move.left, MigrationStatus.CONFIRMED)
@@ -347,7 +347,7 @@ async def test_what_an_evacuated_server_holds_is_given_back_though_it_was_delete
     at: AtCell, evacuated: Crossing
 ) -> None:
     """The record of the old cell says what the move holds on the old host: it stays until that is back, be the server deleted."""
-    small, held = at.small, partial(claims.held, consumer=evacuated.uuid)
+    small, held = at.small, partial(claim_statements.held, consumer=evacuated.uuid)
 
     def gone(tx: Tx) -> None:
         region_servers.mark_deleted(tx, SERVER, 1)

@@ -25,7 +25,7 @@ from moorage.scheduler.rank import rank
 from moorage.sql import Tx
 from moorage.store.region import aggregates, inbox
 from moorage.store.region.inbox import ExternalEvent
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import stamp
 from moorage_testing.region_fixture import HOSTS, SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.region_states import attaching, booted
@@ -74,7 +74,7 @@ async def test_an_attach_that_loses_its_first_claim_takes_the_next(small: SmallR
     found = await records.find(small.context, SERVER)
     assert found.server is not None
     provider, lost = found.server.provider, 0
-    await small.region.write(lambda tx: providers.touch(tx, str(provider), stamp(tx)))
+    await small.region.write(lambda tx: provider_statements.touch(tx, str(provider), stamp(tx)))
     noted: Any = small.engine.lost
 
     def count(shortage: Any) -> None:

@@ -35,7 +35,7 @@ from moorage.store.cell import migrations
 from moorage.store.region import drains
 from moorage.store.region import servers as region_servers
 from moorage.store.region.audit_reads import Mapped
-from moorage.store.region.placement import claims, providers
+from moorage.store.region.placement import claim_statements, provider_statements
 from moorage_testing.region_fixture import SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, moved, recorded
 from moorage_testing.region_states import booted
@@ -240,7 +240,7 @@ async def test_a_host_that_is_half_disabled_is_disabled_in_the_region_too(ground
     cell, region = ground.small.cells[CELL], ground.small.region
     await cell.write(lambda tx: cell_hosts.set_disabled(tx, HOST, True, "dust", 2))
     await ground.round()
-    assert DISABLED_TRAIT in await region.read(lambda tx: providers.traits_of(tx, host_id(HOST)))
+    assert DISABLED_TRAIT in await region.read(lambda tx: provider_statements.traits_of(tx, host_id(HOST)))
     found = await cell.read(lambda tx: cell_hosts.named(tx, HOST))
     assert found is not None
     assert (found.disabled, found.disabled_reason) == (True, "dust")
@@ -297,16 +297,21 @@ async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Groun
 async def test_what_others_claimed_on_the_host_is_named_and_waited_for_by_nobody(ground: Ground) -> None:
     """A consumer of the Placement API keeps its claim for ever; a server's claim comes to be a server there yet."""
     provider = ProviderId(host_id(HOST))
-    ours, foreign = claims.Owner(SERVER, "p", "u", operation="boot", attempt=1), claims.Owner("reserved", "p", "u")
+    ours, foreign = (
+        claim_statements.Owner(SERVER, "p", "u", operation="boot", attempt=1),
+        claim_statements.Owner("reserved", "p", "u"),
+    )
     for owner in (ours, foreign):
-        await ground.small.region.write(lambda tx, owner=owner: claims.write(tx, owner, {(provider, "VCPU"): 1}, 1))
+        await ground.small.region.write(
+            lambda tx, owner=owner: claim_statements.write(tx, owner, {(provider, "VCPU"): 1}, 1)
+        )
     await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
     assert (now.status, now.why) == (DrainStatus.RUNNING, "somebody has a claim there, and no record yet")
 
     def let_go(tx: Tx) -> None:
-        claims.drop(tx, SERVER)
-        claims.forget(tx, SERVER)
+        claim_statements.drop(tx, SERVER)
+        claim_statements.forget(tx, SERVER)
 
     await ground.small.region.write(let_go)
     now = await ground.round()
@@ -356,7 +361,7 @@ async def test_every_host_is_disabled_before_anybody_is_moved(ground: Ground) ->
     plain, closed = drain_moves.leave, list[bool]()
 
     async def looks(*rest: Any, **more: Any) -> None:
-        traits = await ground.small.region.read(lambda tx: providers.traits_of(tx, host_id("host3")))
+        traits = await ground.small.region.read(lambda tx: provider_statements.traits_of(tx, host_id("host3")))
         closed.append(DISABLED_TRAIT in traits)
         await plain(*rest, **more)
 

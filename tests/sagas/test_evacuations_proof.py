@@ -18,7 +18,7 @@ from moorage.operations.steps import fencing, moving
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_evacuated import CELL, DEAD, evacuable, evacuating
 from moorage_testing.region_fixture import SERVER, SmallRegion
@@ -179,7 +179,7 @@ async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
 ) -> None:
     """Its network agent is dead too: the ports stay the server's on no host, and the claim is what it was."""
     asked, bind = await evacuating(small, guarantees=True), small.network.bind_ports
-    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    held = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
 
     async def dead(server: str, host: str, az: str, ports: Sequence[Port], **named: Any) -> Any:
         if host != DEAD:
@@ -203,7 +203,7 @@ async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
     assert mine
     assert {each.host for each in mine} == {""}
     assert held
-    assert await small.region.read(lambda tx: claims.held(tx, SERVER)) == held
+    assert await small.region.read(lambda tx: claim_statements.held(tx, SERVER)) == held
 
 
 @pytest.mark.parametrize(("volumes", "state"), [(False, VmState.ACTIVE), (True, VmState.ERROR)])
@@ -242,14 +242,14 @@ async def test_guarantees_need_hosts_that_understand_them(
     asked = await evacuating(small, guarantees=True, heard=True)
     ages()
     bound = dict(small.network.ports)
-    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    held = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     with pytest.raises(Unwound, match="cannot be evacuated before all of the hosts concerned are upgraded"):
         await told(small, asked)
     server = await recorded(small)
     assert (server.host, server.vm_state, server.task_state) == (DEAD, VmState.ACTIVE, None)
     assert small.hosts.guests == {(DEAD, SERVER): PowerState.RUNNING}
     assert small.network.ports == bound
-    assert await small.region.read(lambda tx: claims.held(tx, SERVER)) == held
+    assert await small.region.read(lambda tx: claim_statements.held(tx, SERVER)) == held
     move = await small.cells[CELL].read(lambda tx: migrations.get(tx, MOVE))
     assert move is not None
     assert move.status is MigrationStatus.ERROR

@@ -14,7 +14,7 @@ from moorage.model.ids import NetworkId
 from moorage.model.network import AgentDevices, HostWiring, NetworkFacts, Port, SegmentFacts, SubnetFacts
 from moorage.model.network_providers import OVS
 from moorage.model.resources import Inventory
-from moorage.placement.inventory import HostReport
+from moorage.placement.inventory import HostInventory
 from moorage_testing.region_fixture import SmallRegion
 from moorage_testing.waiting import until
 
@@ -56,7 +56,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 
 
 async def come(small: SmallRegion) -> None:
-    await small.engine.report_host(HostReport(host=LATE, cell="cell1", inventories={"VCPU": Inventory(8)}))
+    await small.engine.report_host(HostInventory(host=LATE, cell="cell1", inventories={"VCPU": Inventory(8)}))
 
 
 def wired(small: SmallRegion) -> set[str]:

@@ -36,7 +36,7 @@ from moorage.saga import MemoryJournal, Unwound, execute, first_lines
 from moorage.store.cell import migrations
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, live_migrating, recorded, resizing
@@ -624,7 +624,7 @@ async def test_a_loss_that_an_older_release_recorded_leaves_nothing_to_decide(
     await told(small, asked)
     assert (await recorded(small)).vm_state is VmState.ERROR
     assert await status(small) is MigrationStatus.COMPLETED
-    assert await small.region.read(lambda tx: claims.held(tx, MOVE)) == {}
+    assert await small.region.read(lambda tx: claim_statements.held(tx, MOVE)) == {}
 
 
 # ------------------------------------------------------------------------------------------------- who is too old

@@ -29,7 +29,7 @@ from moorage.store.cell.servers import servers
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
 from moorage.store.region.inbox import ExternalEvent
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.servers import replace_server
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
 from moorage_testing.region_guarantees import BANDWIDTH, PACKETS
@@ -79,7 +79,7 @@ async def record(small: SmallRegion) -> Server:
 
 async def held(small: SmallRegion) -> dict[str, int]:
     """Segment → addresses claimed."""
-    rows = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    rows = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     return {provider: used for (provider, resource), used in rows.items() if resource == IPV4_ADDRESS}
 
 
@@ -111,7 +111,7 @@ async def test_an_address_more_is_shown_and_claimed_and_one_less_is_given_back(s
     assert (await PortDrift(small.context).run()).mended == (SERVER,)
     assert await held(small) == {}
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1)
-    assert await small.region.read(claims.drift) == []
+    assert await small.region.read(claim_statements.drift) == []
 
 
 async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again(small: SmallRegion) -> None:
@@ -121,7 +121,7 @@ async def test_a_claim_that_no_port_has_is_given_back_and_a_lost_one_taken_again
         await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=IPV4_ADDRESS, truth=wrong))
         assert (await PortDrift(small.context).run()).mended == (SERVER,)
         assert await held(small) == {segment: 1}
-    assert await small.region.read(claims.drift) == []
+    assert await small.region.read(claim_statements.drift) == []
 
 
 async def test_an_address_of_a_segment_that_nobody_knew_of_is_claimed(small: SmallRegion) -> None:
@@ -246,12 +246,12 @@ async def test_a_guarantee_that_grew_is_given_back_whole_when_its_port_is_gone(t
     assert guaranteed
     provider, resource, amount = guaranteed[0]
     key = ProviderId(provider), resource
-    before = (await small.region.read(lambda tx: claims.held(tx, SERVER)))[key]
+    before = (await small.region.read(lambda tx: claim_statements.held(tx, SERVER)))[key]
     truth = {ProviderId(provider): before + 7}
     await small.region.write(partial(small.engine.correct, consumer=SERVER, resource=resource, truth=truth))
     del small.network.ports[routed_port(small)]
     assert (await PortDrift(small.context).run()).mended == (SERVER,)
-    after = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    after = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     assert after.get(key, 0) == before - amount
     await small.close()
 
@@ -271,7 +271,7 @@ async def guaranteed(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 
 
 async def all_held(small: SmallRegion) -> dict[tuple[ProviderId, str], int]:
-    return await small.region.read(lambda tx: claims.held(tx, SERVER))
+    return await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
 
 
 def changed(small: SmallRegion, **changes: Any) -> None:
@@ -299,7 +299,7 @@ async def test_a_claim_of_guarantees_is_made_to_say_what_the_ports_ask(
     assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     assert await all_held(small) == before
     assert await PortDrift(small.context).run() == PortDriftDone(1)
-    assert await small.region.read(claims.drift) == []
+    assert await small.region.read(claim_statements.drift) == []
 
 
 async def test_a_policy_that_was_changed_is_recorded_and_claimed(guaranteed: SmallRegion) -> None:
@@ -324,7 +324,7 @@ async def test_a_policy_that_was_changed_is_recorded_and_claimed(guaranteed: Sma
     assert await PortDrift(small.context).run() == PortDriftDone(1, (SERVER,))
     assert (await all_held(small))[bridge] == before[bridge] - 200
     assert (await record(small)).nics[-1].guarantees == ()
-    assert await small.region.read(claims.drift) == []
+    assert await small.region.read(claim_statements.drift) == []
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

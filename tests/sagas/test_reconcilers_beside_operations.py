@@ -26,7 +26,7 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage_testing.interleave import Turns, together, waiting
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_boot, a_server
 from moorage_testing.region_network import NETWORK
@@ -134,14 +134,14 @@ async def outcome(small: SmallRegion) -> dict[str, Any]:
     found = (await records.find(small.context, SERVER)).server
     cards = () if found is None or found.deleted else found.nics
     lost = [nic.port for nic in cards if str(nic.port) not in small.network.ports]
-    held = await small.region.read(lambda tx: claims.held(tx, SERVER))
+    held = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
     return {
         **await small.held(),
         "lost": lost,
         "addresses": sorted((nic.index, each.address) for nic in cards for each in nic.addresses),
         "of server": sorted((str(key), amount) for key, amount in held.items()),
         "stray": STRAY in small.network.ports,
-        "drift": await small.region.read(claims.drift),
+        "drift": await small.region.read(claim_statements.drift),
     }
 
 

@@ -29,7 +29,7 @@ from moorage.store.cell import migrations as cell_migrations
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.servers import replace_server
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -84,7 +84,7 @@ async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
 ) -> None:
     """One that no cell has a record of stays: that is not a word (RULES §22)."""
     uuid = await moved(small, status)
-    held = partial(claims.held, consumer=uuid)
+    held = partial(claim_statements.held, consumer=uuid)
     assert await small.region.read(held)
     done = await StrayClaims(small.context).run()
     assert done.released == ((uuid,) if gone else ())
@@ -106,7 +106,7 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
         await small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
     done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
-    assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
+    assert bool(await small.region.read(partial(claim_statements.held, consumer=uuid))) is not gone
     assert done.drifted == 0
 
 
@@ -131,14 +131,14 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
         await small.region.write(lambda tx: region_servers.release(tx, SERVER, deleting))
     done = await StrayClaims(small.context).run()
     assert (uuid in done.released) is gone
-    assert bool(await small.region.read(partial(claims.held, consumer=uuid))) is not gone
+    assert bool(await small.region.read(partial(claim_statements.held, consumer=uuid))) is not gone
 
 
 async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
     uuid = await moved(small, MigrationStatus.REVERTED)
     await small.hand_to(OperationId("somebody"))
     assert (await StrayClaims(small.context).run()).released == ()
-    assert await small.region.read(partial(claims.held, consumer=uuid))
+    assert await small.region.read(partial(claim_statements.held, consumer=uuid))
 
 
 async def moved_across(small: SmallRegion) -> Server:
@@ -174,9 +174,9 @@ async def test_an_address_that_only_its_move_knows_to_be_kept_is_not_claimed_for
     assert [each.address for each in (await recorded(small)).nics[-1].addresses] != addresses
 
     async def each_has_its_own() -> None:
-        rows = await small.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS))
+        rows = await small.region.read(lambda tx: claim_statements.held_of(tx, IPV4_ADDRESS))
         assert rows == {SERVER: {(other, IPV4_ADDRESS): 1}, MOVE: {(own, IPV4_ADDRESS): 1}}
-        assert await small.region.read(claims.drift) == []
+        assert await small.region.read(claim_statements.drift) == []
 
     await each_has_its_own()
     done = await PortDrift(small.context).run()

@@ -22,7 +22,7 @@ from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import hidden_records, inbox, operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement.claims import INSTANCE, MIGRATION
+from moorage.store.region.placement.claim_statements import INSTANCE, MIGRATION
 from moorage.store.region.placement.tables import consumers
 from moorage_testing.region_fixture import SERVER, SmallRegion, a_server
 

@@ -19,15 +19,15 @@ from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk
 from moorage.operations.records import aggregates as aggregate_writes
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport, host_id, report_segment, set_enabled
-from moorage.placement.service import providers as service_providers
+from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport, host_id, report_segment, set_enabled
+from moorage.placement.service import provider_changes as service_providers
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
 from moorage.store.region import aggregates
-from moorage.store.region.placement import cells, placement_metadata, providers
-from moorage.store.region.placement.cells import CellSaid
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement import cells, placement_metadata, provider_statements
+from moorage.store.region.placement.cells import CellStatus
+from moorage.store.region.placement.claim_statements import drift
 from moorage.store.region.placement.tables import stamp
 from moorage.store.region.tables import region_metadata
 
@@ -56,7 +56,7 @@ async def engines(database: Database) -> AsyncIterator[tuple[Engine, Engine]]:
     for engine in pair:
         await engine.start()
     for host, cell, total in (("took", CELL, 9), ("stayed", CellId("another"), 4)):
-        report = HostReport(host=host, cell=cell, inventories={"VCPU": Inventory(total)}, traits=("CUSTOM_FAST",))
+        report = HostInventory(host=host, cell=cell, inventories={"VCPU": Inventory(total)}, traits=("CUSTOM_FAST",))
         await pair[0].report_host(report)
     await pair[0].report_segments(
         [
@@ -80,11 +80,11 @@ def disable(tx: Tx) -> None:
 
 
 def force_down(tx: Tx) -> None:
-    providers.force_down(tx, TOOK, True, stamp(tx))
+    provider_statements.force_down(tx, TOOK, True, stamp(tx))
 
 
 def disable_the_cell(tx: Tx) -> None:
-    cells.say(tx, CellSaid(CELL, disabled=True), stamp(tx))
+    cells.set_status(tx, CellStatus(CELL, disabled=True), stamp(tx))
 
 
 def take_a_trait(tx: Tx) -> None:
@@ -123,7 +123,7 @@ def report_the_segment_elsewhere(tx: Tx) -> None:
 
 
 def delete_the_host(tx: Tx) -> None:
-    providers.delete_all(tx, providers.tree_of(tx, TOOK), stamp(tx))
+    provider_statements.delete_all(tx, provider_statements.tree_of(tx, TOOK), stamp(tx))
 
 
 async def close_by_metadata(region: Database) -> None:
@@ -343,6 +343,6 @@ async def test_forced_down_outlives_being_heard(database: Database, engines: tup
     fresh.set_alive("took", True)
     assert [each.host for each in fresh.rank(ASK).best] == [STAYED]
     assert fresh.forced_down("c") == {"took"}
-    await database.write(lambda tx: providers.force_down(tx, TOOK, False, stamp(tx)))
+    await database.write(lambda tx: provider_statements.force_down(tx, TOOK, False, stamp(tx)))
     assert [each.host for each in (await fresh.rank_fresh(ASK)).best] == [TOOK, STAYED]
     await fresh.close()

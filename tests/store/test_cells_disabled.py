@@ -9,11 +9,11 @@ from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.resources import Inventory
 from moorage.operations.records import cells as nouns
-from moorage.placement.inventory import HostReport, host_id, report_host
+from moorage.placement.inventory import HostInventory, host_id, report_host
 from moorage.sql import Database, Tx
 from moorage.store.region import hidden_records, identity
 from moorage.store.region.identity import KnownCell
-from moorage.store.region.placement import cells, placement_metadata, providers
+from moorage.store.region.placement import cells, placement_metadata, provider_statements
 from moorage.store.region.placement.tables import hosts, stamp
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
@@ -27,8 +27,8 @@ def provider(host: str) -> ProviderId:
     return ProviderId(host_id(host))
 
 
-def report(host: str, cell: CellId, vcpus: int = 4) -> HostReport:
-    return HostReport(host=host, cell=cell, inventories={"VCPU": Inventory(vcpus)})
+def report(host: str, cell: CellId, vcpus: int = 4) -> HostInventory:
+    return HostInventory(host=host, cell=cell, inventories={"VCPU": Inventory(vcpus)})
 
 
 def closed(tx: Tx) -> dict[str, bool]:
@@ -43,9 +43,9 @@ async def test_hosts_of_the_cell_are_stamped_and_those_that_come_are_born_so(dat
     await database.create(region_metadata)
     await database.create(placement_metadata)
     await database.write(lambda tx: [report_host(tx, report(name, cell)) for name, cell in (("a1", A), ("b1", B))])
-    before = await database.read(lambda tx: providers.lock(tx, [provider("a1"), provider("b1")]))
+    before = await database.read(lambda tx: provider_statements.lock(tx, [provider("a1"), provider("b1")]))
     await say(database, A, disabled=True)
-    after = await database.read(lambda tx: providers.lock(tx, [provider("a1"), provider("b1")]))
+    after = await database.read(lambda tx: provider_statements.lock(tx, [provider("a1"), provider("b1")]))
     assert after[provider("a1")] > before[provider("a1")]
     assert after[provider("b1")] == before[provider("b1")]
     said = (await database.read(cells.every))[A]
@@ -61,7 +61,7 @@ async def test_hosts_of_the_cell_are_stamped_and_those_that_come_are_born_so(dat
     await database.write(lambda tx: report_host(tx, report("a2", A)))
     await say(database, A, disabled=False)
     assert await database.read(closed) == {"a1": False, "a2": False, "b1": False}
-    again = await database.read(lambda tx: providers.lock(tx, [provider("b1")]))
+    again = await database.read(lambda tx: provider_statements.lock(tx, [provider("b1")]))
     assert again[provider("b1")] == before[provider("b1")]
 
 
@@ -83,7 +83,7 @@ async def test_only_an_empty_cell_is_forgotten_and_then_stays_so(database: Datab
     assert (seen.cell, seen.uuid, seen.hosts, seen.servers, seen.deleted_servers) == (A, "uuid", 1, 1, 0)
     with pytest.raises(Conflict, match="has hosts: a1"):
         await nouns.delete(database, A, force=True)
-    await database.write(lambda tx: providers.delete_all(tx, [host_id("a1")], stamp(tx)))
+    await database.write(lambda tx: provider_statements.delete_all(tx, [host_id("a1")], stamp(tx)))
     with pytest.raises(Conflict, match="has 1 servers"):
         await nouns.delete(database, A, force=True)
     await database.write(lambda tx: tx.run(servers.update().values(deleted_at=1)))

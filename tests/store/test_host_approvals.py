@@ -4,7 +4,7 @@ import pytest
 
 from moorage.main.schemas import REGION
 from moorage.model.ids import CellId
-from moorage.placement.inventory import HostReport, report_host
+from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database
 from moorage.sql.migrate import migrate, upgrade
 from moorage.store.region import host_approvals
@@ -76,7 +76,7 @@ async def test_hosts_that_an_upgraded_region_has_are_approved(database: Database
     await database.alter(lambda connection: upgrade(connection, REGION, "0015"))
     await database.create(placement_metadata)
     for host, node, cell in (("h1", "n1", C1), ("h2", "n2", C2)):
-        told = HostReport(host=host, node=node, cell=cell, inventories={})
+        told = HostInventory(host=host, node=node, cell=cell, inventories={})
         await database.write(lambda tx, told=told: report_host(tx, told))  # type: ignore[misc]
     await migrate(database, REGION)
     assert await database.read(host_approvals.approved) == {"h1": C1, "h2": C2}

@@ -9,7 +9,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import migrations
 from moorage.store.cell.tables import cell_metadata
 from moorage.store.region import inbox, volume_intents
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.tables import allocations, placement_metadata
 from moorage.store.region.tables import region_metadata
 
@@ -53,8 +53,10 @@ async def test_allocations_go_from_one_consumer_to_another(database: Database) -
 
     def work(tx: Tx) -> list[tuple[str, str]]:
         tx.run(allocations.insert(), held)
-        claims.rename(tx, A, C, [])
-        claims.rename(tx, A, C, [(ProviderId(B), "VCPU"), (ProviderId(B), "DISK_GB"), (ProviderId(A), "MEMORY_MB")])
+        claim_statements.rename(tx, A, C, [])
+        claim_statements.rename(
+            tx, A, C, [(ProviderId(B), "VCPU"), (ProviderId(B), "DISK_GB"), (ProviderId(A), "MEMORY_MB")]
+        )
         inbox.drop(tx, A, "network-vif-plugged")
         assert volume_intents.old(tx, 1) == []
         rows = tx.rows(sa.select(allocations.c.consumer, allocations.c["class"]))

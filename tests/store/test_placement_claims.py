@@ -14,12 +14,11 @@ from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk, NicAsk
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.placement.inventory import HostInventory, SegmentReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import placement_metadata
+from moorage.store.region.placement import claim_statements, placement_metadata
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 CELL = CellId("cell-1")
@@ -27,13 +26,13 @@ SMALL = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 1}
 
 
 async def holder(database: Database, consumer: str) -> tuple[str | None, str | None, int]:
-    owner = await database.read(lambda tx: sql.owner(tx, consumer))
+    owner = await database.read(lambda tx: claim_statements.owner(tx, consumer))
     assert owner is not None
     return owner.host, owner.operation, owner.attempt
 
 
-def report(name: str, *, vcpus: int = 4) -> HostReport:
-    return HostReport(
+def report(name: str, *, vcpus: int = 4) -> HostInventory:
+    return HostInventory(
         host=name,
         cell=CELL,
         inventories={
@@ -126,7 +125,7 @@ async def test_a_shortage_takes_back_everything_and_names_the_row(engine: Engine
     ]
     assert "IPV4_ADDRESS: 1 asked, 0 of 1 free" in answer.why()
     assert await used(database, host) == SMALL
-    assert await database.read(lambda tx: sql.owner(tx, "c2")) is None
+    assert await database.read(lambda tx: claim_statements.owner(tx, "c2")) is None
 
 
 async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, database: Database) -> None:
@@ -144,7 +143,7 @@ async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, data
     for _ in range(2):
         engine.settle(await database.write(lambda tx: engine.release(tx, "c1")))
     assert await used(database, h2) == {}
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
     assert await database.read(lambda tx: tx.rows(sa.select(consumers.c.uuid))) == []
 
 
@@ -199,11 +198,11 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
     for _ in range(2):
         await database.write(lambda tx: engine.move_back(tx, "server", "m"))
         assert (await used(database, h1), await used(database, h2)) == (SMALL, {})
-    assert await database.read(lambda tx: sql.held(tx, "server")) == {
+    assert await database.read(lambda tx: claim_statements.held(tx, "server")) == {
         **{(h1, name): n for name, n in SMALL.items()},
         ("s1", "IPV4_ADDRESS"): 1,
     }
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
 
 
 async def test_who_is_alone_in_an_affinity_group_moves_with_its_home(engine: Engine, database: Database) -> None:
@@ -254,16 +253,16 @@ async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, dat
     for attempt in (1, 2):
         assert isinstance(await database.write(partial(move, operation="mv", attempt=attempt, stays=stays)), Claimed)
         assert await used(database, "s1") == {"IPV4_ADDRESS": 2}
-        assert await database.read(lambda tx: sql.held(tx, "server")) == {
+        assert await database.read(lambda tx: claim_statements.held(tx, "server")) == {
             **{(h2, name): n for name, n in SMALL.items()},
             **stays,
         }
     await database.write(lambda tx: engine.move_back(tx, "server", "m"))
-    assert await database.read(lambda tx: sql.held(tx, "server")) == {
+    assert await database.read(lambda tx: claim_statements.held(tx, "server")) == {
         **{(h1, name): n for name, n in SMALL.items()},
         **stays,
     }
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
 
 
 async def test_a_report_never_writes_used_and_repeats_cost_nothing(engine: Engine, database: Database) -> None:
@@ -303,7 +302,7 @@ async def test_rivals_never_get_more_than_there_is(engine: Engine, database: Dat
     total = await database.read(lambda tx: tx.scalar(sa.select(sa.func.count(sa.distinct(allocations.c.consumer)))))
     assert held == total <= 5
     assert (await used(database, "s1")).get("IPV4_ADDRESS", 0) == total
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
 
 
 async def test_another_process_sees_what_was_claimed(engine: Engine, database: Database) -> None:
@@ -334,7 +333,7 @@ async def test_a_part_of_a_claim_becomes_more_or_less_and_never_more_than_there_
         return await database.write(work)
 
     async def held(consumer: str = "one") -> int:
-        found = await database.read(lambda tx: sql.held(tx, consumer))
+        found = await database.read(lambda tx: claim_statements.held(tx, consumer))
         return found.get((host, "VCPU"), 0)
 
     for was, now, left in ((1, 3, 6), (3, 1, 4), (1, 0, 3), (0, 1, 4)):
@@ -349,7 +348,7 @@ async def test_a_part_of_a_claim_becomes_more_or_less_and_never_more_than_there_
     assert (await held(), await held("two")) == (7, 2)
     assert (await used(database, host))["VCPU"] == 9
     assert not await adjust(1, 2, consumer="nobody")
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
 
 
 async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engine: Engine, database: Database) -> None:
@@ -365,7 +364,7 @@ async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engin
         return Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId(on),), addresses=addresses),))
 
     async def addresses() -> list[dict[tuple[ProviderId, str], int]]:
-        rows = [await database.read(partial(sql.held, consumer=each)) for each in ("server", "m")]
+        rows = [await database.read(partial(claim_statements.held, consumer=each)) for each in ("server", "m")]
         return [{key: n for key, n in held.items() if key[1] == "IPV4_ADDRESS"} for held in rows]
 
     who: dict[str, Any] = {
@@ -392,4 +391,4 @@ async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engin
     await database.write(partial(engine.release, consumer="m"))
     assert await addresses() == [{new: 1}, {}]
     assert await used(database, "s1") == {}
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []

@@ -15,12 +15,12 @@ from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import DeviceReport, HostReport
+from moorage.placement.inventory import DeviceReport, HostInventory
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
 from moorage.store.region.placement import placement_metadata, virtual_functions
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claim_statements import drift
 from moorage.store.region.placement.tables import allocations, inventories
 
 EGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
@@ -69,7 +69,9 @@ async def two_engines(database: Database) -> AsyncIterator[list[Engine]]:
             await engine.start()
             stack.push_async_callback(engine.close)
         for host in (f"h{n}" for n in range(HOSTS)):
-            await engines[0].report_host(HostReport(host=host, cell=CellId("c"), inventories={"VCPU": Inventory(100)}))
+            await engines[0].report_host(
+                HostInventory(host=host, cell=CellId("c"), inventories={"VCPU": Inventory(100)})
+            )
             await engines[0].report_devices(devices(host))
         await engines[1].catch_up()
         yield engines

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from moorage.store.region.placement import allocation_writes, claims
+from moorage.store.region.placement import allocation_writes, claim_statements
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
-    "take_all_that_fit.postgresql.sql": str(claims._TAKE_POSTGRESQL),
-    "take_all_that_fit.sqlite.sql": str(claims._take_sqlite(2)),
-    "take_all_that_fit_unchanged.sqlite.sql": str(claims._take_sqlite(2, 2)),
-    "write_allocations.postgresql.sql": str(claims._WRITE_POSTGRESQL),
-    "write_allocations.sqlite.sql": str(claims._write_sqlite(2)),
+    "take_all_that_fit.postgresql.sql": str(claim_statements._TAKE_POSTGRESQL),
+    "take_all_that_fit.sqlite.sql": str(claim_statements._take_sqlite(2)),
+    "take_all_that_fit_unchanged.sqlite.sql": str(claim_statements._take_sqlite(2, 2)),
+    "write_allocations.postgresql.sql": str(claim_statements._WRITE_POSTGRESQL),
+    "write_allocations.sqlite.sql": str(claim_statements._write_sqlite(2)),
     "look_at_consumers.sqlite.sql": allocation_writes._CONSUMERS.sqlite,
     "look_at_consumers.postgresql.sql": allocation_writes._CONSUMERS.postgresql,
     "look_at_stocks.sqlite.sql": allocation_writes._LEVELS.sqlite,

@@ -15,15 +15,14 @@ from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
 from moorage.placement import claims
 from moorage.placement.engine import Engine
-from moorage.placement.service import allocations
-from moorage.placement.service import providers as service_providers
-from moorage.placement.service.allocations import Outcome, Request, Wanted
+from moorage.placement.service import allocation_changes
+from moorage.placement.service import provider_changes as service_providers
+from moorage.placement.service.allocation_changes import AllocationOutcome, Request, WantedAllocations
 from moorage.placement.service.group_commit import GroupCommit
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import placement_metadata
+from moorage.store.region.placement import claim_statements, placement_metadata
 from moorage.store.region.placement.change_feed import since
 from moorage.store.region.placement.tables import allocations as held
 from moorage.store.region.placement.tables import consumers, inventories, providers
@@ -43,7 +42,7 @@ async def engine(database: Database) -> AsyncIterator[Engine]:
     await engine.catch_up()
     yield engine
     await engine.close()
-    assert await database.read(sql.drift) == []
+    assert await database.read(claim_statements.drift) == []
 
 
 def stock(tx: Tx) -> None:
@@ -60,13 +59,15 @@ def wanted(
     *,
     checked: bool = True,
     kind: str | None = None,
-) -> Wanted:
-    return Wanted(amounts=amounts, project="p", user="u", type=kind, check_generation=checked, generation=generation)
+) -> WantedAllocations:
+    return WantedAllocations(
+        amounts=amounts, project="p", user="u", type=kind, check_generation=checked, generation=generation
+    )
 
 
 def drawn(dice: random.Random, tx_consumers: Sequence[str]) -> Request:
     """Good and bad, of one consumer or two, on few rows."""
-    found: dict[str, Wanted] = {}
+    found: dict[str, WantedAllocations] = {}
     for consumer in tx_consumers:
         amounts: dict[str, dict[str, int]] = {}
         for provider in dice.sample([*PROVIDERS, str(uuid.UUID(int=99))], dice.choice([0, 1, 1, 2])):
@@ -109,7 +110,7 @@ async def one_by_one(database: Database, requests: Sequence[Request]) -> list[Pr
     found: list[Problem | None] = []
     for request in requests:
         try:
-            await database.write(partial(allocations.put, wanted=request))
+            await database.write(partial(allocation_changes.put, wanted=request))
             found.append(None)
         except Problem as problem:
             found.append(problem)
@@ -129,7 +130,7 @@ async def test_a_batch_brings_what_one_by_one_brings(engine: Engine, database: D
     assert {Conflict, Invalid} <= {type(answer) for answers in apart for answer in answers}
     await database.write(empty)
     for requests, alone in zip(rounds, apart, strict=True):
-        outcome = await database.write(partial(allocations.put_all, requests=requests))
+        outcome = await database.write(partial(allocation_changes.put_all, requests=requests))
         assert [said(each) for each in outcome.answers] == [said(each) for each in alone]
     assert await database.read(state) == expected
 
@@ -180,15 +181,15 @@ async def test_each_hears_its_own_answer(engine: Engine, database: Database) -> 
 async def test_what_fails_as_a_whole_is_run_again_one_by_one(
     engine: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, sizes = allocations.put_all, list[int]()
+    real, sizes = allocation_changes.put_all, list[int]()
 
-    def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
+    def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
         sizes.append(len(requests))
         if any(CONSUMERS[1] in request for request in requests):
             raise RuntimeError("one of them is to blame")
         return real(tx, requests)
 
-    monkeypatch.setattr(allocations, "put_all", put_all)
+    monkeypatch.setattr(allocation_changes, "put_all", put_all)
     writes = GroupCommit(engine, database)
     answers = await asyncio.gather(
         *(writes.put({name: wanted({PROVIDERS[0]: {"VCPU": 1}})}) for name in CONSUMERS[:3]), return_exceptions=True
@@ -205,16 +206,16 @@ async def test_rivals_for_one_new_consumer_are_told_apart(postgres_url: str) -> 
     await databases[0].write(stock)
     for consumer in CONSUMERS:
         works = [
-            partial(allocations.put, wanted={consumer: wanted({PROVIDERS[n]: {"VCPU": 1}})})
+            partial(allocation_changes.put, wanted={consumer: wanted({PROVIDERS[n]: {"VCPU": 1}})})
             for n, _ in enumerate(databases)
         ]
         answers = await asyncio.gather(
             *(each.write(work) for each, work in zip(databases, works, strict=True)), return_exceptions=True
         )
         assert sum(isinstance(each, Conflict) for each in answers) == 2, answers
-        assert sum((await databases[0].read(partial(sql.held, consumer=consumer))).values()) == 1
-        await databases[0].write(partial(allocations.delete, consumer=consumer))
-    assert await databases[0].read(sql.drift) == []
+        assert sum((await databases[0].read(partial(claim_statements.held, consumer=consumer))).values()) == 1
+        await databases[0].write(partial(allocation_changes.delete, consumer=consumer))
+    assert await databases[0].read(claim_statements.drift) == []
     for each in databases:
         await each.close()
 
@@ -250,17 +251,17 @@ async def test_a_root_that_went_under_another_is_no_root_any_more(engine: Engine
 async def test_corrections_and_puts_of_one_consumer_have_an_order(engine: Engine, database: Database) -> None:
     """Each reads what is held and writes what is then to be: were they to overlap, one would count on what the other changed."""
     server, provider = CONSUMERS[0], ProviderId(PROVIDERS[0])
-    await database.write(lambda tx: allocations.put(tx, {server: wanted({provider: {"VCPU": 1}})}))
+    await database.write(lambda tx: allocation_changes.put(tx, {server: wanted({provider: {"VCPU": 1}})}))
 
-    def put(tx: Tx, amount: int) -> Outcome:
-        return allocations.put_all(tx, [{server: wanted({provider: {"VCPU": amount}}, checked=False)}])
+    def put(tx: Tx, amount: int) -> AllocationOutcome:
+        return allocation_changes.put_all(tx, [{server: wanted({provider: {"VCPU": amount}}, checked=False)}])
 
     def correct(tx: Tx, amount: int) -> object:
         return claims.correct(tx, server, "VCPU", {provider: amount})
 
     def adjust(tx: Tx) -> object:
-        sql.owner(tx, server)
-        now = sql.held(tx, server)[provider, "VCPU"]
+        claim_statements.owner(tx, server)
+        now = claim_statements.held(tx, server)[provider, "VCPU"]
         return claims.adjust(tx, server, {(provider, "VCPU"): (now, 5 - now)})
 
     for _ in range(20):
@@ -270,5 +271,5 @@ async def test_corrections_and_puts_of_one_consumer_have_an_order(engine: Engine
             *(database.write(adjust) for _ in range(2)),
         ]
         await asyncio.gather(*one_after_the_other)
-        assert await database.read(sql.drift) == []
-    assert 1 <= (await database.read(lambda tx: sql.held(tx, server)))[provider, "VCPU"] <= 4
+        assert await database.read(claim_statements.drift) == []
+    assert 1 <= (await database.read(lambda tx: claim_statements.held(tx, server)))[provider, "VCPU"] <= 4

@@ -17,7 +17,7 @@ from moorage.model.world import Ask, Choice, Nested, Segment, World
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
 from moorage.placement.engine import RELOAD_AFTER_S, Engine
-from moorage.placement.inventory import HostReport
+from moorage.placement.inventory import HostInventory
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import change_feed, placement_metadata, tables
 from moorage_testing.bench.fleet import fill
@@ -63,7 +63,7 @@ def numbers(columns: World | Nested, slot: int) -> object:
     units = columns.units
     amounts = {name: (int(columns.free[name][slot]), int(columns.capacity[name][slot])) for name in given}
     portions = {n: [int(c[slot]) for c in (units[n].minimum, units[n].maximum, units[n].step)] for n in given}
-    traits = {t for t, bit in columns.trait_bits.items() if int(columns.trait_words[bit // 64, slot]) >> bit % 64 & 1}
+    traits = {t for t, bit in columns.trait_bits.items() if int(columns.trait_bitmap[bit // 64, slot]) >> bit % 64 & 1}
     return amounts, portions, traits
 
 
@@ -142,7 +142,7 @@ async def test_read_all_at_once_or_one_by_one_it_is_the_same(
     await engine.close()
 
 
-async def _report(url: str, report: HostReport) -> HostId:
+async def _report(url: str, report: HostInventory) -> HostId:
     database = await open_database(url, name="region")
     engine = Engine(database, _unranked, every_s=3600)
     host = await engine.report_host(report)
@@ -157,8 +157,8 @@ async def test_what_comes_while_everything_is_read_is_found_afterwards(postgres_
     database, looked = await open_database(postgres_url, name="region"), change_feed.Everything.stocks
     await database.create(placement_metadata)
     amounts, came = {"VCPU": Inventory(8)}, list[HostId]()
-    await _report(postgres_url, HostReport(host="h1", cell=CellId("c"), inventories=amounts))
-    report = HostReport(host="h2", cell=CellId("c"), inventories=amounts, traits=("COMPUTE_NODE",))
+    await _report(postgres_url, HostInventory(host="h1", cell=CellId("c"), inventories=amounts))
+    report = HostInventory(host="h2", cell=CellId("c"), inventories=amounts, traits=("COMPUTE_NODE",))
 
     def stocks(self: change_feed.Everything) -> Iterator[change_feed.Plain]:
         with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
@@ -185,8 +185,8 @@ async def test_a_second_reading_loses_nothing(database: Database) -> None:
     engine = Engine(database, _unranked, every_s=3600, clock=lambda: now[0])
     await engine.start()
     amounts = {"VCPU": Inventory(8)}
-    host = await engine.report_host(HostReport(host="h1", cell=CellId("c"), inventories=amounts))
-    await engine.report_host(HostReport(host="h2", cell=CellId("c"), inventories=amounts))
+    host = await engine.report_host(HostInventory(host="h1", cell=CellId("c"), inventories=amounts))
+    await engine.report_host(HostInventory(host="h2", cell=CellId("c"), inventories=amounts))
     engine.set_alive("h2", False)
     engine.set_host_aggregates([("a", {"k": "v"}, ["h1"])])
     before = engine.picture
@@ -213,7 +213,7 @@ async def test_everything_is_read_anew_when_much_of_it_is_no_more(
     await engine.start()
     first, host = engine.picture, HostId("")
     for total in range(8, 12):
-        report = HostReport(host="h1", cell=CellId("c"), inventories={"VCPU": Inventory(total)})
+        report = HostInventory(host="h1", cell=CellId("c"), inventories={"VCPU": Inventory(total)})
         host = await engine.report_host(report)
         assert int(engine.world().capacity["VCPU"][engine.world().slots[host]]) == total
     await engine.catch_up()

@@ -21,12 +21,12 @@ from moorage.model.resources import IPV4_ADDRESS, Inventory
 from moorage.model.verdict import Claimed, Shortage
 from moorage.model.world import Ask, Choice, NicAsk
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport, SegmentReport, report_host, report_segment
+from moorage.placement.inventory import HostInventory, SegmentReport, report_host, report_segment
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claims import drift
+from moorage.store.region.placement.claim_statements import drift
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 HOSTS, SEGMENTS = 8, 2
@@ -47,7 +47,7 @@ def _stock(tx: Tx) -> None:
     """Few places and fewer addresses, shared by all hosts of a segment."""
     for number in range(HOSTS):
         amounts = {"VCPU": Inventory(total=VCPUS)}
-        report_host(tx, HostReport(host=f"h{number}", cell=CellId("cell1"), inventories=amounts))
+        report_host(tx, HostInventory(host=f"h{number}", cell=CellId("cell1"), inventories=amounts))
     for number, segment in enumerate(SEGMENT_IDS):
         wired = tuple(f"h{host}" for host in range(HOSTS) if host % SEGMENTS == number)
         report_segment(tx, SegmentReport(segment=segment, name=f"s{number}", total=ADDRESSES, hosts=wired))
@@ -123,9 +123,7 @@ async def _race(url: str, turns_in_all: int, deadline_s: float = DEADLINE_S) -> 
     await database.write(_stock)
     shares = [CLIENTS // PROCESSES + (number < CLIENTS % PROCESSES) for number in range(PROCESSES)]
     turns = -(-turns_in_all // CLIENTS)
-    code = (
-        "import sys, asyncio, test_placement_rivals as t; asyncio.run(t._rival(sys.argv[1], *map(int, sys.argv[2:])))"
-    )
+    code = "import sys, asyncio, tests.store.test_placement_rivals as t; asyncio.run(t._rival(sys.argv[1], *map(int, sys.argv[2:])))"
     here = ":".join(path for path in sys.path if path)
     rivals = [
         await asyncio.create_subprocess_exec(

@@ -10,18 +10,18 @@ from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import Inventory
 from moorage.placement import inventory
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
+from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database
-from moorage.store.region.placement import providers as sql
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import placement_metadata, providers
 
 C1, C2 = CellId("c1"), CellId("c2")
 
 
-def report(host: str, node: str = "", cell: CellId = C1, vcpus: int = 4) -> HostReport:
-    return HostReport(host=host, node=node, cell=cell, inventories={"VCPU": Inventory(vcpus)})
+def report(host: str, node: str = "", cell: CellId = C1, vcpus: int = 4) -> HostInventory:
+    return HostInventory(host=host, node=node, cell=cell, inventories={"VCPU": Inventory(vcpus)})
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def region(database: Database) -> Database:
     return database
 
 
-async def says(region: Database, told: HostReport) -> HostId:
+async def says(region: Database, told: HostInventory) -> HostId:
     return await region.write(lambda tx: inventory.report_host(tx, told))
 
 
@@ -43,8 +43,8 @@ async def test_a_host_cannot_take_anothers_node(region: Database, cell: CellId) 
     victim = await says(region, report("victim", "victim.example.org"))
     with pytest.raises(Conflict, match=r"reports node victim\.example\.org, which is host victim's"):
         await says(region, report("thief", "victim.example.org", cell, vcpus=100_000))
-    row = await region.read(lambda tx: sql.host_row(tx, victim))
-    stock = await region.read(lambda tx: sql.inventories_of(tx, victim))
+    row = await region.read(lambda tx: provider_statements.host_row(tx, victim))
+    stock = await region.read(lambda tx: provider_statements.inventories_of(tx, victim))
     assert row is not None
     assert (row["host"], row["cell"], stock["VCPU"][0].total) == ("victim", C1, 4)
 
@@ -81,7 +81,7 @@ async def test_a_host_has_one_node(region: Database) -> None:
 async def test_a_host_may_come_into_another_cell(region: Database) -> None:
     await says(region, report("host1", "node1"))
     found = await says(region, report("host1", "node1", C2))
-    row = await region.read(lambda tx: sql.host_row(tx, found))
+    row = await region.read(lambda tx: provider_statements.host_row(tx, found))
     assert row is not None
     assert row["cell"] == C2
 
@@ -92,6 +92,6 @@ async def test_two_conductors_take_the_first_report_of_a_host_at_once(
     """The second one looked before the first had committed: the node that is there by then is the host's own."""
     found = await says(region, report("host1", "node1"))
     with monkeypatch.context() as earlier:
-        earlier.setattr(sql, "host_row", lambda tx, uuid: None)
+        earlier.setattr(provider_statements, "host_row", lambda tx, uuid: None)
         assert await says(region, report("host1", "node1")) == found
     assert await count(region) == 1

@@ -24,7 +24,7 @@ from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 from moorage.model.resources import Inventory
 from moorage.model.server import Server
 from moorage.placement import inventory
-from moorage.placement.inventory import HostReport as InventoryReport
+from moorage.placement.inventory import HostInventory as InventoryReport
 from moorage.sql import open_database
 from moorage.sql.migrate import upgrade
 from moorage.store.cell import identity as cell_identities

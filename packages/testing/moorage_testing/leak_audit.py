@@ -21,7 +21,7 @@ from moorage.model.request_groups import ALLOCATION, SRIOV_NET_VF, amounts_held
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.sql import Tx, open_database
 from moorage.store.region import flat_addresses, operations, quotas
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.region.placement.tables import allocations
 from moorage_testing import leak_audit_moves
 from moorage_testing.api_user import Person
@@ -148,7 +148,7 @@ def in_region_of(
     projects = [row.project for row in tx.rows(sa.select(quotas.quota_usage.c.project))]
     unended = tx.rows(sa.select(operations.operations).where(operations.operations.c.ended_at.is_(None)))
     said = [f"{row.saga} {row.id} of {row.server} is {row.status} {row.waiting or row.fault or ''}" for row in unended]
-    return held, claims.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
+    return held, claim_statements.drift(tx), {each: quotas.usage(tx, each) for each in projects}, said
 
 
 async def _servers(admin: Person) -> dict[str, Seen]:

@@ -22,7 +22,7 @@ from moorage.model.network import NicAsk, Port
 from moorage.model.resources import Inventory
 from moorage.model.server import Server
 from moorage.operations.gates import ConductorCredentials, Credentials, GateFacts, Gates, HostLevel, decide
-from moorage.placement.inventory import HostReport
+from moorage.placement.inventory import HostInventory
 from moorage_testing.region_fixture import HOSTS, DictHosts, SmallRegion
 from moorage_testing.region_network import DictNetwork
 
@@ -126,7 +126,9 @@ class OldRegion(SmallRegion):
         self.levels, self.credentials = levels, credentials
         for host, cell in HOSTS:
             inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
-            await self.engine.report_host(HostReport(host=host, cell=cell, inventories=inventories, level=levels[host]))
+            await self.engine.report_host(
+                HostInventory(host=host, cell=cell, inventories=inventories, level=levels[host])
+            )
         return self
 
     def gates(self) -> Gates:

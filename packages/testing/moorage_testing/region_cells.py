@@ -7,7 +7,7 @@ from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import MigrationStatus
 from moorage.model.resources import Inventory
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport
+from moorage.placement.inventory import HostInventory
 from moorage.sql import Database
 from moorage.store.cell import record_transfer
 from moorage.store.region import hidden_records
@@ -23,7 +23,7 @@ async def wire_far_hosts(engine: Engine) -> None:
     """They stay for the worlds after this one."""
     for host, cell in FAR_HOSTS:
         inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
-        await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await engine.report_host(HostInventory(host=host, cell=cell, inventories=inventories))
         await engine.report_devices(devices_of(host))
 
 

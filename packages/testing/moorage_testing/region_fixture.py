@@ -35,7 +35,7 @@ from moorage.operations.cell_databases import Cells
 from moorage.operations.context import SagaContext, SagaSettings
 from moorage.operations.notifications.outbox_writer import OutboxWriter
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import HostReport, SegmentReport
+from moorage.placement.inventory import HostInventory, SegmentReport
 from moorage.saga import Line, Run, Saga
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -239,7 +239,7 @@ class SmallRegion:
         small = cls(region, cells, engine)
         for host, cell in HOSTS:
             inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
-            await engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+            await engine.report_host(HostInventory(host=host, cell=cell, inventories=inventories))
         return small
 
     async def wire_segments(self) -> None:
@@ -258,7 +258,7 @@ class SmallRegion:
         self._wired.add("host4")
         host, cell = ALL_HOSTS[3]
         inventories = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(8192), "DISK_GB": Inventory(100)}
-        await self.engine.report_host(HostReport(host=host, cell=cell, inventories=inventories))
+        await self.engine.report_host(HostInventory(host=host, cell=cell, inventories=inventories))
         await self.wire_segments()
         segment, hosts = next(iter(SEGMENTS.items()))
         wired = SegmentReport(segment=SegmentId(segment), name=segment, total=100, hosts=(*hosts, host))

@@ -46,7 +46,7 @@ from moorage.model.resources import Inventory
 from moorage.model.server import PowerState
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport
-from moorage.placement.inventory import HostReport as InventoryReport
+from moorage.placement.inventory import HostInventory as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations

@@ -27,7 +27,7 @@ from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import drains, operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 
 NAME = "drains"
 ATTEMPTS_MAX = 3
@@ -131,7 +131,7 @@ class Drains:
         id = host.id
 
         def work(tx: Tx) -> tuple[bool, list[str]]:
-            found = providers.consumers_at(tx, providers.tree_of(tx, id), CLAIMS_MAX)
+            found = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, id), CLAIMS_MAX)
             foreign = [each for each, by in found if by is None and region_servers.find(tx, each) is None]
             return len(foreign) < len(found), foreign
 

@@ -13,7 +13,7 @@ from moorage.placement import inventory
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import stamp
 
 logger = logging.getLogger(__name__)
@@ -36,14 +36,14 @@ _WORDS = (
         "forced down",
         lambda engine, cell: engine.forced_down(cell),
         lambda said: said.forced_down,
-        providers.hosts_forced_down,
-        lambda tx, host, forced, version: providers.force_down(tx, host, forced, stamp(tx), version),
+        provider_statements.hosts_forced_down,
+        lambda tx, host, forced, version: provider_statements.force_down(tx, host, forced, stamp(tx), version),
     ),
     _Word(
         "disabled",
         lambda engine, cell: engine.picture.disabled(cell),
         lambda said: said.disabled,
-        providers.hosts_disabled,
+        provider_statements.hosts_disabled,
         lambda tx, host, disabled, version: inventory.set_enabled(tx, host, not disabled, version),
     ),
 )

@@ -20,15 +20,15 @@ from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.interfaces.port_sync import asks_itself
 from moorage.operations.steps.ports import held_by_all
 from moorage.placement import claims
-from moorage.placement.inventory import HostReport, report_host
+from moorage.placement.inventory import HostInventory, report_host
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.identity import Recorded
 from moorage.store.region import server_groups
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement.claims import Key, Owner
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key, Owner
 
 FUNCTIONS = frozenset({"direct", "macvtap", "direct-physical"})
 
@@ -54,7 +54,7 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
             )
             for name, each in host.inventory.items()
         }
-        told = HostReport(
+        told = HostInventory(
             host=host.host,
             node=host.node,
             cell=cell,
@@ -90,7 +90,7 @@ async def claim_again(
 
 def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
     """None: it holds what it should. False: a part of it could not be claimed."""
-    owner, held = sql.owner(tx, server.id), sql.held(tx, server.id)
+    owner, held = claim_statements.owner(tx, server.id), claim_statements.held(tx, server.id)
     if owner is not None and held and not behind:
         return None
     truth, kept = _truth(server), _not_judged(server, held)
@@ -112,7 +112,7 @@ def _claim_of_move(tx: Tx, server: Server) -> bool | None:
     their providers.
     """
     moved = server.moved
-    if moved is None or moved.provider is None or sql.owner(tx, moved.migration) is not None:
+    if moved is None or moved.provider is None or claim_statements.owner(tx, moved.migration) is not None:
         return None
     needs = needs_of_flavor(moved.flavor, server.image_properties, local_root=not server.volume_backed)
     truth = {(ProviderId(str(moved.provider)), name): amount for name, amount in needs.resources.items() if amount > 0}
@@ -121,7 +121,11 @@ def _claim_of_move(tx: Tx, server: Server) -> bool | None:
             key = (ProviderId(each.old_segment), IPV4_ADDRESS)
             truth[key] = truth.get(key, 0) + count
     owner = Owner(
-        moved.migration, server.project, server.user, type=sql.MIGRATION, operation=str(server.operation or "adopted")
+        moved.migration,
+        server.project,
+        server.user,
+        type=claim_statements.MIGRATION,
+        operation=str(server.operation or "adopted"),
     )
     left_out = claims.restore(tx, owner, moved.provider, truth, None)
     unsaid = needs.groups or any(nic.vnic_type in FUNCTIONS or nic.guarantees for nic in server.nics)

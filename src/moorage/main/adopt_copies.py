@@ -22,7 +22,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import EPOCHS_PER_OPERATION
 from moorage.store.region import identity as region_identities
 from moorage.store.region import record_copies
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 from moorage.store.region.record_copies import StoredCopy
 
 PAGE_ROWS = 100
@@ -67,7 +67,7 @@ def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[StoredCopy]:
 
 def _is_held_there(tx: Tx, kept: StoredCopy) -> bool:
     server = kept.copy.server
-    owner = claims.owner(tx, server.id)
+    owner = claim_statements.owner(tx, server.id)
     return owner is None or owner.host is None or server.provider is None or owner.host == server.provider
 
 

@@ -21,7 +21,7 @@ from moorage.model.ids import CellId
 from moorage.operations.gate_watch import try_credentials
 from moorage.operations.gates import ConductorCredentials, GateFacts, HostLevel, Report, report
 from moorage.sql import open_database
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 
 REFUSED = 2
 
@@ -35,7 +35,7 @@ async def make_report(config: Config) -> Report:
         url, name="region", durability=config.region.durability, limits=config.database.limits
     )
     try:
-        hosts = await database.read(providers.host_levels)
+        hosts = await database.read(provider_statements.host_levels)
         mine = ConductorCredentials("a conductor here", *await try_credentials(clients.network))
     finally:
         await database.close()

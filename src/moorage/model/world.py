@@ -206,7 +206,7 @@ class Nested:
     capacity: Mapping[str, Ints] = field(default_factory=dict)
     units: Mapping[str, Units] = field(default_factory=dict)
     trait_bits: Mapping[str, int] = field(default_factory=dict)
-    trait_words: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
+    trait_bitmap: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
     below: Mapping[HostId, Sequence[int]] = field(default_factory=dict)
     """The slots of everything below a host."""
     pending: Mapping[tuple[ProviderId, str], int] = field(default_factory=dict)
@@ -215,6 +215,22 @@ class Nested:
     @property
     def size(self) -> int:
         return len(self.host)
+
+
+@dataclass(frozen=True, slots=True)
+class SharingProvider:
+    """A provider that serves hosts of other trees with which it shares an aggregate (MISC_SHARES_VIA_AGGREGATE)."""
+
+    id: ProviderId
+    name: str
+    root: ProviderId
+    above: tuple[ProviderId, ...]
+    """Its parent, and so on up to its root."""
+    nested: bool
+    """Its slot is one of `World.nested`; else one of the World."""
+    slot: int
+    hosts: Mask
+    """Whom it serves; its own tree's host is not among them."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +269,7 @@ class World:
     units: Mapping[str, Units]
     trait_bits: Mapping[str, int]
     """Trait → its bit; bit b lies in word b // 64."""
-    trait_words: NDArray[np.uint64]
+    trait_bitmap: NDArray[np.uint64]
     """One row per word, one column per host."""
     slots: Mapping[HostId, int]
     slots_by_name: Mapping[str, int]
@@ -266,6 +282,7 @@ class World:
     failures: NDArray[np.int16]
     """Builds that failed there lately, in this process."""
     nested: Nested = field(default_factory=Nested)
+    sharing: Sequence[SharingProvider] = ()
     reaches: dict[tuple[ProviderId, ...], Reach] = field(default_factory=dict)
     """What `reach` has worked out; a world with other wires is another world."""
     rolls: "list[Roll]" = field(default_factory=list["Roll"])
@@ -296,6 +313,12 @@ class World:
             slots = sorted(np.flatnonzero(self.present).tolist(), key=self.names.__getitem__)
             self.rolls.append(Roll(np.array(slots, dtype=np.intp), tuple(self.names[slot] for slot in slots)))
         return self.rolls[0]
+
+    def device_names(self, host: HostId) -> dict[ProviderId, str]:
+        """Names of the providers that may serve groups on the host, besides itself: those below it, and those that share."""
+        nested, slot = self.nested, self.slots.get(host)
+        found = {nested.ids[each]: nested.names[each] for each in nested.below.get(host, ())}
+        return found | {each.id: each.name for each in self.sharing if slot is not None and each.hosts[slot]}
 
     def has_zone(self, name: str) -> bool:
         """Whether a host that is in service is in this zone; one that is down is, too."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.resident import Resident
-from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, Units, World
+from moorage.model.world import Group, HostAggregate, Mask, Nested, Segment, SharingProvider, Units, World
 
 FORMAT = "moorage-world/1"
 INT32_MAX = 2_147_483_647
@@ -65,6 +65,18 @@ class SegmentPhoto(msgspec.Struct, frozen=True):
     wired: tuple[HostId, ...]
 
 
+class SharingPhoto(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A provider that serves hosts of other trees."""
+
+    id: ProviderId
+    name: str
+    root: ProviderId
+    hosts: tuple[HostId, ...]
+    above: tuple[ProviderId, ...] = ()
+    amounts: dict[str, Amount] = {}
+    traits: tuple[str, ...] = ()
+
+
 class AggregatePhoto(msgspec.Struct, frozen=True):
     name: str
     metadata: dict[str, str]
@@ -77,7 +89,7 @@ class GroupPhoto(msgspec.Struct, frozen=True, omit_defaults=True):
     home: HostId | None = None
 
 
-_Some: TypeAlias = Sequence[HostPhoto] | Sequence[DevicePhoto]
+_Some: TypeAlias = Sequence[HostPhoto] | Sequence[DevicePhoto | SharingPhoto]
 
 
 class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +102,7 @@ class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[GroupPhoto, ...] = ()
     residents: tuple[Resident, ...] = ()
     """Its servers, where somebody asked for them too: what fails when a host does."""
+    sharing: tuple[SharingPhoto, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------- taking it
@@ -107,7 +120,14 @@ def photo_of(world: World) -> WorldSnapshot:
             AggregatePhoto(each.name, dict(each.metadata), _ids(world, each.hosts)) for each in world.aggregates
         ),
         groups=tuple(GroupPhoto(key, dict(group.hosts), group.home) for key, group in world.groups.items()),
+        sharing=tuple(_sharing(world, each) for each in world.sharing),
     )
+
+
+def _sharing(world: World, one: SharingProvider) -> SharingPhoto:
+    numbers = world.nested if one.nested else world
+    amounts, traits = _amounts(numbers, one.slot), _traits(numbers, one.slot)
+    return SharingPhoto(one.id, one.name, one.root, _ids(world, one.hosts), one.above, amounts, traits)
 
 
 def _ids(world: World, mask: Mask) -> tuple[HostId, ...]:
@@ -156,7 +176,7 @@ def _amounts(numbers: World | Nested, slot: int) -> dict[str, Amount]:
 
 
 def _traits(numbers: World | Nested, slot: int) -> tuple[str, ...]:
-    words = [int(word) for word in numbers.trait_words[:, slot]]
+    words = [int(word) for word in numbers.trait_bitmap[:, slot]]
     return tuple(
         sorted(name for name, bit in numbers.trait_bits.items() if words[bit // WORD_BITS] >> (bit % WORD_BITS) & 1)
     )
@@ -169,6 +189,10 @@ def world_of(photo: WorldSnapshot) -> World:
     """A World of its own, in which the hosts' slots are their places in the photo."""
     hosts = photo.hosts
     slots = {host.id: slot for slot, host in enumerate(hosts)}
+    below = {device.id for host in hosts for device in host.devices}
+    others = [each for each in photo.sharing if each.id not in below and HostId(each.id) not in slots]
+    owned = (device.id for host in hosts for device in host.devices)
+    devices = {uuid: place for place, uuid in enumerate((*owned, *(each.id for each in others)))}
     zones = list(dict.fromkeys(host.zone for host in hosts))
     cells = list(dict.fromkeys(host.cell for host in hosts))
     classes, traits = _classes(hosts), _bits(hosts)
@@ -190,7 +214,7 @@ def world_of(photo: WorldSnapshot) -> World:
         capacity={name: _column(hosts, name, "capacity", 0) for name in classes},
         units={name: _units(hosts, name) for name in classes},
         trait_bits=traits,
-        trait_words=_trait_words(hosts, traits),
+        trait_bitmap=_trait_words(hosts, traits),
         slots=slots,
         slots_by_name={host.name: slot for slot, host in enumerate(hosts)},
         segments={
@@ -202,12 +226,21 @@ def world_of(photo: WorldSnapshot) -> World:
         aggregates=[HostAggregate(each.name, each.metadata, _mask(slots, each.hosts)) for each in photo.aggregates],
         groups={each.id: Group(dict(each.hosts), each.home) for each in photo.groups},
         failures=np.array([host.failures for host in hosts], dtype=np.int16),
-        nested=_nested(hosts),
+        nested=_nested(hosts, others),
+        sharing=[_shared(slots, devices, each) for each in photo.sharing],
     )
 
 
-def _nested(hosts: Sequence[HostPhoto]) -> Nested:
-    devices = [device for host in hosts for device in host.devices]
+def _shared(slots: dict[HostId, int], devices: dict[ProviderId, int], one: SharingPhoto) -> SharingProvider:
+    nested, host = one.id in devices, HostId(one.id)
+    slot = devices[one.id] if nested else slots[host]
+    return SharingProvider(one.id, one.name, one.root, one.above, nested, slot, _mask(slots, one.hosts))
+
+
+def _nested(hosts: Sequence[HostPhoto], others: Sequence[SharingPhoto]) -> Nested:
+    """What is below hosts, and then the sharing providers that are not."""
+    devices: list[DevicePhoto | SharingPhoto] = [device for host in hosts for device in host.devices]
+    devices += others
     classes, traits = _classes(devices), _bits(devices)
     below: dict[HostId, list[int]] = {}
     for index, owner in enumerate(host.id for host in hosts for _ in host.devices):
@@ -215,13 +248,15 @@ def _nested(hosts: Sequence[HostPhoto]) -> Nested:
     return Nested(
         ids=[device.id for device in devices],
         names=[device.name for device in devices],
-        parents=[device.parent for device in devices],
-        host=np.array([slot for slot, host in enumerate(hosts) for _ in host.devices], dtype=np.intp),
+        parents=[each.parent if isinstance(each, DevicePhoto) else next(iter(each.above), None) for each in devices],
+        host=np.array(
+            [slot for slot, host in enumerate(hosts) for _ in host.devices] + [-1 for _ in others], dtype=np.intp
+        ),
         free={name: _column(devices, name, "free", 0) for name in classes},
         capacity={name: _column(devices, name, "capacity", 0) for name in classes},
         units={name: _units(devices, name) for name in classes},
         trait_bits=traits,
-        trait_words=_trait_words(devices, traits),
+        trait_bitmap=_trait_words(devices, traits),
         below=below,
     )
 

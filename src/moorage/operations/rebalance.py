@@ -27,7 +27,7 @@ from moorage.operations.resize import accept_resize
 from moorage.operations.resize.accept_resize import ResizeWish
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import held_by, held_by_all, nic_of
-from moorage.scheduler.balance import Balance, Level, Move, Resident, Wish
+from moorage.scheduler.balance import Balance, Level, MoveRequest, ProposedMove, Resident
 from moorage.scheduler.trial import Trial
 from moorage.store.cell import servers as cell_servers
 
@@ -104,12 +104,12 @@ async def planned(context: SagaContext, principal: Principal, moves_max: int = M
             stay[refused.public] += 1
             continue
         placed = balance.place(one, target, wish)
-        if not isinstance(placed, Move):
+        if not isinstance(placed, ProposedMove):
             stay[NO_GAIN if placed is None else _cause(placed)] += 1
     moves = [_planned(looked.servers[each.resident.server], each) for each in balance.moves]
     causes = dict(stay.most_common(CAUSES_MAX))
     return BalancePlan(
-        balance.before, balance.levels.told(), balance.start, tuple(moves), causes, looked.out, looked.whole
+        balance.before, balance.levels.rounded(), balance.start, tuple(moves), causes, looked.out, looked.whole
     )
 
 
@@ -158,7 +158,7 @@ def _bytes(server: Server) -> int:
     return 0 if server.volume_backed else server.flavor.disk_gib * GIB
 
 
-async def _wish(context: SagaContext, principal: Principal, server: Server) -> Wish:
+async def _wish(context: SagaContext, principal: Principal, server: Server) -> MoveRequest:
     """What a migration of it would ask. Raises what its acceptance raises."""
 
     def check(now: Server) -> None:
@@ -174,7 +174,7 @@ async def _wish(context: SagaContext, principal: Principal, server: Server) -> W
     cards, tries = await dry_run.wanted(context, drain_moves.of_all_cells(input))
     if tries is None:
         raise Conflict("it cannot be migrated")
-    return Wish(tries.asks, _held(cards))
+    return MoveRequest(tries.asks, _held(cards))
 
 
 def _held(cards: Cards) -> Sequence[tuple[Any, int] | None]:
@@ -189,7 +189,7 @@ def _cause(verdict: Verdict) -> str:
     return max(counts, key=lambda cause: (counts[cause], cause), default="no host of the other cell is there")
 
 
-def _planned(server: Server, move: Move) -> PlannedMove:
+def _planned(server: Server, move: ProposedMove) -> PlannedMove:
     return PlannedMove(
         server=server.id,
         name=server.name,

@@ -20,7 +20,7 @@ from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import held_by_all, nics_of, segments_for
 from moorage.operations.steps.segment_change import Tries, tries
 from moorage.operations.steps.segments import without_exhausted
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 
 
 class Unshelve(msgspec.Struct, frozen=True):

@@ -9,11 +9,9 @@ from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.verdict import Claimed, Row, Shortage
 from moorage.model.world import Ask, Choice, GroupAsk
 from moorage.sql import Tx
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import groups, providers
-from moorage.store.region.placement import virtual_functions as virtual
-from moorage.store.region.placement.claims import InventoryDelta, Key, Owner
-from moorage.store.region.placement.providers import now_s
+from moorage.store.region.placement import claim_statements, groups, provider_statements, virtual_functions
+from moorage.store.region.placement.claim_statements import InventoryDelta, Key, Owner
+from moorage.store.region.placement.provider_statements import now_s
 from moorage.store.region.placement.tables import Stamp, stamp
 
 
@@ -68,8 +66,8 @@ def claim(
     old: dict[Key, int] = {}
     left: HostId | None = None
     if replace:
-        old = sql.drop(tx, owner.consumer)
-        left = _leave(tx, sql.owner(tx, owner.consumer), at)
+        old = claim_statements.drop(tx, owner.consumer)
+        left = _leave(tx, claim_statements.owner(tx, owner.consumer), at)
     kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
     old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
     parts = portions(choice, ask)
@@ -80,9 +78,9 @@ def claim(
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     group = None if ask.group is None else (ask.group.id, left, choice.host)
     amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
-    sql.write(tx, _in_group(owner, choice, ask), amounts, now_s())
+    claim_statements.write(tx, _in_group(owner, choice, ask), amounts, now_s())
     if asks_functions(ask):
-        virtual.let_go(tx, owner.consumer)
+        virtual_functions.release(tx, owner.consumer)
     picked = _functions(tx, owner.consumer, choice, ask)
     if isinstance(picked, Shortage):
         return picked
@@ -99,7 +97,7 @@ def _functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, Vir
     found: dict[str, VirtualFunction] = {}
     for group in ask.groups:
         if SRIOV_NET_VF in group.resources and group.port:
-            one = virtual.pick(tx, consumer, choice.providers[group.id], group.port)
+            one = virtual_functions.pick(tx, consumer, choice.providers[group.id], group.port)
             if one is None:
                 return Shortage(choice, gone=((choice.providers[group.id], SRIOV_NET_VF),))
             found[group.port] = one
@@ -116,15 +114,15 @@ def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
 
 
 def _take(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
-    rows = sql.take(tx, asked, at, choice.versions)
+    rows = claim_statements.take(tx, asked, at, choice.versions)
     changes = sum(1 for want in asked if want.change)
     if changes and len(rows) == changes:
         return rows
-    if stale := providers.stale(tx, choice.versions):
+    if stale := provider_statements.stale(tx, choice.versions):
         return Shortage(choice, stale=stale)
     if not changes:
         return rows
-    short, missing = sql.short(tx, asked, rows)
+    short, missing = claim_statements.short(tx, asked, rows)
     return Shortage(choice, tuple(short), tuple(missing))
 
 
@@ -145,14 +143,14 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> C
     The consumer bears the name of the operation from then on, so that `retract` knows what there is to take back.
     """
     at = stamp(tx)
-    owner = sql.owner(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
     parts = portions(choice, ask)
     rows = _take(tx, wants(parts, {}), at, choice)
     if isinstance(rows, Shortage):
         return rows
-    sql.write(tx, owner._replace(operation=operation, attempt=0), amounts_of(parts), now_s())
+    claim_statements.write(tx, owner._replace(operation=operation, attempt=0), amounts_of(parts), now_s())
     picked = _functions(tx, consumer, choice, ask)
     return picked if isinstance(picked, Shortage) else Claimed(consumer, choice, tuple(rows), None, picked)
 
@@ -161,13 +159,13 @@ def retract(
     tx: Tx, consumer: str, amounts: dict[Key, int], operation: str, function_of: str | None = None
 ) -> tuple[Row, ...]:
     """Take an extension back; done already, or never done, is success."""
-    owner = sql.owner(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
     if owner is None or owner.operation != operation or owner.attempt == RETRACTED:
         return ()
     if function_of is not None:
-        virtual.let_go(tx, consumer, (function_of,))
+        virtual_functions.release(tx, consumer, (function_of,))
     rows = shrink(tx, consumer, amounts)
-    sql.write(tx, owner._replace(attempt=RETRACTED), {}, now_s())
+    claim_statements.write(tx, owner._replace(attempt=RETRACTED), {}, now_s())
     return rows
 
 
@@ -176,18 +174,18 @@ def shrink(tx: Tx, consumer: str, amounts: dict[Key, int], function_of: Collecti
 
     `function_of`: the port's id and its MAC, for a port that its host made had no id yet when its function was claimed.
     """
-    if function_of and (provider := virtual.let_go(tx, consumer, function_of)) is not None:
+    if function_of and (provider := virtual_functions.release(tx, consumer, function_of)) is not None:
         amounts = amounts | {(provider, SRIOV_NET_VF): amounts.get((provider, SRIOV_NET_VF), 0) + 1}
-    owner = sql.owner(tx, consumer)
-    held = sql.held(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
+    held = claim_statements.held(tx, consumer)
     given = {key: min(amount, held.get(key, 0)) for key, amount in amounts.items() if held.get(key, 0) > 0}
     if not given or owner is None:
         return ()
     at = stamp(tx)
-    sql.drop(tx, consumer)
-    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in given.items()], at)
+    claim_statements.drop(tx, consumer)
+    rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in given.items()], at)
     left = {key: amount - given.get(key, 0) for key, amount in held.items()}
-    sql.write(tx, owner, {key: amount for key, amount in left.items() if amount > 0}, now_s())
+    claim_statements.write(tx, owner, {key: amount for key, amount in left.items() if amount > 0}, now_s())
     return tuple(rows)
 
 
@@ -199,49 +197,53 @@ def adjust(
     None when it holds nothing at all, or when one does not fit; then the caller must take the transaction back.  `force`: what is
     put back as it was is counted, though somebody else has taken the room meanwhile.
     """
-    owner = sql.owner(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return None
     rows = list(shrink(tx, consumer, {key: was - now for key, (was, now) in amounts.items() if was > now}))
     more = {key: (now - was, now) for key, (was, now) in amounts.items() if now > was}
     at = stamp(tx)
     if force:
-        rows += [row for key, (change, _) in more.items() if (row := sql.force(tx, key, change, at)) is not None]
+        rows += [
+            row for key, (change, _) in more.items() if (row := claim_statements.force(tx, key, change, at)) is not None
+        ]
     else:
-        taken = sql.take(tx, [InventoryDelta(*key, change, now, now, now) for key, (change, now) in more.items()], at)
+        taken = claim_statements.take(
+            tx, [InventoryDelta(*key, change, now, now, now) for key, (change, now) in more.items()], at
+        )
         if len(taken) < len(more):
             return None
         rows += taken
     if more:
-        sql.write(tx, owner, {key: change for key, (change, _) in more.items()}, now_s())
+        claim_statements.write(tx, owner, {key: change for key, (change, _) in more.items()}, now_s())
     return tuple(rows)
 
 
 def correct(tx: Tx, consumer: str, resource: str, truth: dict[ProviderId, int]) -> tuple[Row, ...]:
     """Make a consumer hold exactly this of one class: what is in use is counted, though it be more than there is."""
-    owner = sql.owner(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return ()
-    held = {key[0]: amount for key, amount in sql.held(tx, consumer).items() if key[1] == resource}
+    held = {key[0]: amount for key, amount in claim_statements.held(tx, consumer).items() if key[1] == resource}
     less: dict[Key, int] = {(p, resource): n - truth.get(p, 0) for p, n in held.items() if n > truth.get(p, 0)}
     rows = list(shrink(tx, consumer, less)) if less else []
     at = stamp(tx)
     for provider, amount in truth.items():
         more = amount - held.get(provider, 0)
-        if more > 0 and (row := sql.force(tx, (provider, resource), more, at)) is not None:
-            sql.write(tx, owner, {(provider, resource): more}, now_s())
+        if more > 0 and (row := claim_statements.force(tx, (provider, resource), more, at)) is not None:
+            claim_statements.write(tx, owner, {(provider, resource): more}, now_s())
             rows.append(row)
     return tuple(rows)
 
 
 def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
     """Give everything back; nothing held is success. The rows are the new values."""
-    old = sql.drop(tx, consumer)
-    owner = sql.forget(tx, consumer)
+    old = claim_statements.drop(tx, consumer)
+    owner = claim_statements.forget(tx, consumer)
     if not old and owner is None:
         return ()
     at = stamp(tx)
-    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in old.items()], at)
+    rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in old.items()], at)
     _leave(tx, owner, at)
     return tuple(rows)
 
@@ -251,23 +253,23 @@ def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
 
     `stays`: no more than these of them; None: all.
     """
-    owner = sql.owner(tx, consumer)
+    owner = claim_statements.owner(tx, consumer)
     if owner is None:
         return ()
-    held = sql.held(tx, consumer)
+    held = claim_statements.held(tx, consumer)
     kept = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
     if stays is not None:
         kept = {key: min(amount, stays[key]) for key, amount in kept.items() if stays.get(key)}
     less = {key: amount - kept.get(key, 0) for key, amount in held.items() if amount > kept.get(key, 0)}
     if any(resource == SRIOV_NET_VF for _, resource in held):
-        virtual.let_go(tx, consumer)
+        virtual_functions.release(tx, consumer)
     at = stamp(tx)
-    sql.drop(tx, consumer)
-    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in less.items()], at)
+    claim_statements.drop(tx, consumer)
+    rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in less.items()], at)
     _leave(tx, owner, at)
-    sql.forget(tx, consumer)
+    claim_statements.forget(tx, consumer)
     if kept:
-        sql.write(tx, owner._replace(host=None, server_group=None, group_policy=None), kept, now_s())
+        claim_statements.write(tx, owner._replace(host=None, server_group=None, group_policy=None), kept, now_s())
     return tuple(rows)
 
 
@@ -289,31 +291,33 @@ def move(
     consumer, so this is safe twice.
     """
     at = stamp(tx)
-    begun = sql.owner(tx, migration) is not None
+    begun = claim_statements.owner(tx, migration) is not None
     left: HostId | None = None
     if begun:
-        old = sql.drop(tx, server.consumer)
+        old = claim_statements.drop(tx, server.consumer)
         for key, amount in _addresses_taken_from(tx, migration).items():
             old[key] = old.get(key, 0) + amount
-        left = _leave(tx, sql.owner(tx, server.consumer), at)
+        left = _leave(tx, claim_statements.owner(tx, server.consumer), at)
     else:
-        source = sql.owner(tx, server.consumer)
+        source = claim_statements.owner(tx, server.consumer)
         if source is None:
             return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
-        held = sql.held(tx, server.consumer)
+        held = claim_statements.held(tx, server.consumer)
         staying = [key for key in held if key[1] == IPV4_ADDRESS]
         moving = [key for key in held if key[1] != IPV4_ADDRESS]
-        sql.rename(tx, server.consumer, migration, moving)
+        claim_statements.rename(tx, server.consumer, migration, moving)
         if any(resource == SRIOV_NET_VF for _, resource in moving):
-            virtual.rename(tx, server.consumer, migration)
-        sql.write(
+            virtual_functions.rename(tx, server.consumer, migration)
+        claim_statements.write(
             tx,
-            source._replace(consumer=migration, type=sql.MIGRATION, operation=server.operation, attempt=server.attempt),
+            source._replace(
+                consumer=migration, type=claim_statements.MIGRATION, operation=server.operation, attempt=server.attempt
+            ),
             {},
             now_s(),
         )
         old = {key: held[key] for key in staying}
-        sql.drop(tx, server.consumer)
+        claim_statements.drop(tx, server.consumer)
     kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
     old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
     parts = portions(choice, ask)
@@ -325,9 +329,9 @@ def move(
     if leaves:
         kept = _left_with(tx, migration, kept, leaves)
     amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
-    sql.write(tx, _in_group(server, choice, ask), amounts, now_s())
+    claim_statements.write(tx, _in_group(server, choice, ask), amounts, now_s())
     if asks_functions(ask):
-        virtual.let_go(tx, server.consumer)
+        virtual_functions.release(tx, server.consumer)
     picked = _functions(tx, server.consumer, choice, ask)
     if isinstance(picked, Shortage):
         return picked
@@ -337,19 +341,19 @@ def move(
 
 def _addresses_taken_from(tx: Tx, migration: str) -> dict[Key, int]:
     """The addresses that an earlier attempt left with the migration: the next one decides of them anew."""
-    held = sql.held(tx, migration)
+    held = claim_statements.held(tx, migration)
     addresses = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
     if addresses:
-        sql.drop_rows(tx, migration, list(addresses))
+        claim_statements.drop_rows(tx, migration, list(addresses))
     return addresses
 
 
 def _left_with(tx: Tx, migration: str, kept: dict[Key, int], leaves: Mapping[Key, int]) -> dict[Key, int]:
     """What of the kept addresses is the server's; the migration holds the others."""
-    owner = sql.owner(tx, migration)
+    owner = claim_statements.owner(tx, migration)
     assert owner is not None  # this very transaction has made it, or an earlier attempt
     left = {key: min(amount, kept[key]) for key, amount in leaves.items() if kept.get(key)}
-    sql.write(tx, owner, left, now_s())
+    claim_statements.write(tx, owner, left, now_s())
     return {key: amount - left.get(key, 0) for key, amount in kept.items() if amount > left.get(key, 0)}
 
 
@@ -358,12 +362,12 @@ def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] 
 
     `before`: the addresses that the server had then, where it may have been given others; None: they are kept as they are.
     """
-    source = sql.owner(tx, migration)
+    source = claim_statements.owner(tx, migration)
     if source is None:
         return ()
     at = stamp(tx)
-    dropped = sql.drop(tx, server)
-    back = sql.held(tx, migration)
+    dropped = claim_statements.drop(tx, server)
+    back = claim_statements.held(tx, migration)
     wanted = {key: amount for key, amount in dropped.items() if key[1] == IPV4_ADDRESS}
     if before is not None:
         kept = {key: before.get(key, 0) - back.get(key, 0) for key in wanted}
@@ -371,16 +375,16 @@ def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] 
     change: dict[Key, int] = {key: -amount for key, amount in dropped.items()}
     for key, amount in wanted.items():
         change[key] = change.get(key, 0) + amount
-    rows = sql.take(tx, [InventoryDelta(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
-    _leave(tx, sql.owner(tx, server), at)
+    rows = claim_statements.take(tx, [InventoryDelta(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
+    _leave(tx, claim_statements.owner(tx, server), at)
     if source.server_group is not None and source.host is not None:
         groups.come_back(tx, source.server_group, source.group_policy or "", source.host, at)
-    sql.rename(tx, migration, server, list(back))
+    claim_statements.rename(tx, migration, server, list(back))
     if any(resource == SRIOV_NET_VF for _, resource in back):
-        virtual.let_go(tx, server)
-        virtual.rename(tx, migration, server)
-    sql.forget(tx, migration)
-    sql.write(tx, source._replace(consumer=server, type=sql.INSTANCE), wanted, now_s())
+        virtual_functions.release(tx, server)
+        virtual_functions.rename(tx, migration, server)
+    claim_statements.forget(tx, migration)
+    claim_statements.write(tx, source._replace(consumer=server, type=claim_statements.INSTANCE), wanted, now_s())
     return tuple(rows)
 
 
@@ -390,14 +394,14 @@ def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group:
     What is in use is counted, though it be more than there is, and a place in a group though its policy forbid it.
     """
     at = stamp(tx)
-    held = sql.drop(tx, owner.consumer)
-    left = sql.owner(tx, owner.consumer)
-    sql.take(
+    held = claim_statements.drop(tx, owner.consumer)
+    left = claim_statements.owner(tx, owner.consumer)
+    claim_statements.take(
         tx, [InventoryDelta(*key, amount - held[key]) for key, amount in truth.items() if amount < held.get(key, 0)], at
     )
-    sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items() if key not in truth], at)
+    claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items() if key not in truth], at)
     more = {key: amount - held.get(key, 0) for key, amount in truth.items() if amount > held.get(key, 0)}
-    absent = frozenset(key for key, amount in more.items() if sql.force(tx, key, amount, at) is None)
+    absent = frozenset(key for key, amount in more.items() if claim_statements.force(tx, key, amount, at) is None)
     if left is None or left.host != host:
         _leave(tx, left, at)
         joined = group if group is not None and groups.join(tx, group, host, at) else None
@@ -405,5 +409,5 @@ def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group:
             server_group=None if joined is None else joined.id, group_policy=None if joined is None else joined.policy
         )
     counted = {key: amount for key, amount in truth.items() if key not in absent}
-    sql.write(tx, owner._replace(host=host), counted, now_s())
+    claim_statements.write(tx, owner._replace(host=host), counted, now_s())
     return absent

@@ -24,12 +24,12 @@ from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory
 from moorage.placement.cache.bulk_load import Loading
 from moorage.placement.cache.cache import ProviderCache
-from moorage.placement.inventory import DeviceReport, HostReport, SegmentReport
+from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
 from moorage.sql import Database, Tx, label
-from moorage.store.region.placement.allocation_writes import Told
+from moorage.store.region.placement.allocation_writes import WriteResult
 from moorage.store.region.placement.change_feed import NEVER, Changes, since
-from moorage.store.region.placement.claims import Key, Owner
-from moorage.store.region.placement.providers import forget_gone
+from moorage.store.region.placement.claim_statements import Key, Owner
+from moorage.store.region.placement.provider_statements import forget_gone
 
 CATCH_UP_EVERY_S = 0.2
 CATCH_UP_AGAIN_MOST_S = 5.0
@@ -270,7 +270,7 @@ class Engine:
         """Numbers that a committed release, extension or move returned."""
         self.picture.settle(rows)
 
-    def settle_told(self, told: Told) -> None:
+    def settle_writes(self, told: WriteResult) -> None:
         """The same of requests of the Placement API, with the generations they moved."""
         self.picture.settle(told.rows)
         self.picture.settle_generations(told.moved)
@@ -336,7 +336,7 @@ class Engine:
 
     # -------------------------------------------------------------------------------------------------- reports
 
-    async def report_host(self, report: HostReport) -> HostId:
+    async def report_host(self, report: HostInventory) -> HostId:
         """Inventory, traits and facts of a host; what does not differ is not written."""
         found = await self._region.write(lambda tx: inventory.report_host(tx, report))
         self.picture.set_level(report.host, report.level)

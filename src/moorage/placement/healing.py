@@ -7,9 +7,8 @@ from moorage.model.verdict import Row
 from moorage.model.world import GroupAsk
 from moorage.placement import claims
 from moorage.sql import Tx
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement import recount
-from moorage.store.region.placement.claims import Key, Owner
+from moorage.store.region.placement import claim_statements, recount
+from moorage.store.region.placement.claim_statements import Key, Owner
 from moorage.store.region.placement.tables import stamp
 
 
@@ -21,15 +20,15 @@ def heal(
     `host`: None: it is on none, and keeps no more than addresses.  `was`: what it held when that was found out.  False, and the caller
     takes the transaction back: it holds something else by now, or a provider has no such inventory.
     """
-    before = sql.owner(tx, owner.consumer)
-    if sql.held(tx, owner.consumer) != dict(was):
+    before = claim_statements.owner(tx, owner.consumer)
+    if claim_statements.held(tx, owner.consumer) != dict(was):
         return False
     if before is not None:
         owner = before._replace(project=owner.project, user=owner.user)
     if host is not None:
         return not claims.restore(tx, owner, host, truth, group)
     claims.keep_addresses(tx, owner.consumer, truth)
-    return dict(truth) == sql.held(tx, owner.consumer)
+    return dict(truth) == claim_statements.held(tx, owner.consumer)
 
 
 def sum_again(tx: Tx, provider: ProviderId, resource: str) -> tuple[Row, ...]:

@@ -9,9 +9,7 @@ from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.request_groups import VirtualFunction
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS, Inventory
 from moorage.sql import Tx
-from moorage.store.region.placement import cells
-from moorage.store.region.placement import providers as sql
-from moorage.store.region.placement import virtual_functions as virtual
+from moorage.store.region.placement import cells, provider_statements, virtual_functions
 from moorage.store.region.placement.tables import Stamp, stamp
 
 HOSTS_NAMESPACE = uuid.UUID("6f1a8a0e-8f4d-5b43-9c0b-6d2f4f6f9e11")
@@ -20,7 +18,7 @@ REPORTED_BY_NEUTRON = "Neutron segment id "
 SEGMENTS_NAMESPACE = uuid.UUID("0c9c2f35-52c1-5d7e-8f57-3a9d4d0f7b52")
 
 
-class HostReport(msgspec.Struct, frozen=True, kw_only=True):
+class HostInventory(msgspec.Struct, frozen=True, kw_only=True):
     """What a host says it is and has."""
 
     host: str
@@ -67,7 +65,7 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def _begin(tx: Tx, *uuids: str) -> Stamp:
     """Providers are locked before their inventories, as claims do, so that the two cannot wait for each other in a circle."""
-    sql.lock(tx, uuids)
+    provider_statements.lock(tx, uuids)
     return stamp(tx)
 
 
@@ -81,20 +79,24 @@ def segment_aggregate(segment: str) -> str:
     return str(uuid.uuid5(SEGMENTS_NAMESPACE, segment))
 
 
-def report_host(tx: Tx, report: HostReport) -> HostId:
+def report_host(tx: Tx, report: HostInventory) -> HostId:
     """Make or mend the host's provider; nothing is written when nothing differs.
 
     Raises Conflict when the node that it calls its own is another's: one host may say nothing of what belongs to others.
     """
     node = report.node or report.host
-    known = sql.find_by_name(tx, node)
+    known = provider_statements.find_by_name(tx, node)
     provider = host_id(node) if known is None else HostId(known.uuid)
-    have = sql.host_row(tx, provider)
+    have = provider_statements.host_row(tx, provider)
     if have is not None and have["host"] != report.host:
         raise Conflict(f"host {report.host} reports node {node}, which is host {have['host']}'s")
-    if known is not None and have is None and (known.parent or IPV4_ADDRESS in sql.inventories_of(tx, provider)):
+    if (
+        known is not None
+        and have is None
+        and (known.parent or IPV4_ADDRESS in provider_statements.inventories_of(tx, provider))
+    ):
         raise Conflict(f"host {report.host} reports node {node}, which is no host's provider")
-    other = sql.node_of(tx, report.host, report.cell) if have is None else ""
+    other = provider_statements.node_of(tx, report.host, report.cell) if have is None else ""
     if other not in ("", node):  # its own node was recorded meanwhile by another conductor, which heard the same report
         raise Conflict(
             f"host {report.host} reports node {node}, and has node {other} already: delete its compute service first"
@@ -103,7 +105,7 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
-        sql.ensure_root(tx, provider, node, at)
+        provider_statements.ensure_root(tx, provider, node, at)
     at = _inventories(tx, provider, report.inventories, at)
     at = _traits(tx, provider, report, at)
     facts = {
@@ -117,29 +119,29 @@ def report_host(tx: Tx, report: HostReport) -> HostId:
     }
     if have is None or any(have[name] != value for name, value in facts.items()):
         at = at or stamp(tx)
-        sql.put_host(tx, provider, facts)
+        provider_statements.put_host(tx, provider, facts)
     if at is not None and known is not None:
-        sql.advance(tx, provider, at)
+        provider_statements.advance(tx, provider, at)
     return provider
 
 
 def _inventories(tx: Tx, provider: str, want: dict[str, Inventory], at: Stamp | None) -> Stamp | None:
-    have = sql.inventories_of(tx, provider)
+    have = provider_statements.inventories_of(tx, provider)
     for resource, inventory in want.items():
         if resource not in have or have[resource][0] != inventory:
             at = at or _begin(tx, provider)
-            sql.put_inventory(tx, provider, resource, inventory, at)
+            provider_statements.put_inventory(tx, provider, resource, inventory, at)
     if unwanted := set(have) - set(want):
         at = at or _begin(tx, provider)
-        sql.drop_inventories(
+        provider_statements.drop_inventories(
             tx, provider, unwanted
         )  # those in use stay until they are free; the next report tries again
     return at
 
 
-def _traits(tx: Tx, provider: HostId, report: HostReport, at: Stamp | None) -> Stamp | None:
+def _traits(tx: Tx, provider: HostId, report: HostInventory, at: Stamp | None) -> Stamp | None:
     """Standard traits are the host's to say; custom ones and the administrator's are kept."""
-    have = sql.traits_of(tx, provider)
+    have = provider_statements.traits_of(tx, provider)
     kept = {name for name in have if name.startswith("CUSTOM_") or name == DISABLED_TRAIT}
     if report.enabled is not None:
         kept = kept - {DISABLED_TRAIT} if report.enabled else kept | {DISABLED_TRAIT}
@@ -147,46 +149,46 @@ def _traits(tx: Tx, provider: HostId, report: HostReport, at: Stamp | None) -> S
     if frozenset(want) == have:
         return at
     at = at or stamp(tx)
-    sql.set_traits(tx, provider, have, want)
+    provider_statements.set_traits(tx, provider, have, want)
     return at
 
 
 def set_enabled(tx: Tx, provider: HostId, enabled: bool, version: int | None = None) -> bool:
     """Put the host in or out of service; False: there is no such host, or not at this version."""
-    if sql.find(tx, provider) is None:
+    if provider_statements.find(tx, provider) is None:
         return False
-    if version is not None and sql.lock(tx, (provider,)).get(ProviderId(provider)) != version:
+    if version is not None and provider_statements.lock(tx, (provider,)).get(ProviderId(provider)) != version:
         return False
-    have = sql.traits_of(tx, provider)
+    have = provider_statements.traits_of(tx, provider)
     want = have - {DISABLED_TRAIT} if enabled else have | {DISABLED_TRAIT}
     if want != have:
         at = stamp(tx)
-        sql.set_traits(tx, provider, have, want)
-        sql.advance(tx, provider, at)
+        provider_statements.set_traits(tx, provider, have, want)
+        provider_statements.advance(tx, provider, at)
     return True
 
 
 def report_device(tx: Tx, report: DeviceReport) -> bool:
     """Make or mend a provider below a host; False: there is no such host yet."""
-    root = sql.find_by_name(tx, report.hypervisor)
+    root = provider_statements.find_by_name(tx, report.hypervisor)
     if root is None:
         return False
-    known = sql.find(tx, report.id)
+    known = provider_statements.find(tx, report.id)
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
-        sql.ensure_child(tx, report.id, report.name, report.parent or root.uuid, root.root, at)
+        provider_statements.ensure_child(tx, report.id, report.name, report.parent or root.uuid, root.root, at)
     at = _inventories(tx, report.id, report.inventories, at)
-    have = sql.traits_of(tx, report.id)
+    have = provider_statements.traits_of(tx, report.id)
     if frozenset(report.traits) != have:
         at = at or stamp(tx)
-        sql.set_traits(tx, report.id, have, report.traits)
+        provider_statements.set_traits(tx, report.id, have, report.traits)
     if report.functions is not None:
-        virtual.put(tx, report.id, report.functions)
+        virtual_functions.put(tx, report.id, report.functions)
     if report.children is not None and known is not None:
-        at = _retire(tx, sql.children(tx, report.id) - report.children, at)
+        at = _retire(tx, provider_statements.children(tx, report.id) - report.children, at)
     if at is not None and known is not None:
-        sql.advance(tx, report.id, at)
+        provider_statements.advance(tx, report.id, at)
     return True
 
 
@@ -194,10 +196,14 @@ def _retire(tx: Tx, devices: set[ProviderId], at: Stamp | None) -> Stamp | None:
     """Devices that are there no more: nothing of them is offered, and those that nobody holds are gone."""
     for device in sorted(devices):
         at = _inventories(tx, device, {}, at)
-        if at is not None and not sql.in_use(tx, device) and not sql.children(tx, device):
-            sql.delete(tx, device, at)
+        if (
+            at is not None
+            and not provider_statements.in_use(tx, device)
+            and not provider_statements.children(tx, device)
+        ):
+            provider_statements.delete(tx, device, at)
         elif at is not None:
-            sql.advance(tx, device, at)
+            provider_statements.advance(tx, device, at)
     return at
 
 
@@ -207,29 +213,29 @@ def report_segment(tx: Tx, report: SegmentReport) -> ProviderId:
     One that Neutron made is left alone: two who count the same addresses would count them twice.
     """
     provider = ProviderId(report.segment)
-    known = sql.find(tx, provider)
+    known = provider_statements.find(tx, provider)
     at: Stamp | None = None
     if known is None:
         at = stamp(tx)
-        sql.ensure_root(tx, provider, report.name, at)
+        provider_statements.ensure_root(tx, provider, report.name, at)
     elif known.name.startswith(REPORTED_BY_NEUTRON):
         return provider
     inventory = Inventory(total=report.total, reserved=report.reserved, max_unit=1)
-    have = sql.inventories_of(tx, provider)
+    have = provider_statements.inventories_of(tx, provider)
     if IPV4_ADDRESS not in have or have[IPV4_ADDRESS][0] != inventory:
         at = at or _begin(tx, provider)
-        sql.put_inventory(tx, provider, IPV4_ADDRESS, inventory, at)
+        provider_statements.put_inventory(tx, provider, IPV4_ADDRESS, inventory, at)
     aggregate = segment_aggregate(report.segment)
-    want = {provider, *(ProviderId(host) for host in sql.providers_named_hosts(tx, report.hosts))}
-    tied = sql.members(tx, aggregate)
+    want = {provider, *(ProviderId(host) for host in provider_statements.providers_named_hosts(tx, report.hosts))}
+    tied = provider_statements.members(tx, aggregate)
     for member in sorted(want ^ tied):
         at = at or stamp(tx)
-        aggregates = sql.aggregates_of(tx, member)
+        aggregates = provider_statements.aggregates_of(tx, member)
         changed = aggregates | {aggregate} if member in want else aggregates - {aggregate}
-        sql.set_aggregates(tx, member, aggregates, changed)
-        sql.advance(tx, member, at)
+        provider_statements.set_aggregates(tx, member, aggregates, changed)
+        provider_statements.advance(tx, member, at)
     if at is not None and known is not None and provider not in want ^ tied:
-        sql.advance(tx, provider, at)
+        provider_statements.advance(tx, provider, at)
     return provider
 
 
@@ -239,20 +245,20 @@ def drop_segment(tx: Tx, segment: SegmentId) -> bool:
     One that Neutron made is Neutron's to delete.
     """
     provider = ProviderId(segment)
-    known = sql.find(tx, provider)
+    known = provider_statements.find(tx, provider)
     if known is not None and known.name.startswith(REPORTED_BY_NEUTRON):
         return True
-    if known is not None and sql.in_use(tx, provider):
+    if known is not None and provider_statements.in_use(tx, provider):
         return False
     aggregate = segment_aggregate(segment)
-    tied = sql.members(tx, aggregate) - {provider}
+    tied = provider_statements.members(tx, aggregate) - {provider}
     if known is None and not tied:
         return True
     at = stamp(tx)
     for member in sorted(tied):
-        aggregates = sql.aggregates_of(tx, member)
-        sql.set_aggregates(tx, member, aggregates, aggregates - {aggregate})
-        sql.advance(tx, member, at)
+        aggregates = provider_statements.aggregates_of(tx, member)
+        provider_statements.set_aggregates(tx, member, aggregates, aggregates - {aggregate})
+        provider_statements.advance(tx, member, at)
     if known is not None:
-        sql.delete(tx, provider, at)
+        provider_statements.delete(tx, provider, at)
     return True

@@ -81,7 +81,7 @@ class Levels:
     def _none(self) -> Amounts:
         return np.zeros(len(self.cells), dtype=np.float64)
 
-    def told(self) -> tuple[Level, ...]:
+    def rounded(self) -> tuple[Level, ...]:
         numbers = zip(
             self.cells,
             *(np.rint(each).astype(int).tolist() for each in (self.memory, self.memory_used)),
@@ -133,14 +133,14 @@ def _variance(used: Amounts, total: Amounts) -> float:
     return float((weight * (part - mean) ** 2).sum())
 
 
-class Wish(NamedTuple):
+class MoveRequest(NamedTuple):
     """What the scheduler would be asked for one server, one ask after the other; and, NIC by NIC, what it would leave behind."""
 
     asks: Sequence[Ask]
     held: Sequence[tuple[ProviderId, int] | None]
 
 
-class Move(NamedTuple):
+class ProposedMove(NamedTuple):
     """One of the plan."""
 
     resident: Resident
@@ -157,11 +157,11 @@ class Balance:
     residents: Sequence[Resident]
     out: Collection[CellId] = ()
     """Cells that do not answer."""
-    moves: list[Move] = field(default_factory=list[Move])
+    moves: list[ProposedMove] = field(default_factory=list[ProposedMove])
 
     def __post_init__(self) -> None:
         self.levels = Levels(self.trial.world, self.out)
-        self.before = self.levels.told()
+        self.before = self.levels.rounded()
         self.start = self.levels.unevenness()
         self._left: dict[tuple[CellId, int, Addresses], list[Resident]] = {}
         for each in sorted(self.residents, key=lambda each: (each.cost, each.server), reverse=True):
@@ -185,12 +185,12 @@ class Balance:
                     found = after, one.cost, one, target
         return None if found is None else (found[2], found[3])
 
-    def place(self, one: Resident, target: CellId, wish: Wish) -> Move | Verdict | None:
+    def place(self, one: Resident, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
         """Its move, when the cell has a place and it helps; else why it has none, or None: it would not help."""
         verdict: Verdict | None = None
         for ask in wish.asks:
             here = msgspec.structs.replace(ask, cells=(target,), host=None)
-            verdict = self.trial.look(here)
+            verdict = self.trial.decide(here)
             if verdict.best:
                 return self._placed(one, target, here, verdict.best[0], wish)
         self._pass(one, target)
@@ -198,7 +198,9 @@ class Balance:
         self._refused[kind, target] = self._refused.get((kind, target), 0) + 1
         return verdict
 
-    def _placed(self, one: Resident, target: CellId, ask: Ask, choice: Choice, wish: Wish) -> Move | None:
+    def _placed(
+        self, one: Resident, target: CellId, ask: Ask, choice: Choice, wish: MoveRequest
+    ) -> ProposedMove | None:
         left: list[tuple[ProviderId, int]] = []
         taken: list[tuple[ProviderId, int]] = []
         for nic, segment, held in zip(ask.nics, choice.segments, wish.held, strict=False):
@@ -212,7 +214,7 @@ class Balance:
         self.trial.take(ask, choice)
         self.levels = after
         self.leave(one)
-        move = Move(one, choice, after.unevenness())
+        move = ProposedMove(one, choice, after.unevenness())
         self.moves.append(move)
         return move
 

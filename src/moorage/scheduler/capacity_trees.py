@@ -5,14 +5,14 @@ say.  Trees that differ only in what is too little to matter are one state, and 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moorage.model.provider_tree import device_of
 from moorage.model.world import Ask, World
-from moorage.scheduler.tree_search import ROOT, Node, Providers, Search, draw
+from moorage.scheduler.host_tree import HostTree, NodeStock, Providers, read_tree, search, ways
 
 Counts = NDArray[np.int64]
 
@@ -34,32 +34,39 @@ class Trees:
         self._lines: dict[object, int] = {}
 
     def counts(self, by_amounts: Counts) -> tuple[Counts, Counts]:
-        """The least and the most for each host, never more than its amounts suffice for."""
+        """The least and the most for each host, never more than its amounts suffice for.
+
+        Of a host that others share with nothing is known: what one of its servers takes, another host lacks.
+        """
         least, most = np.zeros_like(by_amounts), np.zeros_like(by_amounts)
         for slot in np.flatnonzero(by_amounts > 0).tolist():
             ceiling = int(by_amounts[slot])
-            nodes = self._plain(draw(self._ask, self._world, slot), min(ceiling, DEEPEST))
-            low, high = self._span(nodes, DEEPEST) or (self._line(nodes, ceiling), ceiling)
+            tree = read_tree(self._ask, self._world, slot)
+            if tree.outside:
+                most[slot] = ceiling
+                continue
+            self._simplify(tree, min(ceiling, DEEPEST))
+            low, high = self._span(tree, DEEPEST) or (self._line(tree, ceiling), ceiling)
             least[slot], most[slot] = min(low, ceiling), min(high, ceiling)
         return least, most
 
-    def _plain(self, nodes: list[Node], ceiling: int) -> list[Node]:
-        """Without what is less than any group can use, and no more of it than so many servers could use."""
-        for node in nodes:
+    def _simplify(self, tree: HostTree, ceiling: int) -> None:
+        """Leaves out what is less than any group can use, and what is more than so many servers could use."""
+        for node in tree.members:
             for name, (step, each) in self._steps.items():
-                if name in node.free:
-                    most = (ceiling + 1) * each if ceiling < DEEPEST else node.free[name]
-                    node.free[name] = min(node.free[name], most) // step * step
-        return nodes
+                if (stock := node.stocks.get(name)) is not None:
+                    free = stock.cap - stock.used
+                    most = (ceiling + 1) * each if ceiling < DEEPEST else free
+                    node.stocks[name] = stock._replace(used=0, cap=min(free, most) // step * step)
 
-    def _span(self, nodes: list[Node], left: int) -> tuple[int, int] | None:
+    def _span(self, tree: HostTree, left: int) -> tuple[int, int] | None:
         """None: there are too many states."""
-        key = _key(nodes, named=bool(self._ask.same_device))
+        key = _key(tree, named=bool(self._ask.same_device))
         if (known := self._known.get(key)) is not None:
             return known
         if len(self._known) >= STATES_MAX or left <= 0:
             return None
-        nexts = self._nexts(nodes)
+        nexts = self._nexts(tree)
         if nexts is None:
             return None
         spans: list[tuple[int, int]] = []
@@ -71,43 +78,53 @@ class Trees:
         self._known[key] = found
         return found
 
-    def _nexts(self, nodes: list[Node]) -> list[list[Node]] | None:
+    def _nexts(self, tree: HostTree) -> list[HostTree] | None:
         """The states after one more server, each once; None: they were not all found."""
-        if any(nodes[ROOT].free.get(name, 0) < 0 for name in self._ask.resources):
+        if not self._host_has_room(tree):
             return []
-        search, found = Search(self._ask, _copied(nodes)), dict[object, list[Node]]()
-        for number, way in enumerate(search.ways()):
+        searched, found = search(self._ask, tree), dict[object, HostTree]()
+        for number, way in enumerate(ways(searched)):
             if number >= WAYS_MAX:
                 return None
-            after = self._after(nodes, way)
+            after = self._after(tree, way)
             found.setdefault(_key(after, named=bool(self._ask.same_device)), after)
-        return None if search.exhausted else list(found.values())
+        return None if searched.exhausted else list(found.values())
 
-    def _after(self, nodes: list[Node], way: Providers) -> list[Node]:
-        after = _copied(nodes)
-        by_id = {node.id: node for node in after}
+    def _host_has_room(self, tree: HostTree) -> bool:
+        """For what one more server takes of the host itself."""
+        stocks = tree.members[0].stocks
+        return all(stocks[name].used <= stocks[name].cap for name in self._ask.resources if name in stocks)
+
+    def _after(self, tree: HostTree, way: Providers) -> HostTree:
+        members = [replace(node, stocks=dict(node.stocks)) for node in tree.members]
+        by_id = {node.uuid: node.stocks for node in members}
         for group in self._ask.groups:
-            free = by_id[way[group.id]].free
             for name, amount in group.resources.items():
-                free[name] -= amount
+                _take(by_id[way[group.id]], name, amount)
         for name, amount in self._ask.resources.items():
-            if name in after[ROOT].free:
-                after[ROOT].free[name] -= amount
-        return after
+            if name in members[0].stocks:
+                _take(members[0].stocks, name, amount)
+        return HostTree(members, (), tree.parents)
 
-    def _line(self, nodes: list[Node], ceiling: int) -> int:
+    def _line(self, tree: HostTree, ceiling: int) -> int:
         """How far the scheduler's first way leads, again and again."""
-        key = (_key(nodes, named=bool(self._ask.same_device)), ceiling)
+        key = (_key(tree, named=bool(self._ask.same_device)), ceiling)
         if (known := self._lines.get(key)) is not None:
             return known
-        count, here = 0, nodes
-        while count < ceiling and all(here[ROOT].free.get(name, 0) >= 0 for name in self._ask.resources):
-            way = next(Search(self._ask, _copied(here)).ways(), None)
+        count, here = 0, tree
+        while count < ceiling and self._host_has_room(here):
+            way = next(ways(search(self._ask, here)), None)
             if way is None:
                 break
             here, count = self._after(here, way), count + 1
         self._lines[key] = count
         return count
+
+
+def _take(stocks: dict[str, NodeStock], name: str, amount: int) -> None:
+    """Free is all that counts from here on, so two ways to one state are one."""
+    stock = stocks[name]
+    stocks[name] = stock._replace(used=0, cap=stock.cap - stock.used - amount)
 
 
 def _steps(ask: Ask) -> dict[str, tuple[int, int]]:
@@ -122,19 +139,16 @@ def _steps(ask: Ask) -> dict[str, tuple[int, int]]:
     return {name: (max(1, math.gcd(*each)), sum(each)) for name, each in amounts.items()}
 
 
-def _copied(nodes: Sequence[Node]) -> list[Node]:
-    return [replace(node, free=dict(node.free)) for node in nodes]
-
-
-def _key(nodes: Sequence[Node], *, named: bool) -> object:
+def _key(tree: HostTree, *, named: bool) -> object:
     """Equal where the search goes the same way, whichever of several alike leaves is which."""
+    place = {node.uuid: at for at, node in enumerate(tree.members)}
+    inner = {node.parent for node in tree.members}
     leaves, others = list[tuple[object, ...]](), list[tuple[object, ...]]()
-    for at, node in enumerate(nodes):
-        state = (
-            node.parent, node.portions, tuple(node.free.items()), tuple(sorted(node.traits)),
-            node.device if named else "",
-        )  # fmt: skip
-        if node.leaf and at != ROOT:
+    for at, node in enumerate(tree.members):
+        parent = None if node.parent is None else place.get(node.parent)
+        device = device_of(node)[1] if named else ""
+        state = (parent, tuple(node.stocks.items()), tuple(sorted(node.traits)), device)
+        if at and node.uuid not in inner:
             leaves.append(state)
         else:
             others.append((at, *state))

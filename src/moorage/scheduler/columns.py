@@ -25,7 +25,7 @@ class Numbers(Protocol):
     @property
     def trait_bits(self) -> Mapping[str, int]: ...
     @property
-    def trait_words(self) -> NDArray[np.uint64]: ...
+    def trait_bitmap(self) -> NDArray[np.uint64]: ...
 
 
 def short(numbers: Numbers, resource: str, amount: int) -> Mask:
@@ -62,5 +62,5 @@ def has_trait(numbers: Numbers, trait: str) -> Mask:
     bit = numbers.trait_bits.get(trait)
     if bit is None:
         return np.zeros(numbers.size, dtype=np.bool_)
-    found: Mask = (numbers.trait_words[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
+    found: Mask = (numbers.trait_bitmap[bit // WORD_BITS] & np.uint64(1 << (bit % WORD_BITS))) != 0
     return found

@@ -10,7 +10,7 @@ import numpy as np
 from moorage.model.ids import ProviderId
 from moorage.model.world import Ask, Choice, Mask, Refusals, Slots, World
 from moorage.scheduler.filters.network import choose_segments
-from moorage.scheduler.tree_search import GAVE_UP, Providers, Search, cause_of, draw, shape, words_of
+from moorage.scheduler.host_tree import GAVE_UP, Providers, cause_of, describe, read_tree, search, ways
 
 WAYS_PER_HOST_MAX = 4
 """Of one host, where few hosts would do: a rival who takes one device leaves the others."""
@@ -21,8 +21,8 @@ Segments = tuple[ProviderId | None, ...]
 
 
 @dataclass
-class Placed:
-    """The choices, best first, and the hosts that were searched in vain."""
+class GroupPlacement:
+    """The choices, best first, and the hosts where the groups have no place together."""
 
     best: list[Choice] = field(default_factory=list)
     refused: dict[str, list[int]] = field(default_factory=dict)
@@ -36,19 +36,19 @@ class Placed:
 
 
 def _why(ask: Ask, world: World, cause: str, slot: int) -> str:
-    return words_of(ask, draw(ask, world, slot), cause)
+    return describe(ask, read_tree(ask, world, slot), cause)
 
 
-def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> Placed:
+def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> GroupPlacement:
     """Hosts of each run in order, until enough will do; the next run only while none did."""
-    found, judge = Placed(), _Judge(ask, world)
+    found, searches = GroupPlacement(), _HostSearches(ask, world)
     firsts: list[tuple[int, Segments, Providers]] = []
     for run in runs:
         for slot in run.tolist():
             segments = choose_segments(ask, world, slot)
             if segments is None:
                 continue
-            answer = judge.look(slot)
+            answer = searches.first(slot)
             if isinstance(answer, str):
                 found.refused.setdefault(answer, []).append(slot)
                 continue
@@ -60,7 +60,7 @@ def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> Placed:
     found.best = [_choice(world, slot, segments, way) for slot, segments, way in firsts]
     for slot, segments, first in firsts:
         room = min(WAYS_PER_HOST_MAX - 1, enough - len(found.best))
-        others = (way for way in judge.every(slot) if way != first) if room > 0 else iter(())
+        others = (way for way in searches.every(slot) if way != first) if room > 0 else iter(())
         found.best += [_choice(world, slot, segments, way) for way in islice(others, max(0, room))]
     return found
 
@@ -70,26 +70,25 @@ def _choice(world: World, slot: int, segments: Segments, providers: Providers) -
     return Choice(world.host_ids[slot], world.names[slot], cell, segments, providers)
 
 
-class _Judge:
-    """Hosts of one shape are judged once: a fleet of equal hosts in vain costs one search."""
+class _HostSearches:
+    """Hosts of one shape are searched once: a fleet of equal hosts that cannot serve the groups costs one search."""
 
     def __init__(self, ask: Ask, world: World) -> None:
         self._ask, self._world = ask, world
-        self._vain: dict[object, str] = {}
+        self._causes: dict[object, str] = {}
 
-    def look(self, slot: int) -> Providers | str:
+    def first(self, slot: int) -> Providers | str:
         """The first way; or why there is none."""
-        nodes = draw(self._ask, self._world, slot)
-        looks = shape(nodes, named=bool(self._ask.same_device))
-        if (cause := self._vain.get(looks)) is not None:
+        tree = read_tree(self._ask, self._world, slot)
+        shape = tree.shape(named=bool(self._ask.same_device))
+        if (cause := self._causes.get(shape)) is not None:
             return cause
-        search = Search(self._ask, nodes)
-        if (first := next(search.ways(), None)) is not None:
+        found = search(self._ask, tree)
+        if (first := next(ways(found), None)) is not None:
             return first
-        cause = GAVE_UP if search.exhausted else cause_of(self._ask, draw(self._ask, self._world, slot))
-        self._vain[looks] = cause
+        cause = self._causes[shape] = GAVE_UP if found.exhausted else cause_of(self._ask, tree)
         return cause
 
     def every(self, slot: int) -> Iterator[Providers]:
-        """All ways, those too that differ only in which of several alike providers is taken."""
-        return Search(self._ask, draw(self._ask, self._world, slot), every=True).ways()
+        """All ways, those too that differ only in which of several equal providers is taken."""
+        return ways(search(self._ask, read_tree(self._ask, self._world, slot), every=True))

@@ -14,7 +14,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.scoring import Weighed
 
 NAMED_HOSTS_MAX = 1000
-LOOKED_AT_MAX = 4096
+EXAMINED_MAX = 4096
 """Of more refused hosts than this, where others would do, those that passed the most filters are looked at for the nearest."""
 WEIGHTS_MAX = 3
 """Of so many of the best hosts the account says what made them so."""
@@ -132,7 +132,7 @@ def _ledger(
     counts: dict[str, int] = {}
     for _, refusals, here in refused:
         counts[refusals.cause] = counts.get(refusals.cause, 0) + int(np.count_nonzero(here))
-    slots, by = _looked_at(refused, None if nobody else LOOKED_AT_MAX)
+    slots, by = _examined(refused, None if nobody else EXAMINED_MAX)
     near = _nearest(slots, judged, profile.misses)
     misses = tuple(_miss(world, int(slots[at]), *refused[int(by[at])][:2], judged) for at in near)
     left_out = max(0, considered - willing - len(misses))
@@ -151,7 +151,7 @@ def _ledger(
     return _coded(world, refused, ledger)
 
 
-def _looked_at(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slots]:
+def _examined(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slots]:
     """Refused hosts, who passed the most filters first, at most so many; and by which of the filters each was refused."""
     slots: list[Slots] = []
     by: list[Slots] = []

@@ -28,12 +28,12 @@ class Trial:
 
     def place(self, ask: Ask) -> Verdict:
         """Decide, and take the best."""
-        verdict = self.look(ask)
+        verdict = self.decide(ask)
         if verdict.best:
             self.take(ask, verdict.best[0])
         return verdict
 
-    def look(self, ask: Ask) -> Verdict:
+    def decide(self, ask: Ask) -> Verdict:
         """Decide, and take nothing yet."""
         return self._rank(ask, self.world)
 
@@ -67,6 +67,8 @@ class Trial:
         nested, host = self.world.nested, self.world.host_ids[slot]
         place = next((each for each in nested.below.get(host, ()) if nested.ids[each] == provider), None)
         free, at = (self.world.free, slot) if place is None else (nested.free, place)
+        if (shared := next((each for each in self.world.sharing if each.id == provider), None)) is not None:
+            free, at = (nested.free if shared.nested else self.world.free), shared.slot
         for name, amount in resources.items():
             if name in free:
                 free[name][at] -= amount

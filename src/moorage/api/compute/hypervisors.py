@@ -18,7 +18,7 @@ from moorage.model.host import Host
 from moorage.model.pattern import like
 from moorage.model.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from moorage.sql import Tx
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 
 RULE = "os_compute_api:os-hypervisors:"
 Stock = dict[str, tuple[Inventory, int]]
@@ -89,7 +89,7 @@ def uptime_of(call: Call[Any], host: Host) -> str | None:
 
 async def _stocks(call: Call[Any], hosts: Sequence[Host]) -> list[Stock]:
     def work(tx: Tx) -> list[Stock]:
-        return [providers.inventories_of(tx, host.id) for host in hosts]
+        return [provider_statements.inventories_of(tx, host.id) for host in hosts]
 
     return await call.context.region.read(work)
 

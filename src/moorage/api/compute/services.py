@@ -15,7 +15,7 @@ from moorage.model.errors import Invalid, NotFound
 from moorage.model.host import Host
 from moorage.operations.records import hosts as writes
 from moorage.store.region import conductors
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 
 RULE = "os_compute_api:os-services:"
 INTERNAL_ZONE = "internal"
@@ -90,7 +90,7 @@ async def _all(call: Call[Any]) -> list[dict[str, Any]]:
     ]
     rows += [_of_host(call, host, zones) for host in hosts]
     if silent and call.version >= v2_069.CELLS_MAY_BE_DOWN:
-        known = await call.context.region.read(lambda tx: providers.hosts_of_cells(tx, silent))
+        known = await call.context.region.read(lambda tx: provider_statements.hosts_of_cells(tx, silent))
         rows += [{"binary": "nova-compute", "host": host, "status": "UNKNOWN"} for host in known]
     return rows
 

@@ -18,7 +18,7 @@ from moorage.operations.records import cells as nouns
 from moorage.operations.records.cells import CellSummary
 from moorage.sql import Database
 from moorage.store.cell import identity as cell_identities
-from moorage.store.region.placement.cells import CellSaid
+from moorage.store.region.placement.cells import CellStatus
 
 BOOLEAN = "^(?i:true|false)$"
 
@@ -106,7 +106,7 @@ async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
 
 
 def _new(cell: CellId) -> CellSummary:
-    return CellSummary(cell, CellSaid(cell), None, 0, 0, 0)
+    return CellSummary(cell, CellStatus(cell), None, 0, 0, 0)
 
 
 async def _why_out(database: Database | None) -> str | None:

@@ -7,8 +7,8 @@ from moorage.api.placement.http import Rep, Req, is_uuid, uuid_of
 from moorage.api.placement.inventories import inventory_of
 from moorage.model.errors import Invalid
 from moorage.model.resources import AMOUNT_MAX
-from moorage.placement.service import allocations as writes
-from moorage.placement.service.allocations import Wanted
+from moorage.placement.service import allocation_changes as writes
+from moorage.placement.service.allocation_changes import WantedAllocations
 from moorage.store.region.placement import provider_queries as reads
 
 NOBODY = "00000000-0000-0000-0000-000000000000"
@@ -52,12 +52,12 @@ async def of_provider(req: Req) -> Rep:
     return Rep(body={"allocations": allocations, "resource_provider_generation": provider.generation})
 
 
-def _wanted(req: Req, data: dict[str, Any]) -> Wanted:
+def _wanted(req: Req, data: dict[str, Any]) -> WantedAllocations:
     """One consumer of a body, in any of the forms over time."""
     raw = data["allocations"]
     if isinstance(raw, list):
         raw = {one["resource_provider"]["uuid"]: one for one in raw}
-    return Wanted(
+    return WantedAllocations(
         amounts={
             uuid: {name: min(int(amount), TOO_MUCH) for name, amount in one["resources"].items()}
             for uuid, one in raw.items()

@@ -9,11 +9,11 @@ from moorage.api.placement import query, schemas
 from moorage.api.placement.http import Rep, Req, ordered
 from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
+from moorage.model.provider_tree import Answer, GroupDemand
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
-from moorage.placement.service import providers as service_providers
+from moorage.placement.service import provider_changes as service_providers
 from moorage.placement.service.candidates import find, find_alone
-from moorage.placement.service.tree_search import Candidate, Group
 from moorage.sql import Tx
 
 SHOWN_KINDS_MAX = 4
@@ -21,11 +21,11 @@ SHOWN_KINDS_MAX = 4
 
 async def index(req: Req) -> Rep:
     req.check_query(schemas.pick(schemas.CANDIDATES, req.version[1]))
-    wide = query.wide(req)
-    groups = query.groups(req, wide)
+    rules = query.rules(req)
+    groups = query.groups(req, rules)
     classes = sorted({name for group in groups.values() for name in group.resources})
     traits = {name for g in groups.values() for each in g.required for name in each}
-    traits |= {name for g in groups.values() for name in g.forbidden} | wide.root_required | wide.root_forbidden
+    traits |= {name for g in groups.values() for name in g.forbidden} | rules.root_required | rules.root_forbidden
 
     def read(tx: Tx) -> tuple[list[str], list[str]]:
         return service_providers.unknown_classes(tx, classes), service_providers.unknown_traits(tx, sorted(traits))
@@ -39,14 +39,14 @@ async def index(req: Req) -> Rep:
     picture, asked = req.engine.picture, list(groups.values())
     if not _bare_as_placement_does(asked, picture):
         return Rep(raw=_raw([], req, (), classes))
-    if req.since(12) and (alone := find_alone(picture, asked, wide)) is not None:
+    if req.since(12) and (alone := find_alone(picture, asked, rules)) is not None:
         return Rep(raw=_raw(_fragments(req, asked[0], alone), req, alone, classes))
-    found = find(picture, asked, wide)
+    found = find(picture, asked, rules)
     requests = [msgspec.json.encode(_request(req, one)) for one in found]
     return Rep(raw=_raw(requests, req, _concerned(req, found), classes))
 
 
-def _bare_as_placement_does(groups: list[Group], picture: ProviderCache) -> bool:
+def _bare_as_placement_does(groups: list[GroupDemand], picture: ProviderCache) -> bool:
     """Groups without resources: Placement finds providers for one by a wanted trait or aggregate alone, and does not look at
     `in_tree` if there is such a tree. False when one of them can find none."""
     for group in groups:
@@ -75,16 +75,16 @@ def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes
     return b'{"allocation_requests":[%s],"provider_summaries":{%s}}' % parts
 
 
-def _fragments(req: Req, group: Group, providers: Iterable[Provider]) -> list[bytes]:
+def _fragments(req: Req, group: GroupDemand, providers: Iterable[Provider]) -> list[bytes]:
     """Requests that one provider serves alone: all alike but for its id."""
     here = ProviderId("@")
     amounts = {(here, name): amount for name, amount in group.resources.items()}
-    like = msgspec.json.encode(_request(req, Candidate(amounts, {group.suffix: frozenset([here])})))
+    like = msgspec.json.encode(_request(req, Answer(amounts, {group.suffix: frozenset([here])})))
     parts = like.split(b'"@"')
     return [(b'"%s"' % provider.uuid.encode()).join(parts) for provider in providers]
 
 
-def _request(req: Req, one: Candidate) -> dict[str, Any]:
+def _request(req: Req, one: Answer) -> dict[str, Any]:
     by_provider: dict[str, dict[str, int]] = {}
     for (provider, resource), amount in one.amounts.items():
         by_provider.setdefault(provider, {})[resource] = amount
@@ -97,7 +97,7 @@ def _request(req: Req, one: Candidate) -> dict[str, Any]:
     return body
 
 
-def _concerned(req: Req, found: list[Candidate]) -> Iterable[Provider]:
+def _concerned(req: Req, found: list[Answer]) -> Iterable[Provider]:
     """Every provider of the trees concerned; before 1.29 only those that give something."""
     picture = req.engine.picture
     used = {uuid for one in found for uuid, _ in one.amounts}

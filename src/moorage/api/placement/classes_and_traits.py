@@ -4,7 +4,7 @@ from moorage.api.placement import schemas
 from moorage.api.placement.http import Rep, Req, ordered
 from moorage.model.errors import Conflict, Invalid
 from moorage.model.resources import CUSTOM, STANDARD_CLASSES, STANDARD_TRAITS
-from moorage.placement.service import providers
+from moorage.placement.service import provider_changes
 from moorage.store.region.placement import provider_queries as words
 
 NAME_MAX = 255
@@ -22,14 +22,14 @@ async def list_classes(req: Req) -> Rep:
 
 async def create_class(req: Req) -> Rep:
     name = req.json(schemas.CLASS)["name"]
-    if not await req.region.write(lambda tx: providers.make_class(tx, name)):
+    if not await req.region.write(lambda tx: provider_changes.make_class(tx, name)):
         raise Conflict(f"Conflicting resource class already exists: {name}")
     return Rep(201, headers={"location": req.url(f"/resource_classes/{name}")}, stamped=False)
 
 
 async def show_class(req: Req) -> Rep:
     name = req.path["name"]
-    await req.region.read(lambda tx: providers.need_class(tx, name))
+    await req.region.read(lambda tx: provider_changes.need_class(tx, name))
     return Rep(body=_class(req, name))
 
 
@@ -38,15 +38,15 @@ async def update_class(req: Req) -> Rep:
     name = req.path["name"]
     if not req.since(7):
         new = req.json(schemas.CLASS)["name"]
-        await req.region.write(lambda tx: providers.rename_class(tx, name, new))
+        await req.region.write(lambda tx: provider_changes.rename_class(tx, name, new))
         return Rep(body=_class(req, new), stamped=False)
     schemas.CLASS.check({"name": name}, "JSON does not validate: ")
-    made = await req.region.write(lambda tx: providers.make_class(tx, name))
+    made = await req.region.write(lambda tx: provider_changes.make_class(tx, name))
     return Rep(201 if made else 204, headers={"location": req.url(f"/resource_classes/{name}")}, stamped=False)
 
 
 async def delete_class(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.drop_class(tx, req.path["name"]))
+    await req.region.write(lambda tx: provider_changes.drop_class(tx, req.path["name"]))
     return Rep(204, stamped=False)
 
 
@@ -81,7 +81,7 @@ def _named(value: str, names: set[str]) -> set[str]:
 
 
 async def show_trait(req: Req) -> Rep:
-    await req.region.read(lambda tx: providers.need_trait(tx, req.path["name"]))
+    await req.region.read(lambda tx: provider_changes.need_trait(tx, req.path["name"]))
     return Rep(204)
 
 
@@ -92,12 +92,12 @@ async def put_trait(req: Req) -> Rep:
             f"The trait is invalid. A valid trait must be no longer than {NAME_MAX} characters, start with the prefix "
             '"CUSTOM_" and use following characters: "A"-"Z", "0"-"9" and "_"'
         )
-    made = await req.region.write(lambda tx: providers.make_trait(tx, name))
+    made = await req.region.write(lambda tx: provider_changes.make_trait(tx, name))
     return Rep(201 if made else 204, headers={"location": req.url(f"/traits/{name}")})
 
 
 async def delete_trait(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.drop_trait(tx, req.path["name"]))
+    await req.region.write(lambda tx: provider_changes.drop_trait(tx, req.path["name"]))
     return Rep(204, stamped=False)
 
 
@@ -111,11 +111,11 @@ async def set_provider_traits(req: Req) -> Rep:
     data = req.json(schemas.PUT_TRAITS)
     uuid, names = req.path["uuid"], data["traits"]
     generation = await req.region.write(
-        lambda tx: providers.set_traits(tx, uuid, names, data["resource_provider_generation"])
+        lambda tx: provider_changes.set_traits(tx, uuid, names, data["resource_provider_generation"])
     )
     return Rep(body={"traits": ordered(set(names)), "resource_provider_generation": generation})
 
 
 async def clear_provider_traits(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.set_traits(tx, req.path["uuid"], [], None))
+    await req.region.write(lambda tx: provider_changes.set_traits(tx, req.path["uuid"], [], None))
     return Rep(204, stamped=False)

@@ -7,7 +7,7 @@ from moorage.api.placement.http import Rep, Req
 from moorage.model.errors import NotFound
 from moorage.model.resources import Inventory
 from moorage.placement.cache.provider import InventoryRow
-from moorage.placement.service import providers
+from moorage.placement.service import provider_changes
 
 
 def inventory_of(data: dict[str, Any]) -> Inventory:
@@ -65,7 +65,7 @@ async def create(req: Req) -> Rep:
     data = req.json(schemas.POST_INVENTORY)
     resource, inventory = data["resource_class"], inventory_of(data)
     generation = await req.region.write(
-        lambda tx: providers.add_inventory(tx, uuid, resource, inventory, full_reserve=req.since(26))
+        lambda tx: provider_changes.add_inventory(tx, uuid, resource, inventory, full_reserve=req.since(26))
     )
     location = req.url(f"/resource_providers/{uuid}/inventories/{resource}")
     return Rep(201, _one(inventory, generation), {"location": location})
@@ -78,14 +78,14 @@ async def replace(req: Req) -> Rep:
     wanted = {name: inventory_of(one) for name, one in data["inventories"].items()}
     expected = data["resource_provider_generation"]
     generation = await req.region.write(
-        lambda tx: providers.set_inventories(tx, uuid, wanted, expected, full_reserve=req.since(26))
+        lambda tx: provider_changes.set_inventories(tx, uuid, wanted, expected, full_reserve=req.since(26))
     )
     inventories = {name: _body(inventory) for name, inventory in wanted.items()}
     return Rep(body={"resource_provider_generation": generation, "inventories": inventories}, dated=bool(inventories))
 
 
 async def clear(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.set_inventories(tx, req.path["uuid"], {}, None))
+    await req.region.write(lambda tx: provider_changes.set_inventories(tx, req.path["uuid"], {}, None))
     return Rep(204, stamped=False)
 
 
@@ -95,13 +95,15 @@ async def update(req: Req) -> Rep:
     data = req.json(schemas.PUT_INVENTORY)
     inventory, expected = inventory_of(data), data["resource_provider_generation"]
     generation = await req.region.write(
-        lambda tx: providers.update_inventory(tx, uuid, resource, inventory, expected, full_reserve=req.since(26))
+        lambda tx: provider_changes.update_inventory(
+            tx, uuid, resource, inventory, expected, full_reserve=req.since(26)
+        )
     )
     return Rep(body=_one(inventory, generation))
 
 
 async def delete(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.drop_inventory(tx, req.path["uuid"], req.path["resource_class"]))
+    await req.region.write(lambda tx: provider_changes.drop_inventory(tx, req.path["uuid"], req.path["resource_class"]))
     return Rep(204, stamped=False)
 
 

@@ -10,7 +10,7 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
-from moorage.placement.service import providers
+from moorage.placement.service import provider_changes
 
 
 def body_of(req: Req, provider: Provider) -> dict[str, Any]:
@@ -36,7 +36,7 @@ async def create(req: Req) -> Rep:
     if not data["name"]:
         raise Invalid(f'Unable to create resource provider "", {uuid}: name is required')
     parent = data.get("parent_provider_uuid")
-    await req.region.write(lambda tx: providers.create(tx, uuid, data["name"], parent))
+    await req.region.write(lambda tx: provider_changes.create(tx, uuid, data["name"], parent))
     location = {"location": req.url(f"/resource_providers/{uuid}")}
     if not req.since(20):
         return Rep(201, headers=location, stamped=False)
@@ -57,14 +57,16 @@ async def update(req: Req) -> Rep:
     reparent, has_parent = req.since(37), "parent_provider_uuid" in data
 
     await req.region.write(
-        lambda tx: providers.update(tx, uuid, data["name"], parent=parent, reparent=reparent, has_parent=has_parent)
+        lambda tx: provider_changes.update(
+            tx, uuid, data["name"], parent=parent, reparent=reparent, has_parent=has_parent
+        )
     )
     provider = await req.provider(uuid)
     return Rep(body=body_of(req, provider), modified=provider.updated_at)
 
 
 async def delete(req: Req) -> Rep:
-    await req.region.write(lambda tx: providers.delete(tx, req.path["uuid"]))
+    await req.region.write(lambda tx: provider_changes.delete(tx, req.path["uuid"]))
     return Rep(204, stamped=False)
 
 
@@ -74,9 +76,9 @@ async def index(req: Req) -> Rep:
     aggregates, not_aggregates = query.member_of(req, "member_of")
     resources = query.amounts(req.last("resources") or "") if req.last("resources") is not None else {}
     names = {name for each in required for name in each} | forbidden
-    if missing := await req.region.read(lambda tx: providers.unknown_traits(tx, sorted(names))):
+    if missing := await req.region.read(lambda tx: provider_changes.unknown_traits(tx, sorted(names))):
         raise Invalid(f'Invalid trait(s) in "required" parameter: No such trait(s): {", ".join(missing)}.')
-    if unknown := await req.region.read(lambda tx: providers.unknown_classes(tx, sorted(resources))):
+    if unknown := await req.region.read(lambda tx: provider_changes.unknown_classes(tx, sorted(resources))):
         raise Invalid(f"Invalid resource class in resources parameter: No such resource class {unknown[0]}.")
     await req.engine.catch_up()
     picture = req.engine.picture
@@ -132,7 +134,7 @@ async def set_aggregates(req: Req) -> Rep:
     wanted = data["aggregates"] if req.since(19) else data
     names = [aggregate_of(name) for name in wanted]
     expected = data["resource_provider_generation"] if req.since(19) else None
-    await req.region.write(lambda tx: providers.set_aggregates(tx, uuid, names, expected))
+    await req.region.write(lambda tx: provider_changes.set_aggregates(tx, uuid, names, expected))
     rep = _aggregates(req, await req.provider(uuid))
     rep.body["aggregates"] = list(dict.fromkeys(names))  # in the order of the request
     return rep

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from moorage.api.placement.http import Req, aggregate_of, is_uuid
 from moorage.model.errors import Invalid
+from moorage.model.provider_tree import GroupDemand
 from moorage.placement.service import error_codes
-from moorage.placement.service.tree_search import Group, Wide
+from moorage.placement.service.candidate_rules import CandidateRules
 
 _KEY = re.compile(r"^(resources|required|member_of|in_tree)([1-9][0-9]*)?$")
 _KEY_33 = re.compile(r"^(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?$")
@@ -112,15 +113,15 @@ def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
     return required, forbidden
 
 
-def groups(req: Req, wide: Wide) -> dict[str, Group]:
+def groups(req: Req, rules: CandidateRules) -> dict[str, GroupDemand]:
     """The groups by suffix; the one without a suffix may be spread over several providers."""
     pattern = _KEY_33 if req.since(33) else _KEY
-    found: dict[str, Group] = {}
+    found: dict[str, GroupDemand] = {}
     for key, value in req.query:
         if (match := pattern.match(key)) is None:
             continue
         kind, suffix = match[1], match[2] or ""
-        group = found.setdefault(suffix, Group(suffix))
+        group = found.setdefault(suffix, GroupDemand(suffix))
         if kind == "resources":
             group.resources = amounts(value)
         elif kind == "required":
@@ -135,14 +136,14 @@ def groups(req: Req, wide: Wide) -> dict[str, Group]:
             group.in_tree = value.strip()
     if len(found) > GROUPS_MAX:
         raise Invalid(f"at most {GROUPS_MAX} groups may be asked for at once")
-    _check(req, found, wide)
+    _check(req, found, rules)
     return found
 
 
-def _check(req: Req, found: Mapping[str, Group], wide: Wide) -> None:
+def _check(req: Req, found: Mapping[str, GroupDemand], rules: CandidateRules) -> None:
     bare = sorted(suffix for suffix, group in found.items() if not group.resources)
     if req.since(36):
-        named: set[str] = set().union(*wide.same_subtree)
+        named: set[str] = set().union(*rules.same_subtree)
         if len(bare) == len(found):
             raise Invalid(
                 "There must be at least one resources or resources[$S] parameter.", code=error_codes.MISSING_VALUE
@@ -163,13 +164,13 @@ def _check(req: Req, found: Mapping[str, Group], wide: Wide) -> None:
     if clashing and req.since(22):
         keys = ", ".join(f"required{suffix}" for suffix in sorted(clashing))
         raise Invalid(f"Conflicting required and forbidden traits found in: {keys}")
-    if sum(1 for suffix in found if suffix) > 1 and wide.group_policy is None:
+    if sum(1 for suffix in found if suffix) > 1 and rules.group_policy is None:
         raise Invalid(
             'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
         )
 
 
-def _orphans(found: Mapping[str, Group]) -> str:
+def _orphans(found: Mapping[str, GroupDemand]) -> str:
     """What is wrong with groups that ask for no resources (up to 1.35)."""
     bare = {suffix: group for suffix, group in found.items() if not group.resources}
     if keys := [f"required{suffix}" for suffix, group in bare.items() if group.required]:
@@ -187,7 +188,7 @@ def _orphans(found: Mapping[str, Group]) -> str:
     return "At least one request group (`resources` or `resources{$S}`) is required."
 
 
-def wide(req: Req) -> Wide:
+def rules(req: Req) -> CandidateRules:
     """What concerns the request as a whole."""
     limits, policies, roots = req.values("limit"), req.values("group_policy"), req.values("root_required")
     if len(roots) > 1:
@@ -208,7 +209,7 @@ def wide(req: Req) -> Wide:
         raise Invalid(
             "Empty string (unsuffixed group) can not be specified in `same_subtree`", code=error_codes.BAD_VALUE
         )
-    return Wide(
+    return CandidateRules(
         limit=int(limits[0].strip()[:DIGITS_MAX]) if limits else None,
         group_policy=policies[0] if policies else None,
         root_required=frozenset().union(*required),

@@ -16,7 +16,7 @@ from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_g
 from moorage.operations.steps.segment_change import shown
 from moorage.operations.unshelve_input import needs_of_server
 from moorage.store.region.audit_reads import Held, Mapped
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 
 HIDDEN = "its subnet is not shown"
 

@@ -18,8 +18,8 @@ from moorage.placement import healing
 from moorage.sql import Tx
 from moorage.store.region import server_groups
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Owner
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Owner
 
 HEALED_BY = "audit"
 """The operation that a claim is of which no operation made."""
@@ -88,7 +88,7 @@ class MendingClaims:
             return "released"
 
         def work(tx: Tx) -> tuple[Row, ...]:
-            if region_servers.find(tx, consumer) is not None or claims.owner(tx, consumer) is None:
+            if region_servers.find(tx, consumer) is not None or claim_statements.owner(tx, consumer) is None:
                 return ()
             return self._context.placement.release(tx, consumer)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from moorage.model.audit import KINDS, Finding
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 
 
 def finding(

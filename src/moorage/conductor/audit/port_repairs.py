@@ -17,7 +17,7 @@ from moorage.operations.interfaces import port_sync
 from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.steps import servers as records
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims, recount
+from moorage.store.region.placement import claim_statements, recount
 
 
 class MendingPorts:
@@ -102,7 +102,7 @@ class MendingPorts:
         nested = self._context.placement.world().nested
         below = [ProviderId(nested.ids[slot]) for slot in nested.below.get(HostId(str(server.provider)), ())]
         candidates = [*below, ProviderId(str(server.provider))]
-        held = await self._context.region.read(lambda tx: claims.held(tx, server.id))
+        held = await self._context.region.read(lambda tx: claim_statements.held(tx, server.id))
         chosen: dict[str, ProviderId] = {}
         for group in groups:
             classes = list(group.resources)

@@ -22,7 +22,7 @@ from moorage.sql import Tx
 from moorage.store.cell import audit_reads as cell_audited
 from moorage.store.region import audit_reads, console_tokens, inbox, volume_intents
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 
 OLD_OPERATION_US = 60 * 1_000_000
 OVERDUE_US = 3_600 * 1_000_000
@@ -89,7 +89,7 @@ class Wholes:
         ]
 
     async def _usage(self, site: Site) -> list[Finding]:
-        rows = await self._context.region.read(claims.drift)
+        rows = await self._context.region.read(claim_statements.drift)
         return [
             finding("usage_drifted", f"{provider} {resource}", "placement", expected=total, found=used)
             for provider, resource, used, total in rows

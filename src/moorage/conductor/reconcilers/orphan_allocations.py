@@ -27,7 +27,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import audit_reads
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
+from moorage.store.region.placement import claim_statements
 
 NAME = "stray_claims"
 
@@ -56,7 +56,7 @@ class StrayClaims:
     async def run(self) -> StrayClaimsDone:
         """One round; a consumer that is no server of ours is somebody else's, and left alone."""
         region = self._context.region
-        consumers = await region.read(claims.operations_consumers)
+        consumers = await region.read(claim_statements.operations_consumers)
         seen = await glance(self._context, consumers, cell_servers.placed)
         released: list[str] = []
         waiting = len(seen.waiting)
@@ -71,12 +71,12 @@ class StrayClaims:
         for move, server in moves.ended.items():
             if await self.release_move(move, server):
                 released.append(move)
-        drifted = await region.read(claims.drift)
+        drifted = await region.read(claim_statements.drift)
         return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
 
     async def _ended_moves(self) -> _Moves:
         """Moves that hold something, of which a cell's record says that they ended."""
-        left = set(await self._context.region.read(claims.moves_consumers))
+        left = set(await self._context.region.read(claim_statements.moves_consumers))
         every, ended, going = _pages(left), dict[str, ServerId](), set[str]()
         open_ones: dict[str, ServerId] = {}
         out = False
@@ -164,7 +164,7 @@ def _pages(moves: set[str]) -> list[list[str]]:
 def _of_deleted(tx: Tx, moves: Sequence[str]) -> dict[str, ServerId]:
     """Those of them whose server was deleted since, by the operation that made them."""
     found: dict[str, ServerId] = {}
-    for move, operation in claims.made_by(tx, moves).items():
+    for move, operation in claim_statements.made_by(tx, moves).items():
         made = region_operations.get(tx, operation)
         where = None if made is None or made.ended_at is None else region_servers.find(tx, made.server)
         if where is not None and where.deleted:

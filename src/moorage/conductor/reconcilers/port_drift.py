@@ -23,8 +23,8 @@ from moorage.operations.interfaces.port_sync import SyncOutcome
 from moorage.operations.steps.ports import guarantees_of, held_by_all, unnamed_guarantees
 from moorage.operations.steps.segment_change import shown
 from moorage.store.cell import servers as cell_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 
 NAME = "port_drift"
 PAGE = 1000
@@ -53,7 +53,7 @@ class PortDrift:
 
     async def run(self) -> PortDriftDone:
         """One round. The records are read first: what is made while we look is on no list of ours."""
-        held = await self._context.region.read(lambda tx: claims.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
+        held = await self._context.region.read(lambda tx: claim_statements.held_of(tx, IPV4_ADDRESS, *GUARANTEED))
         servers: list[Server] = []
         out: list[str] = []
         for cell in self._context.cells.ids:

@@ -108,7 +108,7 @@ async def place_of(context: SagaContext, trial: Trial, server: Server, user: str
         return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
     verdict: Verdict | None = None
     for ask in (*asks, *(msgspec.structs.replace(each, resources={}, groups=()) for each in asks)):
-        verdict = trial.look(_elsewhere(context, ask, server))
+        verdict = trial.decide(_elsewhere(context, ask, server))
         if verdict.best:
             return msgspec.structs.replace(row, to=verdict.best[0].cell)
     why = NOWHERE if verdict is None else verdict.fault()

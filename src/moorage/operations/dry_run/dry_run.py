@@ -165,8 +165,8 @@ def _calls(
 
 
 def _candidate(trial: Trial, choice: Choice, verdict: Verdict) -> HostCandidate:
-    known, nested = trial.world.segments, trial.world.nested
-    names = {nested.ids[at]: nested.names[at] for at in nested.below.get(choice.host, ())} if choice.providers else {}
+    known = trial.world.segments
+    names = trial.world.device_names(choice.host) if choice.providers else {}
     return HostCandidate(
         host=choice.name,
         cell=choice.cell,

@@ -32,8 +32,8 @@ from moorage.placement.claims import amounts_of
 from moorage.saga import Cause, Run, Saga, no_result, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ async def _left_behind(run: DetachRun) -> dict[Key, int]:
     held = held_by(nic)
     if not nic.guarantees or any(name.startswith("resources") for name in server.flavor.extra_specs):
         return held
-    have = await run.context.region.read(lambda tx: claims.held(tx, server.id))
+    have = await run.context.region.read(lambda tx: claim_statements.held(tx, server.id))
     others: dict[Key, int] = {}
     for port in await run.context.network.ports_of(server.id):
         for provider, resource, amount in nic_of(port, None).guarantees:

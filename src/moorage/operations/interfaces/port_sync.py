@@ -44,8 +44,8 @@ from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement import claims
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Key
 from moorage.store.servers import replace_server
 
 SETTLED_AFTER_S = 1.0
@@ -86,7 +86,7 @@ async def reconcile(
     if server is None or server.deleted or found.cell is None or server.host is None:
         return SyncOutcome.NO_SERVER
     held = await context.region.read(
-        lambda tx: claims.held(tx, server_id)
+        lambda tx: claim_statements.held(tx, server_id)
     )  # before the ports: what changes meanwhile shows
     carded = {str(nic.port) for nic in server.nics}  # anybody may write this server on a port of their own
     seen = segment_change.shown(server, await context.network.ports_of(server_id))
@@ -195,8 +195,7 @@ async def _as_is(
 
 def _amiss(context: SagaContext, server: Server, ports: Mapping[str, Port]) -> dict[str, str]:
     """Port → why its guarantees cannot be held against a claim."""
-    nested = context.placement.world().nested
-    below = {nested.ids[slot] for slot in nested.below.get(HostId(str(server.provider)), ())}
+    below = context.placement.world().device_names(HostId(str(server.provider))).keys()
     found: dict[str, str] = {}
     for port in [ports[str(nic.port)] for nic in server.nics if str(nic.port) in ports]:
         if unnamed := unnamed_guarantees(port):
@@ -254,7 +253,7 @@ async def _correct_claim(
         where = region_servers.find_and_hold(tx, server.id)
         if where is None or where.operation is not None or where.op_seq != seq:
             return ()
-        if claims.owner(tx, server.id) is None or _of(claims.held(tx, server.id), classes) != was:
+        if claim_statements.owner(tx, server.id) is None or _of(claim_statements.held(tx, server.id), classes) != was:
             return ()
         rows: list[Row] = []
         for resource in differing:

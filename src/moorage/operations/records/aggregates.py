@@ -13,7 +13,7 @@ from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.sql import Database, Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import aggregates
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import stamp
 
 
@@ -53,7 +53,7 @@ async def update(
         changed = msgspec.structs.replace(found, name=name or found.name, metadata={**kept, **given}, updated_at=now)
         aggregates.save(tx, changed)
         if changed.metadata != found.metadata:
-            providers.touch_hosts(tx, found.hosts, stamp(tx))
+            provider_statements.touch_hosts(tx, found.hosts, stamp(tx))
         return changed
 
     return await region.write(work)
@@ -106,14 +106,14 @@ def take_out(tx: Tx, number: int, host: str, now: int) -> Aggregate:
 def _mirror(tx: Tx, host: str, *, add: str | None = None, drop: str | None = None) -> None:
     """The host's provider is stamped in any case: decisions that knew the host otherwise are to be made again (RULES §21)."""
     at = stamp(tx)
-    for provider in providers.providers_named_hosts(tx, [host]):
-        have = providers.aggregates_of(tx, provider)
+    for provider in provider_statements.providers_named_hosts(tx, [host]):
+        have = provider_statements.aggregates_of(tx, provider)
         want = (have | ({add} if add else set())) - ({drop} if drop else set())
         if want == have:
-            providers.touch(tx, provider, at)
+            provider_statements.touch(tx, provider, at)
         else:
-            providers.advance(tx, provider, at)
-            providers.set_aggregates(tx, provider, have, want)
+            provider_statements.advance(tx, provider, at)
+            provider_statements.set_aggregates(tx, provider, have, want)
 
 
 def _refuse_two_zones(tx: Tx, aggregate: Aggregate, hosts: Sequence[str], zone: str | None, doing: str) -> None:

@@ -11,7 +11,7 @@ from moorage.sql import Database, Tx
 from moorage.store.region import hidden_records, identity
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import cells
-from moorage.store.region.placement.cells import CellSaid
+from moorage.store.region.placement.cells import CellStatus
 from moorage.store.region.placement.tables import stamp
 from moorage.store.region.servers import CellCount
 
@@ -24,7 +24,7 @@ class CellSummary(msgspec.Struct, frozen=True):
     """One cell, as the region knows it."""
 
     cell: CellId
-    said: CellSaid
+    said: CellStatus
     uuid: str | None
     """Of its database; None: no database of it was ever seen."""
     hosts: int
@@ -40,7 +40,7 @@ def listed(tx: Tx) -> list[CellSummary]:
     return [
         CellSummary(
             cell,
-            said.get(cell, CellSaid(cell)),
+            said.get(cell, CellStatus(cell)),
             known[cell].uuid if cell in known else None,
             hosts.get(cell, 0),
             counts.get(cell, NOTHING).servers,
@@ -62,7 +62,7 @@ async def set_disabled(
     def work(tx: Tx) -> bool:
         if not configured and cell not in identity.cells(tx):
             return False
-        cells.say(tx, CellSaid(cell, disabled, reason if disabled else "", by, now), stamp(tx))
+        cells.set_status(tx, CellStatus(cell, disabled, reason if disabled else "", by, now), stamp(tx))
         return True
 
     if not await region.write(work):

@@ -16,7 +16,7 @@ from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import aggregates
-from moorage.store.region.placement import providers
+from moorage.store.region.placement import provider_statements
 from moorage.store.region.placement.tables import stamp
 
 
@@ -51,7 +51,7 @@ async def set_forced_down(
     changed = await cell.write(lambda tx: cell_hosts.set_forced_down(tx, host.host, forced, now, by))
     if changed is None:
         raise _gone(host.host)
-    await region.write(lambda tx: providers.force_down(tx, host.id, forced, stamp(tx)))
+    await region.write(lambda tx: provider_statements.force_down(tx, host.id, forced, stamp(tx)))
     return changed
 
 
@@ -70,7 +70,7 @@ async def delete(region: Database, cells: Mapping[Any, Database], cell: Database
     over = frozenset(each.uuid for each in left)
 
     def held_by_others(tx: Tx) -> bool:
-        holders = providers.consumers_at(tx, providers.tree_of(tx, host.id), len(over) + 1)
+        holders = provider_statements.consumers_at(tx, provider_statements.tree_of(tx, host.id), len(over) + 1)
         return any(consumer not in over for consumer, _ in holders)
 
     if await region.read(held_by_others):  # before anything is said to be over: the host may stay, and come back
@@ -81,14 +81,14 @@ async def delete(region: Database, cells: Mapping[Any, Database], cell: Database
     def leave(tx: Tx) -> None:
         for move in left:
             claims.release(tx, move.uuid)
-        tree = providers.tree_of(tx, host.id)
-        if any(providers.in_use(tx, each) for each in tree):
+        tree = provider_statements.tree_of(tx, host.id)
+        if any(provider_statements.in_use(tx, each) for each in tree):
             raise _in_use()
         for each in aggregates.every(tx):
             if host.host in each.hosts:
                 take_out(tx, each.number, host.host, now)
         if tree:
-            providers.delete_all(tx, tree, stamp(tx))
+            provider_statements.delete_all(tx, tree, stamp(tx))
 
     def forget(tx: Tx) -> None:
         complete(tx, left, now)

@@ -117,9 +117,7 @@ def given(groups: Sequence[RequestGroup], choice: Choice, world: World) -> tuple
     """The chosen providers with their names as they are now."""
     if not groups:
         return ()
-    names: dict[ProviderId, str] = {ProviderId(choice.host): choice.name}
-    for slot in world.nested.below.get(choice.host, ()):
-        names[world.nested.ids[slot]] = world.nested.names[slot]
+    names = {ProviderId(choice.host): choice.name} | world.device_names(choice.host)
     providers: Mapping[str, ProviderId] = choice.providers
     return tuple(
         GroupShare(each.id, each.port, providers[each.id], names.get(providers[each.id], ""), each.resources)

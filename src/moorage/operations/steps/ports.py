@@ -18,7 +18,7 @@ from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.context import SagaContext
 from moorage.placement.claims import amounts_of
 from moorage.store.region import servers as region_servers
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 
 __all__ = [
     "guarantees_of",

@@ -24,7 +24,7 @@ from moorage.model.world import NicAsk as SegmentAsk
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import held_by, held_by_all, nic_of
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 
 NETWORKS_MAX = 4
 """Of so many networks it is tried to leave the segments of one, of two …; of more of all or none."""

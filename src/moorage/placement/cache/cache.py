@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.provider_tree import SHARES
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
-from moorage.model.world import Group, HostAggregate, Mask, Segment, World
+from moorage.model.world import Group, HostAggregate, Mask, Segment, SharingProvider, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
-from moorage.placement.cache.device_columns import Devices
-from moorage.placement.cache.provider import NO_SLOT, HostFacts, Kind, Provider, facts_of
+from moorage.placement.cache.device_columns import DeviceColumns
+from moorage.placement.cache.provider import NO_SLOT, HostFacts, InventoryKind, Provider, facts_of
 from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Providers, Rows, Trees
-from moorage.store.region.placement.allocation_writes import Moved
+from moorage.store.region.placement.allocation_writes import GenerationChange
 from moorage.store.region.placement.change_feed import Changes
 
 WASTE_MIN = 10_000
@@ -44,7 +45,7 @@ class ProviderCache:
 
     def _clear(self) -> None:
         self.rows = Rows()
-        self.providers = Providers(self.rows, self._let_go)
+        self.providers = Providers(self.rows, self._drop_objects)
         self.trees = Trees(self.rows, self.providers)
         self.root_places = array("i")
         """Whose slot among the hosts it is; NOWHERE: nobody's."""
@@ -56,7 +57,7 @@ class ProviderCache:
         self.slots: dict[HostId, int] = {}
         self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
-        self.devices = Devices(self._pending, self.rows)
+        self.devices = DeviceColumns(self._pending, self.rows)
         self.host_ids: list[HostId] = []
         self.names: list[str] = []
         self.nodes: list[str] = []
@@ -67,6 +68,7 @@ class ProviderCache:
         self._world: World | None = None
         self._wiring_stale = True
         self._sharing: dict[str, list[Provider]] | None = None
+        self._shared: list[SharingProvider] = []
         self._aggregates: list[HostAggregate] = []
 
     # ------------------------------------------------------------------------------------------- what was read
@@ -102,7 +104,7 @@ class ProviderCache:
         """So much of its room is for what is no more that everything should be read anew."""
         return self.rows.waste > WASTE_MIN + self.rows.count // 2
 
-    def _let_go(self) -> None:
+    def _drop_objects(self) -> None:
         """Objects made from rows: not kept any longer."""
         self.providers.clear()
         self.trees.clear()
@@ -145,7 +147,9 @@ class ProviderCache:
             if row.version < rows.version[place]:
                 continue
             self._apply_provider(place, row)
-            rows.traits[place] = rows.sets[frozenset(traits.get(row.uuid, ()))]
+            before, now = rows.sets.all[rows.traits[place]], frozenset(traits.get(row.uuid, ()))
+            rows.traits[place] = rows.sets[now]
+            self._wiring_stale |= (SHARES in before) != (SHARES in now)
             self._set_aggregates(place, frozenset(aggregates.get(row.uuid, ())))
             rows.restock(place, [_inventory(each) for each in sorted(whole.get(row.uuid, ()), key=_resource)])
             if row.uuid in facts:
@@ -166,7 +170,10 @@ class ProviderCache:
             rows.join_tree(place, root)
             self.trees.pop(row.root, None)
             self._anchors = None
-        rows.parent[place] = NOWHERE if row.parent is None else rows.place(row.parent)
+            self._wiring_stale |= bool(rows.sets.all[rows.aggregates[place]])
+        parent = NOWHERE if row.parent is None else rows.place(row.parent)
+        self._wiring_stale |= bool(self._shared) and parent != rows.parent[place]
+        rows.parent[place] = parent
         rows.count += rows.version[place] == NOT_READ
         rows.names[place] = row.name
         rows.generation[place], rows.version[place] = row.generation, row.version
@@ -245,10 +252,10 @@ class ProviderCache:
                 capacity[slot] = columns.free[resource][slot] = 0
         for kind, used in rows.stocks(place):
             self._redraw(place, kind, used)
-        words = len(columns.trait_words)
+        words = len(columns.trait_bitmap)
         traits = rows.sets.all[rows.traits[place]]
         columns.set_traits(slot, traits)
-        if words != len(columns.trait_words):
+        if words != len(columns.trait_bitmap):
             self._world = None
         columns.masks["enabled"][slot] = DISABLED_TRAIT not in traits
         self._draw_host(place, slot)
@@ -314,7 +321,7 @@ class ProviderCache:
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
 
-    def _redraw(self, place: int, kind: Kind, used: int) -> None:
+    def _redraw(self, place: int, kind: InventoryKind, used: int) -> None:
         """Write one number into its column, if the provider is a root, and into its segment, if it is one."""
         uuid, resource = self.rows.ids[place], kind.resource
         free = kind.cap - used - self._pending.get((uuid, resource), 0)
@@ -380,7 +387,7 @@ class ProviderCache:
         for row in rows:
             self._apply_used(row.provider, row.resource, row.used, row.capacity, row.version)
 
-    def settle_generations(self, moved: Iterable[Moved]) -> None:
+    def settle_generations(self, moved: Iterable[GenerationChange]) -> None:
         """Generations that a transaction of our own moved. Only where nothing else of the provider has changed since it was read:
         else the next reading tells all of it."""
         rows = self.rows
@@ -468,6 +475,7 @@ class ProviderCache:
             wired = self._mask(m for aggregate in aggregates for m in self.members[aggregate])
             segments[uuid] = Segment(uuid, rows.names[place], free, cap, wired)
         self._segments = segments
+        self._shared = self._share()
         self._aggregates = []
         zone = self.columns.zone
         for uuid, facts in self.hosts.items():
@@ -479,6 +487,27 @@ class ProviderCache:
             self._aggregates.append(HostAggregate(name, dict(metadata), mask))
             if ZONE_KEY in metadata:
                 zone[:size][mask] = self._zones.setdefault(metadata[ZONE_KEY], len(self._zones))
+
+    def _share(self) -> list[SharingProvider]:
+        """Who serves hosts of other trees, and which."""
+        rows, found = self.rows, list[SharingProvider]()
+        providers = {each.uuid: each for members in self.sharing(SHARES).values() for each in members}
+        for uuid in sorted(providers):
+            one, place = providers[uuid], rows.index[uuid]
+            served = {rows.root[rows.index[m]] for aggregate in one.aggregates for m in self.members[aggregate]}
+            hosts = self._mask(rows.ids[root] for root in served if root != rows.root[place])
+            slot, nested = self.slots.get(HostId(uuid)), False
+            if slot is None:
+                slot, nested = rows.slot[place], True
+            if slot != NO_SLOT and hosts.any():
+                found.append(SharingProvider(uuid, one.name, one.root, self._above(place), nested, slot, hosts))
+        return found
+
+    def _above(self, place: int) -> tuple[ProviderId, ...]:
+        parents, found = self.rows.parent, list[ProviderId]()
+        while (place := parents[place]) != NOWHERE and self.rows.ids[place] not in found:
+            found.append(self.rows.ids[place])
+        return tuple(found)
 
     def _mask(self, uuids: Iterable[ProviderId]) -> Mask:
         mask = np.zeros(self.columns.size, dtype=np.bool_)
@@ -506,7 +535,7 @@ class ProviderCache:
             capacity={name: column[:size] for name, column in columns.capacity.items()},
             units=columns.units,
             trait_bits=columns.trait_bits,
-            trait_words=columns.trait_words[:, :size],
+            trait_bitmap=columns.trait_bitmap[:, :size],
             slots=self.slots,
             slots_by_name=self.slots_by_name,
             segments=self._segments,
@@ -516,6 +545,7 @@ class ProviderCache:
             groups=self.groups,
             failures=columns.failures[:size],
             nested=self.devices.view(),
+            sharing=self._shared,
         )
 
 
@@ -524,10 +554,10 @@ def _resource(row: Any) -> str:
     return resource
 
 
-def _inventory(row: Any) -> tuple[Kind, int, int]:
+def _inventory(row: Any) -> tuple[InventoryKind, int, int]:
     """Its kind, what is used, and the version of that."""
     portions = row.min_unit, row.max_unit, row.step
-    return Kind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
+    return InventoryKind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
 
 
 def _gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:

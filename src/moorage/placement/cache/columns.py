@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from moorage.model.world import Ints, Mask, Units
-from moorage.placement.cache.provider import Kind
+from moorage.placement.cache.provider import InventoryKind
 
 FIRST_ROOM = 64
 INT32_MAX = 2_147_483_647
@@ -26,7 +26,7 @@ class Alike:
     step: NDArray[np.int64]
 
     @classmethod
-    def of(cls, kinds: Sequence[Kind]) -> "Alike":
+    def of(cls, kinds: Sequence[InventoryKind]) -> "Alike":
         numbers = [(kind.cap, kind.min_unit, largest(kind), kind.step) for kind in kinds]
         return cls(*np.array(numbers, dtype=np.int64).T)
 
@@ -48,7 +48,7 @@ class Amounts:
         self.capacity: dict[str, Ints] = {}
         self.units: dict[str, Units] = {}
         self.trait_bits: dict[str, int] = {}
-        self.trait_words: NDArray[np.uint64] = np.zeros((1, self._room), dtype=np.uint64)
+        self.trait_bitmap: NDArray[np.uint64] = np.zeros((1, self._room), dtype=np.uint64)
 
     def take_slot(self) -> int:
         """An empty slot, from those given back or at the end."""
@@ -66,7 +66,7 @@ class Amounts:
         """Blank every column there."""
         for column in (*self.free.values(), *self.capacity.values()):
             column[slot] = 0
-        self.trait_words[:, slot] = 0
+        self.trait_bitmap[:, slot] = 0
         self._empty.append(slot)
 
     def _grow(self, room: int) -> None:
@@ -77,7 +77,7 @@ class Amounts:
                 wider(column, room, value) if column.strides[0] else _everywhere(value, room)
                 for column, value in ((units.minimum, 1), (units.step, 1), (units.maximum, INT32_MAX))
             )
-        self.trait_words = wider(self.trait_words, room)
+        self.trait_bitmap = wider(self.trait_bitmap, room)
         self._room = room
 
     def class_column(self, resource: str) -> Ints:
@@ -89,7 +89,7 @@ class Amounts:
             self.units[resource] = Units(one, _everywhere(INT32_MAX, self._room), one, lowest_maximum=INT32_MAX)
         return self.free[resource]
 
-    def draw(self, resource: str, slot: int, kind: Kind, free: int) -> None:
+    def draw(self, resource: str, slot: int, kind: InventoryKind, free: int) -> None:
         """One inventory, of which so much is free."""
         self.class_column(resource)[slot] = clipped(free)
         self.capacity[resource][slot] = clipped(kind.cap)
@@ -131,15 +131,15 @@ class Amounts:
 
     def set_traits(self, slot: int | NDArray[np.intp], traits: frozenset[str]) -> None:
         """Of one slot, or the same of several."""
-        words = [0] * len(self.trait_words)
+        words = [0] * len(self.trait_bitmap)
         for trait in traits:
             bit = self.trait_bits.setdefault(trait, len(self.trait_bits))
             if bit // WORD_BITS >= len(words):
                 words.append(0)
                 more = np.zeros((1, self._room), dtype=np.uint64)
-                self.trait_words = np.concatenate([self.trait_words, more])
+                self.trait_bitmap = np.concatenate([self.trait_bitmap, more])
             words[bit // WORD_BITS] |= 1 << (bit % WORD_BITS)
-        for column, word in zip(self.trait_words, words, strict=True):
+        for column, word in zip(self.trait_bitmap, words, strict=True):
             column[slot] = word
 
 
@@ -191,7 +191,7 @@ def clipped(amount: int) -> int:
     return INT32_MAX if amount > 0 else -INT32_MAX
 
 
-def largest(kind: Kind) -> int:
+def largest(kind: InventoryKind) -> int:
     """The largest portion as columns know it: one that capacity forbids anyway is no limit."""
     return kind.max_unit if kind.max_unit < kind.cap and kind.max_unit < INT32_MAX else INT32_MAX
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.world import Nested, Slots
 from moorage.placement.cache.columns import FIRST_ROOM, Amounts, wider
-from moorage.placement.cache.provider import NO_SLOT, Kind
+from moorage.placement.cache.provider import NO_SLOT, InventoryKind
 from moorage.placement.cache.provider_rows import NOWHERE, Rows
 
 GROWS_BY = 0.25
@@ -25,7 +25,7 @@ GROWS_BY = 0.25
 T = TypeVar("T")
 
 
-class Devices:
+class DeviceColumns:
     """One slot per provider that is not a root; its row knows it."""
 
     def __init__(self, pending: Mapping[tuple[ProviderId, str], int], rows: Rows) -> None:
@@ -51,11 +51,11 @@ class Devices:
                 capacity[slot] = columns.free[resource][slot] = 0
         for kind, used in rows.stocks(place):
             self.redraw(place, kind, used)
-        words = len(columns.trait_words)
+        words = len(columns.trait_bitmap)
         columns.set_traits(slot, rows.sets.all[rows.traits[place]])
-        self.grown |= words != len(columns.trait_words)
+        self.grown |= words != len(columns.trait_bitmap)
 
-    def redraw(self, place: int, kind: Kind, used: int) -> None:
+    def redraw(self, place: int, kind: InventoryKind, used: int) -> None:
         """One number, less what is about to be claimed."""
         slot = self._rows.slot[place]
         if slot == NO_SLOT:
@@ -94,7 +94,7 @@ class Devices:
         self._make_room()
 
     def _make_room(self) -> None:
-        if (room := self.columns.trait_words.shape[1]) > len(self.host):
+        if (room := self.columns.trait_bitmap.shape[1]) > len(self.host):
             self.host = wider(self.host, room, NO_SLOT)
 
     # ---------------------------------------------------------------------------------------------- many at once
@@ -125,21 +125,21 @@ class Devices:
         self.grown = False
         rows, columns, size = self._rows, self.columns, self.columns.size
         return Nested(
-            ids=_Told(self._places, rows.ids.__getitem__, ProviderId("")),
-            names=_Told(self._places, rows.names.__getitem__, ""),
-            parents=_Told(self._places, rows.parent_id, None),
+            ids=_SlotFacts(self._places, rows.ids.__getitem__, ProviderId("")),
+            names=_SlotFacts(self._places, rows.names.__getitem__, ""),
+            parents=_SlotFacts(self._places, rows.parent_id, None),
             host=self.host[:size],
             free={name: column[:size] for name, column in columns.free.items()},
             capacity={name: column[:size] for name, column in columns.capacity.items()},
             units=columns.units,
             trait_bits=columns.trait_bits,
-            trait_words=columns.trait_words[:, :size],
+            trait_bitmap=columns.trait_bitmap[:, :size],
             below=_Below(rows),
             pending=self._pending,
         )
 
 
-class _Told(Sequence[T]):
+class _SlotFacts(Sequence[T]):
     """One fact of every slot's provider."""
 
     __slots__ = ("_nobody", "_of", "_places")

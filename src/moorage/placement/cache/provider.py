@@ -8,7 +8,7 @@ from typing_extensions import override
 from moorage.model.ids import CellId, ProviderId
 
 
-class Kind(NamedTuple):
+class InventoryKind(NamedTuple):
     """One inventory without what is used of it: alike hosts share these numbers."""
 
     resource: str
@@ -26,7 +26,7 @@ class Layout:
 
     __slots__ = ("at", "kinds")
 
-    def __init__(self, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, kinds: tuple[InventoryKind, ...]) -> None:
         self.kinds = kinds
         self.at = {kind.resource: place for place, kind in enumerate(kinds)}
 
@@ -36,7 +36,7 @@ class InventoryRow:
 
     __slots__ = ("cap", "max_unit", "min_unit", "ratio", "reserved", "step", "total", "used")
 
-    def __init__(self, kind: Kind, used: int) -> None:
+    def __init__(self, kind: InventoryKind, used: int) -> None:
         self.total: int
         self.reserved: int
         self.ratio: float
@@ -51,7 +51,7 @@ class InventoryRow:
 NO_SLOT = -1
 
 
-class Facts(Protocol):
+class ProviderFacts(Protocol):
     """The columns of what is seldom asked, by a provider's place (rows.py)."""
 
     @property
@@ -72,7 +72,7 @@ class Provider:
 
     def __init__(
         self,
-        rows: Facts,
+        rows: ProviderFacts,
         place: int,
         uuid: ProviderId,
         root: ProviderId,

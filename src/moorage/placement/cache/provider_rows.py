@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from moorage.model.ids import ProviderId
-from moorage.placement.cache.provider import InventoryRow, Kind, Layout, Provider
+from moorage.placement.cache.provider import InventoryKind, InventoryRow, Layout, Provider
 
 KEPT_MAX = 120_000
 ALIKE_MAX = 20_000
@@ -44,12 +44,12 @@ class Numbered(dict[T, int]):
         return number
 
 
-class Kinds(Numbered[Kind]):
+class Kinds(Numbered[InventoryKind]):
     """Asked for by any tuple of a kind's numbers."""
 
     @override
-    def __missing__(self, key: Kind) -> int:
-        return super().__missing__(Kind(sys.intern(key[0]), *key[1:]))
+    def __missing__(self, key: InventoryKind) -> int:
+        return super().__missing__(InventoryKind(sys.intern(key[0]), *key[1:]))
 
 
 class Layouts(dict[tuple[int, ...], int]):
@@ -57,7 +57,7 @@ class Layouts(dict[tuple[int, ...], int]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.kinds = Kinds(Kind("", 0, 0, 1.0, 1, 1, 1, 0))
+        self.kinds = Kinds(InventoryKind("", 0, 0, 1.0, 1, 1, 1, 0))
         self.all: list[Layout] = []
         _ = self[()]
 
@@ -66,7 +66,7 @@ class Layouts(dict[tuple[int, ...], int]):
         self.all.append(Layout(tuple(self.kinds.all[kind] for kind in key)))
         return number
 
-    def of(self, kinds: Iterable[Kind]) -> int:
+    def of(self, kinds: Iterable[InventoryKind]) -> int:
         """The number of a layout; its classes are shared texts from then on."""
         return self[tuple(self.kinds[kind] for kind in kinds)]
 
@@ -215,19 +215,19 @@ class Rows:
 
     # -------------------------------------------------------------------------------------------------- stocks
 
-    def stocks(self, place: int) -> Iterator[tuple[Kind, int]]:
+    def stocks(self, place: int) -> Iterator[tuple[InventoryKind, int]]:
         """Its inventories, and what of each is used."""
         first = self.first[place]
         for number, kind in enumerate(self.layouts.all[self.layout[place]].kinds, start=first):
             yield kind, self.used[number]
 
-    def stock(self, place: int, resource: str) -> tuple[Kind, int] | None:
+    def stock(self, place: int, resource: str) -> tuple[InventoryKind, int] | None:
         """One of them."""
         layout = self.layouts.all[self.layout[place]]
         at = layout.at.get(resource)
         return None if at is None else (layout.kinds[at], self.used[self.first[place] + at])
 
-    def restock(self, place: int, read: Sequence[tuple[Kind, int, int]]) -> None:
+    def restock(self, place: int, read: Sequence[tuple[InventoryKind, int, int]]) -> None:
         """Its inventories are these: kind, what is used, and its version; a newer one that is known stays."""
         old = self.layouts.all[self.layout[place]]
         first = self.first[place]
@@ -304,10 +304,10 @@ class Rows:
 class Providers(dict[ProviderId, Provider]):
     """All providers by id: a dict of those that were made, which makes what is missing."""
 
-    def __init__(self, rows: Rows, let_go: Callable[[], None]) -> None:
+    def __init__(self, rows: Rows, drop_objects: Callable[[], None]) -> None:
         super().__init__()
         self._rows = rows
-        self._let_go = let_go
+        self._drop_objects = drop_objects
 
     def __missing__(self, uuid: ProviderId) -> Provider:
         rows = self._rows
@@ -315,19 +315,19 @@ class Providers(dict[ProviderId, Provider]):
         if place is None or rows.version[place] == NOT_READ:
             raise KeyError(uuid)
         if super().__len__() >= KEPT_MAX:
-            self._let_go()
+            self._drop_objects()
         one = self[rows.ids[place]] = rows.made(place)
         return one
 
     @property
-    def kept(self) -> int:
+    def object_count(self) -> int:
         """How many were made."""
         return super().__len__()
 
     def make_room(self, more: int) -> None:
         """Let all go when so many more are too many."""
-        if self.kept and self.kept + more > KEPT_MAX:
-            self._let_go()
+        if self.object_count and self.object_count + more > KEPT_MAX:
+            self._drop_objects()
 
     def made(self, uuid: ProviderId) -> Provider | None:
         """The object, if there is one already."""

@@ -9,23 +9,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from moorage.model.provider_tree import GroupDemand
 from moorage.model.world import Mask
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.columns import INT32_MAX, WORD_BITS, Amounts
 from moorage.placement.cache.provider_rows import NOWHERE
-from moorage.placement.service.tree_search import Group, Wide
+from moorage.placement.service.candidate_rules import CandidateRules
 
 
-def promising(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Mask:
+def promising(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> Mask:
     """By the roots' slots. What this process is about to claim is not taken yet, so those trees stay."""
     roots, below = picture.columns, picture.devices.columns
     host = picture.devices.host[: below.size]
     mask = np.ones(roots.size, dtype=np.bool_)
     demands = [part for group in groups for part in _parts(group)]
-    demands += [({}, [frozenset([trait])]) for trait in wide.root_required]
+    demands += [({}, [frozenset([trait])]) for trait in rules.root_required]
     for number, (amounts, traits) in enumerate(demands):
         here = _able(roots, amounts, traits)
-        if below.size and number < len(demands) - len(wide.root_required):
+        if below.size and number < len(demands) - len(rules.root_required):
             able = host[_able(below, amounts, traits)]
             here[able[able != NOWHERE]] = True
         mask &= here
@@ -37,7 +38,7 @@ def promising(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Ma
     return mask
 
 
-def _parts(group: Group) -> list[tuple[dict[str, int], list[frozenset[str]]]]:
+def _parts(group: GroupDemand) -> list[tuple[dict[str, int], list[frozenset[str]]]]:
     """What one provider must have for itself: all of a group with a suffix, each demand of the group without."""
     if group.suffix:
         return [(group.resources, group.required)]
@@ -59,6 +60,6 @@ def _able(columns: Amounts, amounts: dict[str, int], traits: Sequence[frozenset[
         bits = [bit for trait in each if (bit := columns.trait_bits.get(trait)) is not None]
         has: NDArray[np.bool_] = np.zeros(size, dtype=np.bool_)
         for bit in bits:
-            has |= columns.trait_words[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
+            has |= columns.trait_bitmap[bit // WORD_BITS, :size] & np.uint64(1 << bit % WORD_BITS) != 0
         found &= has
     return found

@@ -1,4 +1,4 @@
-"""Allocation candidates, found lazily: per tree a depth-first search (`trees`), round-robin over the trees.
+"""Allocation candidates, found lazily: per tree the search that the scheduler uses too (`model/tree_search.py`), round-robin over the trees.
 
 Never a product: with a limit the search stops as soon as it has enough, and what failed once is not tried again.
 The set of answers is Placement's: the group without a suffix may be spread over the tree and over providers that share with it
@@ -7,40 +7,46 @@ A group with a suffix is one provider's, which must have all that is asked itsel
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from moorage.model.ids import ProviderId
+from moorage.model.provider_tree import SHARES, Answer, GroupDemand, Key, ProviderTree, Work, serves
+from moorage.model.tree_search import TreeSearch
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
 from moorage.placement.service.candidate_prefilter import promising
-from moorage.placement.service.tree_search import Candidate, Group, Key, Tree, Wide, Work, serves
+from moorage.placement.service.candidate_rules import CandidateRules
 
-SHARES = "MISC_SHARES_VIA_AGGREGATE"
+NO_TREE = ""
 CANDIDATES_MAX = 100_000
 SEEN_FIRST = 64
 """Trees that are looked at before all are judged by their columns."""
 
 
-def find(picture: ProviderCache, groups: Sequence[Group], wide: Wide, work: Work | None = None) -> list[Candidate]:
-    """All candidates, or `wide.limit` of them, from a random start; `work` is told how much was looked at."""
-    most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
+def find(
+    picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules, work: Work | None = None
+) -> list[Answer]:
+    """All candidates, or `rules.limit` of them, from a random start; `work` is told how much was looked at."""
+    most = min(rules.limit or CANDIDATES_MAX, CANDIDATES_MAX)
     work = Work() if work is None else work
     sharing = picture.sharing(SHARES)
-    found: dict[object, Candidate] = {}
+    groups = [_within_root(picture, group) for group in groups]
+    found: dict[object, Answer] = {}
     waiting: list[Search] = []
-    for root in _roots(picture, groups, wide):
+    for root in _roots(picture, groups, rules):
         if len(found) >= most:
             break
         if len(picture.trees[root.uuid]) == 1 and sharing.keys().isdisjoint(root.aggregates):
-            if (alone := _alone(root, groups, wide)) is not None:
+            if (alone := _alone(root, groups, rules)) is not None:
                 found[root.uuid] = alone
             continue
-        tree = Tree(picture, root, groups, wide, sharing, work)
-        search = tree.search(), tree.common
+        tree, common = _tree(picture, root, sharing)
+        search = TreeSearch(tree, groups, rules, work=work).answers(), common
         if _take(search, found):
             waiting.append(search)
     while waiting and len(found) < most:
@@ -54,7 +60,27 @@ def find(picture: ProviderCache, groups: Sequence[Group], wide: Wide, work: Work
     return list(found.values())[:most]
 
 
-def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> list[Provider] | None:
+def _within_root(picture: ProviderCache, group: GroupDemand) -> GroupDemand:
+    """`in_tree` names any provider of a tree; the search goes by its root."""
+    if group.in_tree is None:
+        return group
+    member = picture.providers.get(ProviderId(group.in_tree))
+    return replace(group, in_tree=NO_TREE if member is None else member.root)
+
+
+def _tree(picture: ProviderCache, root: Provider, sharing: Mapping[str, list[Provider]]) -> tuple[ProviderTree, bool]:
+    """The tree, and whether another one may give the same answer: all of it from providers that share with both."""
+    members = list(picture.trees[root.uuid].values())
+    outside: list[Provider] = []
+    shared: dict[ProviderId, Provider] = {}
+    if sharing:
+        aggregates = {aggregate for member in members for aggregate in member.aggregates}
+        shared = {p.uuid: p for aggregate in aggregates & sharing.keys() for p in sharing[aggregate]}
+        outside = [p for p in shared.values() if p.root != root.uuid]
+    return ProviderTree(root, members, outside, lambda uuid: picture.providers[uuid].parent), bool(shared)
+
+
+def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> list[Provider] | None:
     """The same answer where no provider has children or shares and one group is asked: each provider by itself.
 
     None: it is not so, and `find` must be asked.  Most hosts of most clouds are like that, and one look at each is enough.
@@ -62,14 +88,14 @@ def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> l
     if len(groups) != 1 or len(picture.trees) != len(picture.providers) or picture.sharing(SHARES):
         return None
     group = groups[0]
-    if group.in_tree is not None or wide.same_subtree:
+    if group.in_tree is not None or rules.same_subtree:
         return None
     plain = not (group.required or group.forbidden or group.member_of or group.not_member_of)
-    rooted = bool(wide.root_required or wide.root_forbidden)
-    most = min(wide.limit or CANDIDATES_MAX, CANDIDATES_MAX)
+    rooted = bool(rules.root_required or rules.root_forbidden)
+    most = min(rules.limit or CANDIDATES_MAX, CANDIDATES_MAX)
     asked = tuple(group.resources.items())
     found: list[Provider] = []
-    for root in _somewhere(picture, groups, wide):
+    for root in _somewhere(picture, groups, rules):
         stocks = root.stocks
         for resource, amount in asked:
             stock = stocks.get(resource)
@@ -78,7 +104,7 @@ def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> l
             if amount < stock.min_unit or amount % stock.step:
                 break
         else:
-            if rooted and not (wide.root_required <= root.traits and not wide.root_forbidden & root.traits):
+            if rooted and not (rules.root_required <= root.traits and not rules.root_forbidden & root.traits):
                 continue
             if plain or serves(root, group):
                 found.append(root)
@@ -87,9 +113,9 @@ def find_alone(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> l
     return found
 
 
-def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | None:
-    """The only candidate of a provider without children or sharing neighbours: most hosts of most clouds."""
-    if root.uuid != root.root or (wide.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
+def _alone(root: Provider, groups: Sequence[GroupDemand], rules: CandidateRules) -> Answer | None:
+    """The only candidate of a provider without children, with which nobody shares: most hosts of most clouds."""
+    if root.uuid != root.root or (rules.group_policy == "isolate" and sum(1 for g in groups if g.suffix) > 1):
         return None
     if any(group.in_tree not in (None, root.uuid) for group in groups):
         return None
@@ -106,14 +132,14 @@ def _alone(root: Provider, groups: Sequence[Group], wide: Wide) -> Candidate | N
             if stock.used + amount > stock.cap or amount > stock.max_unit:
                 return None
     here = frozenset([root.uuid])
-    return Candidate(amounts, {group.suffix: here for group in groups})
+    return Answer(amounts, {group.suffix: here for group in groups})
 
 
-Search: TypeAlias = tuple[Iterator[Candidate], bool]
+Search: TypeAlias = tuple[Iterator[Answer], bool]
 """A tree's candidates, and whether another tree may have the same ones: all of it from providers that share with both."""
 
 
-def _take(search: Search, found: dict[object, Candidate]) -> bool:
+def _take(search: Search, found: dict[object, Answer]) -> bool:
     candidates, shared = search
     one = next(candidates, None)
     if one is None:
@@ -122,18 +148,18 @@ def _take(search: Search, found: dict[object, Candidate]) -> bool:
     return True
 
 
-def _somewhere(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+def _somewhere(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> Iterator[Provider]:
     """All anchors that may do, from a random one on when there is a limit; the first few are not judged before."""
     slots = picture.anchors()
-    start = 0 if wide.limit is None or len(slots) < 2 else random.randrange(len(slots))
-    soon = min(len(slots), max(SEEN_FIRST, 2 * (wide.limit or 0)))
+    start = 0 if rules.limit is None or len(slots) < 2 else random.randrange(len(slots))
+    soon = min(len(slots), max(SEEN_FIRST, 2 * (rules.limit or 0)))
     first = slots[start : start + soon]
     if len(first) < soon:
         first = np.concatenate((first, slots[: soon - len(first)]))
     yield from _at(picture, first)
     rest = np.roll(slots, -start)[soon:] if soon < len(slots) else slots[:0]
     if len(rest) and not picture.sharing(SHARES):
-        rest = rest[promising(picture, groups, wide)[rest]]
+        rest = rest[promising(picture, groups, rules)[rest]]
     yield from _at(picture, rest)
 
 
@@ -143,15 +169,14 @@ def _at(picture: ProviderCache, slots: NDArray[np.int32]) -> Iterator[Provider]:
         yield providers[ids[place]]
 
 
-def _roots(picture: ProviderCache, groups: Sequence[Group], wide: Wide) -> Iterator[Provider]:
+def _roots(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> Iterator[Provider]:
     """The anchors, from a random place on when there is a limit."""
     tree = next((group.in_tree for group in groups if group.in_tree is not None and not group.suffix), None)
     if tree is not None:
-        member = picture.providers.get(ProviderId(tree))
-        root = None if member is None else picture.providers.get(member.root)
+        root = picture.providers.get(ProviderId(tree))
         anchors: Iterable[Provider] = [] if root is None else [root]
     else:
-        anchors = _somewhere(picture, groups, wide)
+        anchors = _somewhere(picture, groups, rules)
     for root in anchors:
-        if wide.root_required <= root.traits and not wide.root_forbidden & root.traits:
+        if rules.root_required <= root.traits and not rules.root_forbidden & root.traits:
             yield root

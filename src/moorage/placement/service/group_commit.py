@@ -15,8 +15,8 @@ from functools import partial
 
 from moorage.model.errors import Unavailable
 from moorage.placement.engine import Engine
-from moorage.placement.service import allocations
-from moorage.placement.service.allocations import Request
+from moorage.placement.service import allocation_changes
+from moorage.placement.service.allocation_changes import Request
 from moorage.sql import Database, label
 
 BATCH_MAX = 128
@@ -26,7 +26,7 @@ WAITING_MAX = 20_000
 
 
 @dataclass(eq=False, slots=True)
-class _Order:
+class _PendingWrite:
     """One request that waits."""
 
     request: Request
@@ -39,7 +39,7 @@ class GroupCommit:
     def __init__(self, engine: Engine, region: Database) -> None:
         self._engine = engine
         self._region = region
-        self._waiting: deque[_Order] = deque()
+        self._waiting: deque[_PendingWrite] = deque()
         self._under_way: set[asyncio.Task[None]] = set()
         self._busy: set[str] = set()
         """Consumers of what is under way."""
@@ -54,7 +54,7 @@ class GroupCommit:
         if len(self._waiting) >= WAITING_MAX:
             raise Unavailable("too many requests are waiting; try again later")
         loop = asyncio.get_running_loop()
-        order = _Order(request, loop.create_future())
+        order = _PendingWrite(request, loop.create_future())
         self._waiting.append(order)
         if not self._called and len(self._under_way) < self._under_way_max:
             self._called = True
@@ -68,9 +68,9 @@ class GroupCommit:
             self._under_way.add(task)
             task.add_done_callback(partial(self._served, batch))
 
-    def _gather(self) -> list[_Order]:
+    def _gather(self) -> list[_PendingWrite]:
         """Those that go together, in the order in which they came. Who asks for a consumer that is under way waits for it."""
-        batch: list[_Order] = []
+        batch: list[_PendingWrite] = []
         while self._waiting and len(batch) < BATCH_MAX and self._busy.isdisjoint(self._waiting[0].request):
             order = self._waiting.popleft()
             if not order.done.done():  # else its asker was cancelled before anything was done for it
@@ -78,16 +78,16 @@ class GroupCommit:
                 self._busy.update(order.request)
         return batch
 
-    def _served(self, batch: list[_Order], task: "asyncio.Task[None]") -> None:
+    def _served(self, batch: list[_PendingWrite], task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
         for order in batch:
             self._busy.difference_update(order.request)
         self._go_on()
 
-    async def _serve(self, batch: list[_Order]) -> None:
+    async def _serve(self, batch: list[_PendingWrite]) -> None:
         try:
             with label("allocations"):
-                work = partial(allocations.put_all, requests=[order.request for order in batch])
+                work = partial(allocation_changes.put_all, requests=[order.request for order in batch])
                 outcome = await self._region.write(work)
         except Unavailable as problem:  # nobody was served, or nobody knows
             _refuse(batch, problem)
@@ -101,7 +101,7 @@ class GroupCommit:
             _refuse(batch, stopped)
             raise
         else:
-            self._engine.settle_told(outcome.told)
+            self._engine.settle_writes(outcome.told)
             for order, answer in zip(batch, outcome.answers, strict=True):
                 if order.done.done():
                     continue
@@ -111,7 +111,7 @@ class GroupCommit:
                     order.done.set_exception(answer)
 
 
-def _refuse(batch: list[_Order], failure: BaseException) -> None:
+def _refuse(batch: list[_PendingWrite], failure: BaseException) -> None:
     for order in batch:
         if not order.done.done():
             order.done.set_exception(failure)

@@ -1,7 +1,7 @@
-"""Groups, each by itself: some one provider of the host's tree must be of the right kind, and have enough free.
+"""Groups, each by itself: one provider of the host's tree, or one that shares with it, is of the right kind and has enough free.
 
-This is the cheap look at all hosts; whether all groups find their place *together* is searched for on the best hosts only
-(`scheduler/tree_search.py`).
+This is the cheap check of all hosts.  Whether all groups have a place *together* is searched on the best hosts only
+(`model/tree_search.py`).
 """
 
 import re
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, Ints, Mask, Refusals, World
+from moorage.model.request_groups import SRIOV_NET_VF, RequestGroup
+from moorage.model.world import Ask, Ints, Mask, Refusals, SharingProvider, World
 from moorage.scheduler.columns import Numbers, has_trait, short
 
 INT32_MAX = 2_147_483_647
@@ -55,25 +55,34 @@ def _room(numbers: Numbers, group: RequestGroup) -> Mask:
     return mask
 
 
-def _anywhere(world: World, on_hosts: Mask, on_devices: Mask) -> Mask:
-    """Hosts that are such a provider themselves, or have one below them."""
+def _anywhere(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> Mask:
+    """Hosts that are such a provider themselves, have one below them, or are served by one that shares."""
     hosts = world.nested.host[on_devices]
     found = on_hosts.copy()
     found[hosts[hosts >= 0]] = True
+    for each in _sharing(world, group, on_hosts, on_devices):
+        found |= each.hosts
     return found
+
+
+def _sharing(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> list[SharingProvider]:
+    """The sharing providers among these. A virtual function is one of the host's own, whoever shares with it."""
+    if SRIOV_NET_VF in group.resources:
+        return []
+    return [each for each in world.sharing if (on_devices if each.nested else on_hosts)[each.slot]]
 
 
 def device_kinds(ask: Ask, world: World) -> Refusals | None:
     """For each group there is a provider with the traits and the classes."""
     lacking: list[tuple[RequestGroup, Mask]] = []
     for group in _kinds(ask):
-        there = _anywhere(world, right_kind(world, group), right_kind(world.nested, group))
+        there = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
         lacking.append((group, ~there))
     if not lacking:
         return None
 
     def why(slot: int) -> str:
-        return "; ".join(_kind_words(group) for group, mask in lacking if mask[slot])
+        return "; ".join(_describe_kind(group) for group, mask in lacking if mask[slot])
 
     groups = [group for group, mask in lacking if (mask & world.present).any()]
     ports = any(group.port for group in groups)
@@ -81,7 +90,7 @@ def device_kinds(ask: Ask, world: World) -> Refusals | None:
     return Refusals(np.logical_or.reduce([mask for _, mask in lacking]), why, cause)
 
 
-def _kind_words(group: RequestGroup) -> str:
+def _describe_kind(group: RequestGroup) -> str:
     physnets = [found[1] for name in group.required if (found := _PHYSNET.match(name))]
     vnics = [found[1].lower() for name in group.required if (found := _VNIC_TYPE.match(name))]
     others = [name for name in group.required if not _PHYSNET.match(name) and not _VNIC_TYPE.match(name)]
@@ -110,16 +119,18 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
     for group in _kinds(ask):
         if group.resources:
             hosts, devices = right_kind(world, group), right_kind(world.nested, group)
-            there = _anywhere(world, hosts & _room(world, group), devices & _room(world.nested, group))
+            there = _anywhere(world, group, hosts & _room(world, group), devices & _room(world.nested, group))
             lacks.append(_Lack(group, ~there, hosts, devices))
     if not lacks:
         return None
 
     def why(slot: int) -> str:
-        return "; ".join(_room_words(world, slot, lack) for lack in lacks if lack.where[slot])
+        return "; ".join(_describe_room(world, slot, lack) for lack in lacks if lack.where[slot])
 
     short_of = [lack.group for lack in lacks if (lack.where & world.present).any()]
-    cause = f"not enough {_class_words(short_of)} on any one device" if short_of else "not enough on any one device"
+    cause = (
+        f"not enough {_describe_classes(short_of)} on any one device" if short_of else "not enough on any one device"
+    )
     return Refusals(np.logical_or.reduce([lack.where for lack in lacks]), why, cause)
 
 
@@ -132,7 +143,7 @@ def devices_in_all(ask: Ask, world: World) -> Refusals | None:
     for kind in _together(ask):
         on_hosts, on_devices = right_kind(world, kind), right_kind(world.nested, kind)
         for resource, amount in kind.resources.items():
-            free = _summed(world, resource, on_hosts, on_devices)
+            free = _summed(world, kind, resource, on_hosts, on_devices)
             lacking.append((resource, amount, free, free < amount))
     if not lacking:
         return None
@@ -162,7 +173,7 @@ def _together(ask: Ask) -> list[RequestGroup]:
     ]  # fmt: skip
 
 
-def _summed(world: World, resource: str, on_hosts: Mask, on_devices: Mask) -> Ints:
+def _summed(world: World, kind: RequestGroup, resource: str, on_hosts: Mask, on_devices: Mask) -> Ints:
     """What is free of a class on each host, over all its providers of the right kind."""
     nested = world.nested
     right = np.flatnonzero(on_devices & (nested.host >= 0))
@@ -172,17 +183,20 @@ def _summed(world: World, resource: str, on_hosts: Mask, on_devices: Mask) -> In
         total = np.bincount(nested.host[right], weights=free, minlength=world.size).astype(np.float64)
     if on_hosts.any():
         total = total + np.where(on_hosts, np.maximum(world.free[resource], 0), 0)
+    for each in _sharing(world, kind, on_hosts, on_devices):
+        numbers: Numbers = nested if each.nested else world
+        total = total + np.where(each.hosts, max(0, int(numbers.free[resource][each.slot])), 0)
     found: Ints = np.minimum(total, INT32_MAX).astype(np.int32)
     return found
 
 
-def _class_words(groups: Sequence[RequestGroup]) -> str:
+def _describe_classes(groups: Sequence[RequestGroup]) -> str:
     names = dict.fromkeys(name for group in groups for name in group.resources)
     words = (next((words for pattern, words in _WORDS if pattern.match(name)), name) for name in names)
     return " or ".join(dict.fromkeys(words))
 
 
-def _room_words(world: World, slot: int, lack: _Lack) -> str:
+def _describe_room(world: World, slot: int, lack: _Lack) -> str:
     """The greatest free amount of each class on any one provider of the right kind."""
     nested, group = world.nested, lack.group
     below = [each for each in nested.below.get(world.host_ids[slot], ()) if lack.devices[each]]
@@ -191,6 +205,8 @@ def _room_words(world: World, slot: int, lack: _Lack) -> str:
         free = [int(nested.free[resource][each]) for each in below]
         if lack.hosts[slot]:
             free.append(int(world.free[resource][slot]))
+        sharing = [each for each in _sharing(world, group, lack.hosts, lack.devices) if each.hosts[slot]]
+        free += [int((nested if each.nested else world).free[resource][each.slot]) for each in sharing]
         if (most := max(free, default=0)) < amount:
             held = max((nested.pending.get((nested.ids[each], resource), 0) for each in below), default=0)
             wait = f", {held} held by claims under way" if held else ""

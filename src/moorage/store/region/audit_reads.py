@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, OperationId, ProviderId, ServerId
 from moorage.sql import Tx
 from moorage.store.region.operations import operations
-from moorage.store.region.placement.claims import MIGRATION, Key, Owner, owner_of
+from moorage.store.region.placement.claim_statements import MIGRATION, Key, Owner, owner_of
 from moorage.store.region.placement.tables import allocations, consumers, providers
 from moorage.store.region.servers import servers
 

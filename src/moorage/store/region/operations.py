@@ -16,7 +16,7 @@ from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId, ne
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Tx
 from moorage.store.region import conductors
-from moorage.store.region.placement.claims import MIGRATION
+from moorage.store.region.placement.claim_statements import MIGRATION
 from moorage.store.region.placement.tables import allocations, consumers
 from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata

@@ -22,8 +22,8 @@ from moorage.model.errors import Internal
 from moorage.model.ids import ProviderId
 from moorage.model.verdict import Row
 from moorage.sql import RawStatement, Tx
-from moorage.store.region.placement.claims import Key
-from moorage.store.region.placement.providers import now_s
+from moorage.store.region.placement.claim_statements import Key
+from moorage.store.region.placement.provider_statements import now_s
 from moorage.store.region.placement.tables import bump
 
 NOT_SEEN = -1, -1
@@ -37,7 +37,7 @@ class Consumer(NamedTuple):
     type: str
 
 
-class Held(NamedTuple):
+class NewAllocations(NamedTuple):
     """What a consumer is to hold; `was` is None for one that is new."""
 
     consumer: str
@@ -71,18 +71,18 @@ class LockedRows:
 
 
 @dataclass
-class Plan:
+class WritePlan:
     """What is to be written, gathered from all requests that were found good."""
 
     change: dict[Key, int] = field(default_factory=dict[Key, int])
     advanced: dict[str, int] = field(default_factory=dict[str, int])
     """Provider → by how much its generation moves."""
-    holders: list[Held] = field(default_factory=list[Held])
+    holders: list[NewAllocations] = field(default_factory=list[NewAllocations])
     dropped: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     """(consumer, provider, class) of allocations that go and do not come back."""
 
 
-class Moved(NamedTuple):
+class GenerationChange(NamedTuple):
     """A provider's generation after the transaction, and the versions of its row after and before it."""
 
     provider: ProviderId
@@ -92,11 +92,11 @@ class Moved(NamedTuple):
     updated_at: int
 
 
-class Told(NamedTuple):
+class WriteResult(NamedTuple):
     """The numbers after the transaction, for the picture."""
 
     rows: Sequence[Row] = ()
-    moved: Sequence[Moved] = ()
+    moved: Sequence[GenerationChange] = ()
 
 
 def _array(name: str, kind: str = "text") -> str:
@@ -135,10 +135,10 @@ ORDER BY i.provider, i.class FOR UPDATE OF i""",
 )
 
 
-def look(tx: Tx, consumers: Collection[str], named: Collection[str], keys: Iterable[Key]) -> LockedRows:
+def lock_rows(tx: Tx, consumers: Collection[str], named: Collection[str], keys: Iterable[Key]) -> LockedRows:
     """Those of the consumers and of the providers named that are there, all that the consumers hold, and the stocks of it and of `keys`."""
     if tx.dialect == "postgresql":
-        return _look_postgresql(tx, consumers, named, keys)
+        return _lock_rows_postgresql(tx, consumers, named, keys)
     sight = LockedRows({}, {}, {}, {})
     for uuid, generation, kind, provider, resource, used in tx.found(_CONSUMERS, {"consumers": _json(consumers)}):
         if uuid not in sight.consumers:
@@ -156,7 +156,9 @@ def look(tx: Tx, consumers: Collection[str], named: Collection[str], keys: Itera
     return sight
 
 
-def _look_postgresql(tx: Tx, consumers: Collection[str], named: Collection[str], keys: Iterable[Key]) -> LockedRows:
+def _lock_rows_postgresql(
+    tx: Tx, consumers: Collection[str], named: Collection[str], keys: Iterable[Key]
+) -> LockedRows:
     sight = LockedRows({}, {}, {}, {})
     parameters = {"consumers": sorted(consumers), "providers": sorted(named)}
     for uuid, generation, kind, version in tx.found(_CONSUMERS, parameters):
@@ -235,7 +237,7 @@ UNION ALL SELECT NULL, NULL, count(*), NULL, NULL FROM owned""",
 )
 
 
-def write(tx: Tx, plan: Plan, sight: LockedRows) -> Told:
+def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     """All of the plan; the numbers are those after it."""
     changes = sorted((*key, change) for key, change in plan.change.items() if change)
     moved = sorted(plan.advanced.items())
@@ -261,11 +263,11 @@ def write(tx: Tx, plan: Plan, sight: LockedRows) -> Told:
     if holders:
         tx.each(_OWN, [(each.consumer, each.project, each.user, each.type, now) for each in holders])
         tx.each(_HOLD, held)
-    told: list[Moved] = []
+    told: list[GenerationChange] = []
     for uuid, steps in moved:
         generation, before = sight.providers[uuid]
-        told.append(Moved(ProviderId(uuid), generation + steps, at, before, now))
-    return Told(rows, told)
+        told.append(GenerationChange(ProviderId(uuid), generation + steps, at, before, now))
+    return WriteResult(rows, told)
 
 
 def _write_postgresql(
@@ -273,10 +275,10 @@ def _write_postgresql(
     sight: LockedRows,
     changes: Sequence[tuple[ProviderId, str, int]],
     moved: Sequence[tuple[str, int]],
-    holders: Sequence[Held],
+    holders: Sequence[NewAllocations],
     dropped: Sequence[tuple[str, str, str]],
     held: Sequence[tuple[str, str, str, int]],
-) -> Told:
+) -> WriteResult:
     now = now_s()
     owners = [
         (each.consumer, 1 if each.was is None else each.was.generation + 1, each.project, each.user, each.type)
@@ -292,21 +294,21 @@ def _write_postgresql(
     }
     change = {(provider, resource): amount for provider, resource, amount in changes}
     rows: list[Row] = []
-    steps: list[Moved] = []
+    steps: list[GenerationChange] = []
     owned = 0
     for provider, resource, number, cap, version in tx.found(_WRITE, columns):
         if provider is None:
             owned = number
         elif resource is None:
             before = sight.providers.get(provider, NOT_SEEN)[1]
-            steps.append(Moved(ProviderId(provider), number, version, before, now))
+            steps.append(GenerationChange(ProviderId(provider), number, version, before, now))
         else:
             rows.append(Row(provider, resource, change[provider, resource], number, cap, version))
     if owned != len(holders):
         tx.lost()
     if len(rows) != len(changes) or len(steps) != len(moved):
         raise Internal("allocations were judged wrongly", private=f"{len(rows)} of {len(changes)} rows taken")
-    return Told(rows, steps)
+    return WriteResult(rows, steps)
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> dict[str, list[Any]]:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId
 from moorage.sql import Tx
-from moorage.store.region.placement.providers import lock, upsert
+from moorage.store.region.placement.provider_statements import lock, upsert
 from moorage.store.region.placement.tables import Stamp, cells, hosts, providers
 
 CELLS_MAX = 10_000
@@ -22,7 +22,7 @@ _CELL: sa.BindParameter[str] = sa.bindparam("b_cell", type_=sa.String)
 _DISABLED = sa.select(cells.c.disabled).where(cells.c.cell == _CELL).with_for_update(read=True)
 
 
-class CellSaid(msgspec.Struct, frozen=True):
+class CellStatus(msgspec.Struct, frozen=True):
     """What was said last of one cell."""
 
     cell: CellId
@@ -33,11 +33,11 @@ class CellSaid(msgspec.Struct, frozen=True):
     said_at: int = 0
 
 
-def every(tx: Tx) -> dict[CellId, CellSaid]:
+def every(tx: Tx) -> dict[CellId, CellStatus]:
     """Cells that have, or had, a host, or of which something was said."""
     c = cells.c
     query = sa.select(c.cell, c.disabled, c.reason, c.said_by, c.said_at).order_by(c.cell).limit(CELLS_MAX)
-    return {row.cell: CellSaid(row.cell, bool(row.disabled), *row[2:]) for row in tx.rows(query)}
+    return {row.cell: CellStatus(row.cell, bool(row.disabled), *row[2:]) for row in tx.rows(query)}
 
 
 def come_in(tx: Tx, cell: CellId) -> bool:
@@ -47,7 +47,7 @@ def come_in(tx: Tx, cell: CellId) -> bool:
     return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
 
 
-def say(tx: Tx, said: CellSaid, at: Stamp) -> None:
+def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
     """Disabled, or no longer. The cell's row is locked first, then its hosts, as `come_in` has it."""
     values = msgspec.structs.asdict(said)
     statement = upsert(tx, cells).values(values)
@@ -71,7 +71,7 @@ def say(tx: Tx, said: CellSaid, at: Stamp) -> None:
 
 
 def forget(tx: Tx, cell: CellId) -> None:
-    """It is no more. The caller has seen that it has no hosts, after `come_in` or `say` kept others from coming."""
+    """It is no more. The caller has seen that it has no hosts, after `come_in` or `set_status` kept others from coming."""
     tx.run(sa.delete(cells).where(cells.c.cell == cell))
 
 

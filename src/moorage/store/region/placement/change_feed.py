@@ -78,7 +78,7 @@ class Everything:
     tx: Tx
 
     def horizon(self) -> int:
-        return _look(self.tx, NEVER)[0]
+        return _probe(self.tx, NEVER)[0]
 
     def providers(self) -> Iterator[Plain]:
         """PROVIDER."""
@@ -145,7 +145,7 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
 
     `known` is the version at which a reader has a provider: a process that moved its generation itself need not read it all again.
     """
-    following, news = _look(tx, horizon)
+    following, news = _probe(tx, horizon)
     changes = Changes(following, everything=horizon == NEVER)
     if not any(news):
         return changes
@@ -168,7 +168,9 @@ def since(tx: Tx, horizon: int = NEVER, known: Callable[[str], int | None] | Non
     return changes
 
 
-def _unknown(tx: Tx, horizon: int, known: Callable[[str], int | None] | None) -> "tuple[_Asked, dict[str, Any]] | None":
+def _unknown(
+    tx: Tx, horizon: int, known: Callable[[str], int | None] | None
+) -> "tuple[_ProviderQueries, dict[str, Any]] | None":
     """How those of the changed providers are asked for that are to be read; None: the reader has them all."""
     since_then: dict[str, Any] = {"b_horizon": horizon}
     if known is None:
@@ -201,7 +203,7 @@ def _fresh(table: sa.Table) -> sa.ColumnElement[bool]:
     return (table.c.changed >= _HORIZON) & (table.c.changed < _NO_END)
 
 
-class _Asked:
+class _ProviderQueries:
     """Some providers, and all that belongs to them."""
 
     def __init__(self, these: sa.ColumnElement[bool]) -> None:
@@ -214,8 +216,8 @@ class _Asked:
         self.aggregates, self.hosts = of(provider_aggregates), of(hosts)
 
 
-_SINCE = _Asked(_fresh(providers))
-_AMONG = _Asked(providers.c.uuid.in_(sa.bindparam("b_providers", expanding=True)))
+_SINCE = _ProviderQueries(_fresh(providers))
+_AMONG = _ProviderQueries(providers.c.uuid.in_(sa.bindparam("b_providers", expanding=True)))
 _VERSIONS = sa.select(providers.c.uuid, providers.c.version).where(_fresh(providers))
 _INVENTORIES = sa.select(
     *(inventories.c[name].label("resource" if name == "class" else name) for name in _CHANGED_STOCK)
@@ -225,7 +227,7 @@ _GROUP_HOSTS = sa.select(*group_hosts.c).where(_fresh(group_hosts))
 _GROUP_HOMES = sa.select(*group_homes.c).where(_fresh(group_homes))
 
 
-def _look(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:
+def _probe(tx: Tx, horizon: int) -> tuple[int, tuple[bool, bool, bool, bool]]:
     """The next horizon, and which kinds of rows have news."""
     following = 0
     if tx.dialect == "sqlite":

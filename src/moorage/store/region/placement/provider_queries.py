@@ -6,7 +6,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 
 from moorage.sql import Tx
-from moorage.store.region.placement.providers import now_s, upsert
+from moorage.store.region.placement.provider_statements import now_s, upsert
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -74,14 +74,14 @@ def custom_traits(tx: Tx, names: Collection[str] | None = None) -> set[str]:
     return {row[0] for row in tx.rows(query)}
 
 
-def make_word(tx: Tx, kind: Word, name: str) -> bool:
+def create_name(tx: Tx, kind: Word, name: str) -> bool:
     """True: it is new."""
     table = _WORDS[kind]
     statement = upsert(tx, table).values(name=name, updated_at=now_s()).on_conflict_do_nothing()
     return tx.row(statement.returning(table.c.name)) is not None
 
 
-def drop_word(tx: Tx, kind: Word, name: str) -> None:
+def delete_name(tx: Tx, kind: Word, name: str) -> None:
     table = _WORDS[kind]
     tx.run(sa.delete(table).where(table.c.name == name))
 

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from moorage.model.ids import ProviderId
 from moorage.model.verdict import Row
 from moorage.sql import Tx
-from moorage.store.region.placement.claims import Key
+from moorage.store.region.placement.claim_statements import Key
 from moorage.store.region.placement.tables import Stamp, allocations, inventories
 
 _I, _A = inventories.c, allocations.c

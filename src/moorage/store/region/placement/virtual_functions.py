@@ -67,7 +67,7 @@ def pick(tx: Tx, consumer: str, provider: ProviderId, port: str) -> VirtualFunct
     return None if row is None else _of(row)
 
 
-def let_go(tx: Tx, consumer: str, port: Collection[str] | None = None) -> ProviderId | None:
+def release(tx: Tx, consumer: str, port: Collection[str] | None = None) -> ProviderId | None:
     """The consumer's, or one port's, by all that it was known by; the answer is whose it was, if there was one."""
     f = functions.c
     mine = sa.update(functions).where(f.consumer == consumer)

@@ -6,8 +6,7 @@ from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.resources import CUSTOM, STANDARD_CLASSES, STANDARD_TRAITS, Inventory
 from moorage.placement.service import error_codes
 from moorage.sql import Tx
-from moorage.store.region.placement import provider_queries as more
-from moorage.store.region.placement import providers as sql
+from moorage.store.region.placement import provider_queries, provider_statements
 from moorage.store.region.placement.tables import Stamp, stamp
 
 AFTER_ALL = 1_000_000
@@ -16,7 +15,7 @@ STALE = "Resource provider's generation already changed. Please update the gener
 
 def need(tx: Tx, uuid: str) -> int:
     """The provider's generation; raises NotFound."""
-    found = sql.find(tx, uuid)
+    found = provider_statements.find(tx, uuid)
     if found is None:
         raise NotFound(f"No resource provider with uuid {uuid} found")
     generation: int = found.generation
@@ -27,7 +26,7 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
     """A new provider; raises Conflict for a taken uuid or name, Invalid for a parent that is not there."""
     root = uuid
     if parent is not None:
-        above = sql.find(tx, parent)
+        above = provider_statements.find(tx, parent)
         if above is None or parent == uuid:
             why = (
                 "parent provider UUID cannot be same as UUID"
@@ -36,31 +35,31 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None) -> None:
             )
             raise Invalid(f'Unable to create resource provider "{name}", {uuid}: {why}: {parent}.')
         root = above.root
-    taken = [f"uuid: {uuid}"] if sql.find(tx, uuid) is not None else []
-    if sql.find_by_name(tx, name) is not None:
+    taken = [f"uuid: {uuid}"] if provider_statements.find(tx, uuid) is not None else []
+    if provider_statements.find_by_name(tx, name) is not None:
         taken.append(f"name: {name}")
     if taken:
         raise Conflict(
             f"Conflicting resource provider {', '.join(taken)} already exists.", code=error_codes.DUPLICATE_NAME
         )
-    sql.create(tx, uuid, name, parent, root, stamp(tx))
+    provider_statements.create(tx, uuid, name, parent, root, stamp(tx))
 
 
 def update(tx: Tx, uuid: str, name: str, *, parent: str | None, reparent: bool, has_parent: bool) -> None:
     """Rename, and (from 1.37 on, or once from none) move under another parent with the whole subtree."""
     need(tx, uuid)
-    other = sql.find_by_name(tx, name)
+    other = provider_statements.find_by_name(tx, name)
     if other is not None and other.uuid != uuid:
         raise Conflict(f"Conflicting resource provider {name} already exists.", code=error_codes.DUPLICATE_NAME)
-    found = sql.find(tx, uuid)
+    found = provider_statements.find(tx, uuid)
     assert found is not None
     new_parent, root = found.parent, found.root
     if has_parent and parent != found.parent:
         new_parent, root = _placed(tx, uuid, found.parent, parent, reparent)
     at = stamp(tx)
-    more.place(tx, uuid, name, new_parent, root, at)
+    provider_queries.place(tx, uuid, name, new_parent, root, at)
     if root != found.root:
-        more.set_roots(tx, more.subtree(tx, uuid, found.root), root, at)
+        provider_queries.set_roots(tx, provider_queries.subtree(tx, uuid, found.root), root, at)
 
 
 def _placed(tx: Tx, uuid: str, old: str | None, parent: str | None, reparent: bool) -> tuple[str | None, str]:
@@ -71,29 +70,29 @@ def _placed(tx: Tx, uuid: str, old: str | None, parent: str | None, reparent: bo
         )
     if parent is None:
         return None, uuid
-    above = sql.find(tx, parent)
+    above = provider_statements.find(tx, parent)
     if above is None:
         raise Invalid(failed + "parent provider UUID does not exist.")
-    if parent in more.subtree(tx, uuid, above.root):
+    if parent in provider_queries.subtree(tx, uuid, above.root):
         raise Invalid(failed + "creating loop in the provider tree is not allowed.")
     return parent, above.root
 
 
 def delete(tx: Tx, uuid: str) -> None:
     """Raises Conflict for a parent or for a provider that somebody uses."""
-    if sql.find(tx, uuid) is None:
+    if provider_statements.find(tx, uuid) is None:
         raise NotFound(f"No resource provider with uuid {uuid} found for delete")
-    if more.children(tx, uuid):
+    if provider_queries.children(tx, uuid):
         raise Conflict(
             f"Unable to delete parent resource provider {uuid}: It has child resource providers.",
             code=error_codes.CANNOT_DELETE_PARENT,
         )
-    if sql.in_use(tx, uuid):
+    if provider_statements.in_use(tx, uuid):
         raise Conflict(
             f"Unable to delete resource provider {uuid}: Resource provider has allocations.",
             code=error_codes.PROVIDER_IN_USE,
         )
-    sql.delete(tx, uuid, stamp(tx))
+    provider_statements.delete(tx, uuid, stamp(tx))
 
 
 # --------------------------------------------------------------------------------------------------- inventories
@@ -107,7 +106,7 @@ def all_standard(classes: Iterable[str], traits: Iterable[str]) -> bool:
 def unknown_classes(tx: Tx, names: Sequence[str]) -> list[str]:
     """Those of the names that are no resource class."""
     custom = [name for name in names if name not in STANDARD_CLASSES]
-    return sorted(set(custom) - more.custom_classes(tx, custom)) if custom else []
+    return sorted(set(custom) - provider_queries.custom_classes(tx, custom)) if custom else []
 
 
 def _checked(tx: Tx, uuid: str, inventories: Mapping[str, Inventory], full_reserve: bool, verb: str = "update") -> None:
@@ -128,7 +127,7 @@ def _refuse_reserved(uuid: str, inventories: Mapping[str, Inventory], full_reser
 
 
 def _advance(tx: Tx, uuid: str, expected: int | None, at: Stamp) -> int:
-    generation = sql.advance(tx, uuid, at, expected)
+    generation = provider_statements.advance(tx, uuid, at, expected)
     if generation is None:
         raise Conflict("resource provider generation conflict", code=error_codes.CONCURRENT_UPDATE)
     return generation
@@ -144,15 +143,15 @@ def set_inventories(
     _checked(tx, uuid, inventories, full_reserve)
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
-    have = sql.inventories_of(tx, uuid)
-    if kept := sql.drop_inventories(tx, uuid, set(have) - set(inventories)):
+    have = provider_statements.inventories_of(tx, uuid)
+    if kept := provider_statements.drop_inventories(tx, uuid, set(have) - set(inventories)):
         kept.sort(key=lambda name: (STANDARD_CLASSES.index(name) if name in STANDARD_CLASSES else AFTER_ALL, name))
         raise Conflict(
             f"Inventory for '{', '.join(kept)}' on resource provider '{uuid}' in use.", code=error_codes.INVENTORY_INUSE
         )
     for resource, inventory in inventories.items():
         if resource not in have or have[resource][0] != inventory:
-            sql.put_inventory(tx, uuid, resource, inventory, at)
+            provider_statements.put_inventory(tx, uuid, resource, inventory, at)
     return new
 
 
@@ -160,13 +159,13 @@ def add_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, *, ful
     """One more class; raises Conflict when the provider has it already."""
     generation = need(tx, uuid)
     _checked(tx, uuid, {resource: inventory}, full_reserve, "create")
-    if resource in sql.inventories_of(tx, uuid):
+    if resource in provider_statements.inventories_of(tx, uuid):
         raise Conflict(
             f"Update conflict: there is an inventory of {resource} already.", code=error_codes.CONCURRENT_UPDATE
         )
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
-    sql.put_inventory(tx, uuid, resource, inventory, at)
+    provider_statements.put_inventory(tx, uuid, resource, inventory, at)
     return new
 
 
@@ -180,22 +179,22 @@ def update_inventory(
     _refuse_reserved(uuid, {resource: inventory}, full_reserve, "update")
     if unknown := unknown_classes(tx, [resource]):
         raise NotFound(f"No such resource class {unknown[0]}.")
-    if resource not in sql.inventories_of(tx, uuid):
+    if resource not in provider_statements.inventories_of(tx, uuid):
         raise Invalid(f"No inventory record with resource class {resource} for resource provider {uuid}.")
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
-    sql.put_inventory(tx, uuid, resource, inventory, at)
+    provider_statements.put_inventory(tx, uuid, resource, inventory, at)
     return new
 
 
 def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
     """Raises NotFound when there is none, Conflict when it is in use."""
     generation = need(tx, uuid)
-    if resource not in sql.inventories_of(tx, uuid):
+    if resource not in provider_statements.inventories_of(tx, uuid):
         raise NotFound(f"No inventory of class {resource} found for delete")
     at = stamp(tx)
     _advance(tx, uuid, generation, at)
-    if sql.drop_inventories(tx, uuid, {resource}):
+    if provider_statements.drop_inventories(tx, uuid, {resource}):
         raise Conflict(
             f"Unable to delete inventory of class {resource}: Inventory for '{resource}' on resource provider '{uuid}' in use.",
             code=error_codes.CONCURRENT_UPDATE,
@@ -208,7 +207,7 @@ def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
 def unknown_traits(tx: Tx, names: Sequence[str]) -> list[str]:
     """Those of the names that are no trait."""
     custom = [name for name in names if name not in STANDARD_TRAITS]
-    return sorted(set(custom) - more.custom_traits(tx, custom)) if custom else []
+    return sorted(set(custom) - provider_queries.custom_traits(tx, custom)) if custom else []
 
 
 def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) -> int:
@@ -218,12 +217,12 @@ def set_traits(tx: Tx, uuid: str, names: Sequence[str], expected: int | None) ->
         raise Conflict(STALE, code=error_codes.CONCURRENT_UPDATE)
     if missing := unknown_traits(tx, names):
         raise Invalid(f"No such trait {', '.join(missing)}")
-    have = sql.traits_of(tx, uuid)
+    have = provider_statements.traits_of(tx, uuid)
     if frozenset(names) == have:
         return generation
     at = stamp(tx)
     new = _advance(tx, uuid, generation, at)
-    sql.set_traits(tx, uuid, have, names)
+    provider_statements.set_traits(tx, uuid, have, names)
     return new
 
 
@@ -233,17 +232,17 @@ def set_aggregates(tx: Tx, uuid: str, aggregates: Sequence[str], expected: int |
     if expected is not None and expected != generation:
         raise Conflict(STALE, code=error_codes.CONCURRENT_UPDATE)
     at = stamp(tx)
-    have = sql.aggregates_of(tx, uuid)
-    sql.set_aggregates(tx, uuid, have, aggregates)
+    have = provider_statements.aggregates_of(tx, uuid)
+    provider_statements.set_aggregates(tx, uuid, have, aggregates)
     if expected is None:
-        sql.touch(tx, uuid, at)
+        provider_statements.touch(tx, uuid, at)
         return generation
     return _advance(tx, uuid, generation, at)
 
 
 def make_class(tx: Tx, name: str) -> bool:
     """True: it is new."""
-    return more.make_word(tx, "class", name)
+    return provider_queries.create_name(tx, "class", name)
 
 
 def rename_class(tx: Tx, old: str, new: str) -> None:
@@ -251,13 +250,13 @@ def rename_class(tx: Tx, old: str, new: str) -> None:
     need_class(tx, old)
     if not CUSTOM.fullmatch(old):
         raise Invalid(f"Cannot update standard resource class {old}")
-    if old != new and (new in STANDARD_CLASSES or more.custom_classes(tx, [new])):
+    if old != new and (new in STANDARD_CLASSES or provider_queries.custom_classes(tx, [new])):
         raise Conflict(f"Resource class already exists: {new}")
-    more.rename_class(tx, old, new, stamp(tx))
+    provider_queries.rename_class(tx, old, new, stamp(tx))
 
 
 def need_class(tx: Tx, name: str) -> None:
-    if name not in STANDARD_CLASSES and not more.custom_classes(tx, [name]):
+    if name not in STANDARD_CLASSES and not provider_queries.custom_classes(tx, [name]):
         raise NotFound(f"No such resource class {name}.")
 
 
@@ -265,14 +264,14 @@ def drop_class(tx: Tx, name: str) -> None:
     need_class(tx, name)
     if name in STANDARD_CLASSES:
         raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
-    if more.class_in_use(tx, name):
+    if provider_queries.class_in_use(tx, name):
         raise Conflict(f"Error in delete resource class: {name}. Class is in use in inventory.")
-    more.drop_word(tx, "class", name)
+    provider_queries.delete_name(tx, "class", name)
 
 
 def make_trait(tx: Tx, name: str) -> bool:
     """True: it is new."""
-    return more.make_word(tx, "trait", name)
+    return provider_queries.create_name(tx, "trait", name)
 
 
 def need_trait(tx: Tx, name: str) -> None:
@@ -284,6 +283,6 @@ def drop_trait(tx: Tx, name: str) -> None:
     need_trait(tx, name)
     if name in STANDARD_TRAITS:
         raise Invalid(f"Cannot delete standard trait {name}.")
-    if more.trait_in_use(tx, name):
+    if provider_queries.trait_in_use(tx, name):
         raise Conflict(f"The trait {name} is in use by a resource provider.")
-    more.drop_word(tx, "trait", name)
+    provider_queries.delete_name(tx, "trait", name)

@@ -15,19 +15,18 @@ from moorage.model.errors import Conflict, Internal, Invalid, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Row
-from moorage.placement.service import error_codes, providers
+from moorage.placement.service import error_codes, provider_changes
 from moorage.sql import Tx
-from moorage.store.region.placement import allocation_writes, groups
-from moorage.store.region.placement import claims as sql
-from moorage.store.region.placement.allocation_writes import Held, LockedRows, Plan, Told
-from moorage.store.region.placement.claims import InventoryDelta, Key
-from moorage.store.region.placement.providers import find, inventories_of
+from moorage.store.region.placement import allocation_writes, claim_statements, groups
+from moorage.store.region.placement.allocation_writes import LockedRows, NewAllocations, WritePlan, WriteResult
+from moorage.store.region.placement.claim_statements import InventoryDelta, Key
+from moorage.store.region.placement.provider_statements import find, inventories_of
 from moorage.store.region.placement.tables import Stamp, stamp
 
 UNKNOWN_TYPE = "unknown"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedAllocations(msgspec.Struct, frozen=True, kw_only=True):
     """What one consumer is to hold from now on; nothing means: the consumer goes."""
 
     amounts: Mapping[str, Mapping[str, int]]
@@ -39,18 +38,18 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     generation: int | None = None
 
 
-Request = Mapping[str, Wanted]
+Request = Mapping[str, WantedAllocations]
 """Consumer → what it is to hold; all of them or none."""
 
 
-class Outcome(NamedTuple):
+class AllocationOutcome(NamedTuple):
     """One answer per request, in their order (None: done), and the numbers afterwards."""
 
     answers: Sequence[Problem | None]
-    told: Told
+    told: WriteResult
 
 
-def put(tx: Tx, wanted: Request) -> Told:
+def put(tx: Tx, wanted: Request) -> WriteResult:
     """Make it so for all of them, or raise Conflict or Invalid and leave everything as it was."""
     outcome = put_all(tx, [wanted])
     for problem in outcome.answers:
@@ -59,13 +58,13 @@ def put(tx: Tx, wanted: Request) -> Told:
     return outcome.told
 
 
-def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
+def put_all(tx: Tx, requests: Sequence[Request]) -> AllocationOutcome:
     """Each request by itself. The transaction is to be committed whatever the answers are: who is refused wrote nothing."""
     consumers = [consumer for request in requests for consumer in request]
     if len(set(consumers)) != len(consumers):
         raise Internal("a consumer may come once in a batch")
     if not consumers:
-        return Outcome([None] * len(requests), Told())
+        return AllocationOutcome([None] * len(requests), WriteResult())
     keys = {
         (ProviderId(provider), resource)
         for request in requests
@@ -74,7 +73,7 @@ def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
         for resource in resources
     }
     named = {provider for request in requests for one in request.values() for provider in one.amounts}
-    sight, plan = allocation_writes.look(tx, consumers, named, keys), Plan()
+    sight, plan = allocation_writes.lock_rows(tx, consumers, named, keys), WritePlan()
     answers: list[Problem | None] = []
     for request in requests:
         try:
@@ -86,13 +85,13 @@ def put_all(tx: Tx, requests: Sequence[Request]) -> Outcome:
         answers.append(None)
         _accept(request, change, moved, sight, plan)
     if not any(answer is None for answer in answers):
-        return Outcome(answers, Told())
+        return AllocationOutcome(answers, WriteResult())
     told = allocation_writes.write(tx, plan, sight)
     for request, answer in zip(requests, answers, strict=True):
         for consumer, one in request.items():
             if answer is None and not one.amounts and consumer in sight.consumers:
                 _forget(tx, consumer, stamp(tx))
-    return Outcome(answers, told)
+    return AllocationOutcome(answers, told)
 
 
 def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDelta], set[str]]:
@@ -122,7 +121,7 @@ def _changes(request: Request, sight: LockedRows) -> tuple[dict[Key, InventoryDe
 
 
 def _judge(
-    tx: Tx, request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: Plan
+    tx: Tx, request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: WritePlan
 ) -> None:
     """Every amount by the inventory's portions, also one that is held already, and what grows by the capacity that is left."""
     named = {provider for one in request.values() for provider in one.amounts}
@@ -154,7 +153,7 @@ def _judge(
 
 
 def _refuse_absent(tx: Tx, absent: Sequence[InventoryDelta], consumer: str) -> None:
-    if unknown := providers.unknown_classes(tx, sorted({want.resource for want in absent})):
+    if unknown := provider_changes.unknown_classes(tx, sorted({want.resource for want in absent})):
         raise Invalid(f"Unable to allocate inventory for consumer {consumer}: No such resource class {unknown[0]}.")
     want = absent[0]
     raise Conflict(
@@ -163,7 +162,7 @@ def _refuse_absent(tx: Tx, absent: Sequence[InventoryDelta], consumer: str) -> N
 
 
 def _accept(
-    request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: Plan
+    request: Request, change: Mapping[Key, InventoryDelta], moved: set[str], sight: LockedRows, plan: WritePlan
 ) -> None:
     for key, want in change.items():
         plan.change[key] = plan.change.get(key, 0) + want.change
@@ -178,7 +177,7 @@ def _accept(
             for resource, amount in resources.items()
         }
         if amounts:
-            plan.holders.append(Held(consumer, one.project, one.user, kind, was, amounts))
+            plan.holders.append(NewAllocations(consumer, one.project, one.user, kind, was, amounts))
         plan.dropped += [(consumer, *key) for key in sight.held.get(consumer, {}) if key not in amounts]
 
 
@@ -195,24 +194,24 @@ def _more(was: InventoryDelta | None, key: Key, amount: int) -> InventoryDelta:
 
 
 def _forget(tx: Tx, consumer: str, at: Stamp) -> None:
-    gone = sql.forget(tx, consumer)
+    gone = claim_statements.forget(tx, consumer)
     if gone is not None and gone.server_group is not None and gone.host is not None:
         groups.leave(tx, gone.server_group, gone.group_policy or "", gone.host, at)
 
 
 def delete(tx: Tx, consumer: str) -> tuple[Row, ...]:
     """Everything a consumer holds; raises NotFound when that is nothing. No provider's generation moves."""
-    held = sql.drop(tx, consumer)
+    held = claim_statements.drop(tx, consumer)
     if not held:
         raise NotFound(f"No allocations for consumer '{consumer}'")
     at = stamp(tx)
-    rows = sql.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items()], at)
+    rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in held.items()], at)
     _forget(tx, consumer, at)
     return tuple(rows)
 
 
 def reshape(
-    tx: Tx, inventories: Mapping[str, tuple[int, Mapping[str, Inventory]]], wanted: Mapping[str, Wanted]
+    tx: Tx, inventories: Mapping[str, tuple[int, Mapping[str, Inventory]]], wanted: Mapping[str, WantedAllocations]
 ) -> None:
     """Inventories and allocations that only fit together: new inventory first, then allocations, then what is to go."""
     for uuid, (expected, _) in inventories.items():
@@ -229,7 +228,7 @@ def reshape(
         if not new:
             continue  # nothing of it can be needed by what comes, and its generation moves once
         kept = {name: inventory for name, (inventory, _) in from_before[uuid].items()}
-        providers.set_inventories(tx, uuid, kept | dict(new), None)
+        provider_changes.set_inventories(tx, uuid, kept | dict(new), None)
     put(tx, wanted)
     for uuid, (_, new) in inventories.items():
-        providers.set_inventories(tx, uuid, new, None)
+        provider_changes.set_inventories(tx, uuid, new, None)
