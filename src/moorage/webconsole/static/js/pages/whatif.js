@@ -41,6 +41,7 @@ async function question(event, ctx, name, what) {
   ctx.again();
 }
 
+const binding = (binds) => Object.entries(binds || {}).map(([name, n]) => `${name} (on ${plural(n, "host")})`).join(", ") || "nothing";
 const listed = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
 
 function room(data, ctx) {
@@ -59,9 +60,9 @@ function room(data, ctx) {
 }
 
 function fits(found) {
-  const area = (name, list) => (rows(list).length ? table(name, ["Name", "Fit", "Hosts", "Runs out first"], list.map((each) => [each.name, each.name, each.fits, each.hosts, counted(each.binds)])) : null);
+  const area = (name, list) => (rows(list).length ? table(name, ["Name", "Fit", "Hosts", "Runs out first"], list.map((each) => [each.name, each.name, each.fits, each.hosts, binding(each.binds)])) : null);
   return section(`${plural(found.fits, "more server")} ${found.fits === 1 ? "fits" : "fit"}`,
-    h("p", { class: "quiet" }, `${found.whole ? "" : "At least so many; it was not tried on. "}At most ${found.at_most}. Runs out first: ${counted(found.binds)}.`),
+    h("p", { class: "quiet" }, `${found.whole ? "" : "At least so many; it was not tried on. "}At most ${found.at_most}. Runs out first: ${binding(found.binds)}.`),
     Object.keys(found.refused).length ? h("p", {}, `Hosts out of the question: ${counted(found.refused)}.`) : null,
     rows(found.segments).map((each) => bar(`Addresses of ${each.segments.join(", ")}`, each.total - each.free, each.total)),
     area("Cells", found.cells), area("Zones", found.zones),
