@@ -1,6 +1,7 @@
 """The rules of the house that no linter has (CONTRIBUTING.md)."""
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -19,6 +20,7 @@ import moorage
 import moorage.api.version_changes
 import moorage.conductor.reconcilers
 from moorage.__main__ import COMMANDS
+from moorage.api.context import ApiSettings, AppContext
 from moorage.api.http_errors import STATUS
 from moorage.api.route_table import TABLE
 from moorage.api.version_changes import CHANGES
@@ -54,6 +56,9 @@ OPEN_MODULES = {
 ASKS_POLICY = frozenset({"require", "allows"})
 LOOKED_THROUGH = 5
 """How many calls deep a handler is read."""
+
+CONTEXT_VARIABLES = frozenset({"model/task_context.py", "model/tracing.py", "main/observability/tracing.py"})
+"""Where context variables are declared: all that packages share stand in the first."""
 
 
 def modules() -> list[Path]:
@@ -353,3 +358,15 @@ def test_nothing_is_left_for_later_and_no_machine_is_named() -> None:
         if FORBIDDEN[0] in text or pattern.search(text):
             found.append(str(path.relative_to(ROOT)))
     assert not found
+
+
+def test_context_variables_are_declared_in_one_place() -> None:
+    declared = {
+        path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py") if "ContextVar(" in path.read_text("utf-8")
+    }
+    assert declared == CONTEXT_VARIABLES
+
+
+def test_every_part_of_the_application_context_has_a_type() -> None:
+    for declared in (AppContext, ApiSettings):
+        assert [each.name for each in dataclasses.fields(declared) if "Any" in str(each.type)] == []

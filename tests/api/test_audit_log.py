@@ -24,7 +24,7 @@ from moorage.conductor.reconcilers.notifications import Notifications
 from moorage.model.audit_event import Audited
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
-from moorage.model.request_identity import heard
+from moorage.model.task_context import record_caller
 from moorage.operations.notifications.messages import Wording
 from moorage.store.region.notifications import OUTBOX
 from moorage_testing.compute_app import MEMBER, token
@@ -72,7 +72,7 @@ def context(servers: Any) -> Any:
         sent = dict(scope["headers"]).get(b"x-auth-token", b"").decode()
         for principal in PERSONAS.values():
             if principal is not None and sent == token(principal):
-                heard(principal)
+                record_caller(principal)
         await servers.http._transport.app(scope, receive, send)
 
     return app

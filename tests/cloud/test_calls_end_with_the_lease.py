@@ -8,9 +8,10 @@ import pytest
 from tests.cloud.conftest import Running, Start
 
 from moorage.clients.asgi_transport import EmbeddedTransport
-from moorage.clients.deadline import LEASE_MARGIN_S, lease_left
+from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.main.config import Compute
 from moorage.model.errors import Unavailable
+from moorage.model.task_context import lease_left
 
 LEASE_S, BEAT_S = 5.5, 1.0
 """The conductor itself looks at its lease every second, so half a second after the call must have ended."""

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response
 from moorage.clients import http
 from moorage.clients.circuit_breaker import FAILURES_MAX, Breaker
 from moorage.clients.connection_pools import CONNECTIONS_MAX
-from moorage.clients.deadline import LEASE_MARGIN_S, Deadline, lease_left
-from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport, reason_of, request_id
+from moorage.clients.deadline import LEASE_MARGIN_S, Deadline
+from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport, reason_of
 from moorage.model.errors import (
     CircuitOpen,
     Conflict,
@@ -29,6 +29,7 @@ from moorage.model.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from moorage.model.task_context import global_request_id, lease_left
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -350,13 +351,13 @@ async def test_the_request_id_and_the_users_token_travel_along() -> None:
         seen.update(request.headers)
         return JSONResponse({})
 
-    told = request_id.set("req-1")
+    told = global_request_id.set("req-1")
     try:
         await neighbour(look).call(
             "GET", "/v2.0/ports", token="user-token", params={"fields": ["id", "name"], "limit": 3}
         )
     finally:
-        request_id.reset(told)
+        global_request_id.reset(told)
     assert (seen["x-openstack-request-id"], seen["x-auth-token"]) == ("req-1", "user-token")
 
 

@@ -8,11 +8,12 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from moorage.clients.http import ServiceClient, embedded_transport, request_id
+from moorage.clients.http import ServiceClient, embedded_transport
 from moorage.clients.network import NetworkClient
 from moorage.clients.network.port_batcher import AT_ONCE, PORTS_AT_FIRST, PORTS_MAX
 from moorage.model.errors import OverQuota, Unavailable, UnknownOutcome
 from moorage.model.network import NicAsk
+from moorage.model.task_context import global_request_id
 from moorage_testing.waiting import until
 
 NET = "11111111-0000-4000-8000-000000000001"
@@ -180,7 +181,7 @@ async def test_a_slow_service_is_asked_for_less_at_once_and_a_fast_one_for_more(
 
 async def test_a_call_names_the_request_it_is_for(client: NetworkClient, service: Service) -> None:
     async def asked(server: str, request: str) -> None:
-        request_id.set(request)
+        global_request_id.set(request)
         await make(client, server, NET)
 
     await asyncio.gather(asked("a", "req-1"), asked("b", "req-1"))

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.clients.http import request_id as global_request_id
 from moorage.main.config import Config
 from moorage.main.logs import MESSAGE_MAX_CHARACTERS, JsonFormatter, TextFormatter, escaped, set_up_log
-from moorage.model.log_context import operation_id, request_id
+from moorage.model.task_context import global_request_id, operation_id, request_id
 
 FORGED = "/v2.1/x\n2026-11-22 01:00:00,000 INFO    moorage.api.app: req-0 DELETE /servers 204\x1b[31m\r\x9b\u2028\u202e\x00\ud800"
 

@@ -55,7 +55,6 @@ from moorage.api.route_table import TABLE
 from moorage.api.routes import CompiledRoute, Match, Route, Router
 from moorage.api.schema import decode, plain, read_json, write_json
 from moorage.api.version_changes import CHANGES
-from moorage.clients.http import request_id as carried
 from moorage.model.admission import charge, declares_more
 from moorage.model.errors import (
     Invalid,
@@ -68,7 +67,8 @@ from moorage.model.errors import (
     WrongMediaType,
 )
 from moorage.model.ids import new_uuid
-from moorage.model.log_context import request_id as of_log
+from moorage.model.task_context import global_request_id
+from moorage.model.task_context import request_id as log_request_id
 from moorage.model.tracing import request
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class ComputeApp:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request_id = request("compute").seed or f"req-{new_uuid()}"
-        of_log.set(request_id)
+        log_request_id.set(request_id)
         began = time.perf_counter()
         try:
             answer = await self._route(scope, headers, receive, request_id)
@@ -205,7 +205,7 @@ class ComputeApp:
         if not token:
             raise Unauthenticated("The request you have made requires authentication.")
         callers_id = _callers_id(headers)
-        carried.set(callers_id or request_id)
+        global_request_id.set(callers_id or request_id)
         principal = await self._authenticate(token, headers.get("x-service-token"))
         principal.require_call("compute", scope["method"], unquote(path))
         charge(scope, principal)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlencode, urlsplit
 import httpx
 from typing_extensions import override
 
-from moorage.model.request_identity import LISTENING
+from moorage.model.task_context import caller
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class EmbeddedTransport(httpx.ASGITransport):
             "root_path": "",
         }
         exchange = _Exchange(content, most_bytes)
-        ours = LISTENING.set(None)  # who is heard in there is ourselves, and not who asks us
+        ours = caller.set(None)  # who is heard in there is ourselves, and not who asks us
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except TooLong:
@@ -98,7 +98,7 @@ class EmbeddedTransport(httpx.ASGITransport):
             log.exception("%s %s broke in the embedded service", method, whole)
             exchange.broke()
         finally:
-            LISTENING.reset(ours)
+            caller.reset(ours)
         return exchange.status, RawMapping(exchange.headers), b"".join(exchange.chunks)
 
 

@@ -6,19 +6,13 @@ under way; then the call may go on, up to its own time: at each moment, what is 
 """
 
 import asyncio
-from collections.abc import Callable
-from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeAlias
+
+from moorage.model.task_context import lease_left
 
 LEASE_MARGIN_S = 2.0
 LOOK_AGAIN_S = 0.25
 """So long before a call would be given up, it is looked whether the lease was renewed."""
-
-LeaseLeft: TypeAlias = Callable[[], float]
-
-lease_left: ContextVar[LeaseLeft | None] = ContextVar("lease_left", default=None)
-"""Seconds that the lease we act under still holds, counted from before its renewal was asked; None: under no lease."""
 
 
 class LeaseEnds(Exception):
@@ -65,4 +59,4 @@ class Deadline:
             self._look_later()
 
 
-__all__ = ["LEASE_MARGIN_S", "Deadline", "LeaseEnds", "lease_left"]
+__all__ = ["LEASE_MARGIN_S", "Deadline", "LeaseEnds"]

@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeAlias, cast
@@ -38,7 +38,7 @@ import msgspec
 from moorage.clients.asgi_transport import Base, EmbeddedTransport, TooLong, encoded, is_plain
 from moorage.clients.circuit_breaker import Breaker, Permit
 from moorage.clients.connection_pools import PoolSet
-from moorage.clients.deadline import Deadline, LeaseEnds, lease_left
+from moorage.clients.deadline import Deadline, LeaseEnds
 from moorage.model.errors import (
     Conflict,
     Forbidden,
@@ -55,6 +55,7 @@ from moorage.model.errors import (
     Unavailable,
     UnknownOutcome,
 )
+from moorage.model.task_context import global_request_id, lease_left
 from moorage.model.tracing import Kind, Span, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
@@ -74,9 +75,6 @@ SENTENCE_MAX = 1000
 TOKEN_MARGIN_S = 60.0
 """A service token is replaced this long before it expires."""
 TOKEN_LIFE_DEFAULT_S = 300.0
-
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The global request id (`req-…`) of what we are doing; every neighbour is told."""
 
 _DATA_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 """Of one piece: a service digests what it was sent before it answers."""
@@ -250,7 +248,7 @@ class ServiceClient:
         try:
             async with Deadline(deadline_s):
                 headers = {"X-Auth-Token": await self.tokens.get()} if self.tokens is not None else {}
-                if told := request_id.get():
+                if told := global_request_id.get():
                     headers["X-OpenStack-Request-ID"] = told
                 if trace := traceparent():
                     headers["traceparent"] = trace
@@ -321,7 +319,7 @@ class ServiceClient:
         passage: Permit,
     ) -> tuple[int, Mapping[str, str], bytes]:
         self.calls[f"{method} {_kind(path)}"] += 1
-        if told := request_id.get():
+        if told := global_request_id.get():
             headers["X-OpenStack-Request-ID"] = told
         if trace := traceparent():
             headers["traceparent"] = trace

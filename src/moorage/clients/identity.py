@@ -22,7 +22,7 @@ from moorage.clients.http import CREDENTIALS, ServiceClient
 from moorage.model.access_rules import AccessRule
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
 from moorage.model.principal import Principal
-from moorage.model.request_identity import heard
+from moorage.model.task_context import record_caller
 
 KEPT_S = 60.0
 REFUSAL_KEPT_S = 10.0
@@ -54,7 +54,7 @@ class IdentityClient:
         if holder is None:
             raise Unauthenticated("The request you have made requires authentication.")
         found = msgspec.structs.replace(holder, service_roles=service.roles) if service is not None else holder
-        heard(found)
+        record_caller(found)
         return found
 
     async def project_exists(self, project: str, token: str | None = None) -> bool:

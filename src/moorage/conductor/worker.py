@@ -18,16 +18,14 @@ import msgspec
 from moorage.bus import subjects
 from moorage.bus.messages import OperationHint, read
 from moorage.bus.transport import Bus, Subscription
-from moorage.clients.deadline import lease_left
-from moorage.clients.http import request_id as carried
 from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
 from moorage.conductor.lease import Lease, LeaseLost, Peers
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
-from moorage.model.log_context import operation_id
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
+from moorage.model.task_context import global_request_id, lease_left, operation_id
 from moorage.model.tracing import Kind, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
@@ -472,7 +470,7 @@ class Conductor:
         asked = msgspec.json.decode(operation.asked, type=saga.input_type)
         lease_left.set(self.lease.left_s)
         operation_id.set(operation.id)
-        carried.set(getattr(asked, "global_request_id", "") or operation.request_id)
+        global_request_id.set(getattr(asked, "global_request_id", "") or operation.request_id)
         journal = Journal(self.context.region, operation, held=self.lease.held)
         with span(
             Kind.OPERATION,

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 from typing_extensions import override
 
-from moorage.clients.http import request_id as global_request_id
 from moorage.main.config import Config
-from moorage.model.log_context import operation_id, request_id
+from moorage.model.task_context import global_request_id, operation_id, request_id
 
 MESSAGE_MAX_CHARACTERS = 8_192
 TRACEBACK_MAX_CHARACTERS = 32_768

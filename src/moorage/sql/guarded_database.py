@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Protocol
 
 from moorage.model.errors import Unavailable
-
-_examining: ContextVar[bool] = ContextVar("examining", default=False)
+from moorage.model.task_context import checking_database
 
 
 class Barrable(Protocol):
@@ -20,14 +18,14 @@ class Barrable(Protocol):
 @contextmanager
 def examining() -> Iterator[None]:
     """Inside, a barred database answers: somebody looks whether it is the right one again."""
-    before = _examining.set(True)
+    before = checking_database.set(True)
     try:
         yield
     finally:
-        _examining.reset(before)
+        checking_database.reset(before)
 
 
 def check_barred(database: Barrable) -> None:
     """Raises Unavailable with the reason."""
-    if database.barred and not _examining.get():
+    if database.barred and not checking_database.get():
         raise Unavailable(database.barred)

@@ -6,23 +6,22 @@ BEGIN, COMMIT and SAVEPOINT are not statements; a commit counts when the transac
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
-_label: ContextVar[str] = ContextVar("moorage_sql_label", default="")
+from moorage.model.task_context import sql_label
 
 
 @contextmanager
 def label(name: str) -> Iterator[None]:
     """Whatever SQL is run inside (also in another thread, on our behalf) is counted under `name`."""
-    token = _label.set(name)
+    token = sql_label.set(name)
     try:
         yield
     finally:
-        _label.reset(token)
+        sql_label.reset(token)
 
 
 def current_label() -> str:
-    return _label.get()
+    return sql_label.get()
 
 
 class Meter:

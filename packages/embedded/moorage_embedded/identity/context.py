@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from moorage.model.errors import Conflict
 from moorage.model.principal import Principal
-from moorage.model.request_identity import heard
+from moorage.model.task_context import record_caller
 from moorage.sql import Database, Tx
 from moorage_embedded.identity import associations, store
 from moorage_embedded.identity.effective_roles import Standing, refused, stand
@@ -108,7 +108,7 @@ class IdentityContext:
         if standing.access_rules is not None:
             raise refused()
         principal = principal_of(claims, standing)
-        heard(principal)
+        record_caller(principal)
         return principal
 
     async def catalog(self) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from moorage.model import errors
 from moorage.model.access_rules import AccessRule, permits
 from moorage.model.admission import CHARGE, charge
 from moorage.model.errors import Forbidden, Invalid, Problem, TooManyRequests
-from moorage.model.request_identity import LISTENING, heard
+from moorage.model.task_context import caller, record_caller
 from moorage_embedded.http_kit.answers import Fault, json_response
 from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.identity.context import IdentityContext, principal_of
@@ -70,8 +70,8 @@ class Call:
         self._claims = await self.context.claims(self.request.headers.get("x-auth-token", ""))
         self._standing = await self.context.standing(self._claims)
         self._roles = frozenset(name.lower() for _, name in self._standing.roles)
-        if LISTENING.get() is not None:
-            heard(principal_of(self._claims, self._standing))
+        if caller.get() is not None:
+            record_caller(principal_of(self._claims, self._standing))
         if self._standing.access_rules is not None:
             rules = [AccessRule(each["service"], each["method"], each["path"]) for each in self._standing.access_rules]
             if not permits(rules, "identity", self.request.method, self.request.url.path):

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Protocol, TypeAlias
 
 from moorage.api.audit_log.request_facts import READS, Facts, action_in, holder_in, login_in
-from moorage.model.request_identity import LISTENING, Heard
 from moorage.model.retry import SeldomLog
+from moorage.model.task_context import RequestCaller, caller
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Listener:
             await self._app(scope, receive, send)
             return
         hearing = _AuditedRequest(self, _request_facts(self._service, scope), receive, send)
-        token = LISTENING.set(hearing.identity)
+        token = caller.set(hearing.identity)
         try:
             if self._requests and self._wants(hearing.facts):
                 self._write(HTTP_REQUEST, hearing.facts)
@@ -60,7 +60,7 @@ class Listener:
             hearing.fell()
             raise
         finally:
-            LISTENING.reset(token)
+            caller.reset(token)
 
     def is_login(self, facts: Facts) -> bool:
         return self._service == "identity" and facts.method == "POST" and facts.path.rstrip("/") in LOGINS
@@ -97,7 +97,7 @@ class _AuditedRequest:
         self._body = b""
         self._answer = b""
         self._held: list[Message] = []
-        self.identity = Heard()
+        self.identity = RequestCaller()
 
     async def receive(self) -> Message:
         message = await self._receive()

@@ -20,9 +20,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from moorage.clients.http import Json, ServiceClient, request_id
+from moorage.clients.http import Json, ServiceClient
 from moorage.clients.network.queries import path_of
 from moorage.model.errors import Problem, Refusal, UnknownOutcome
+from moorage.model.task_context import global_request_id
 
 AT_ONCE = 2
 """Calls per network: while one is answered, the next is on its way."""
@@ -103,7 +104,7 @@ class Maker:
         """One or more ports of one server. Raises what the POST raises; `alone`: never in one call with others'."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.setdefault(network, _Lane())
-        ask = _Ask(server, project, bodies, alone, request_id.get(), loop.create_future())
+        ask = _Ask(server, project, bodies, alone, global_request_id.get(), loop.create_future())
         lane.waiting.append(ask)
         if not lane.called and lane.under_way < AT_ONCE:
             lane.called = True
@@ -154,7 +155,7 @@ class Maker:
 
     async def _post(self, lane: _Lane, bulk: list[_Ask]) -> None:
         told = {ask.told for ask in bulk}
-        request_id.set(told.pop() if len(told) == 1 else "")
+        global_request_id.set(told.pop() if len(told) == 1 else "")
         loop = asyncio.get_running_loop()
         began, ports = loop.time(), sum(len(ask.bodies) for ask in bulk)
         try:
@@ -180,7 +181,7 @@ class Maker:
             async with slots:
                 if ask.answer.done():
                     return
-                request_id.set(ask.told)
+                global_request_id.set(ask.told)
                 try:
                     ask.settle(await self._call(ask.bodies))
                 except Problem as problem:

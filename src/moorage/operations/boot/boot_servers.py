@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.boot_request import BootRequest
 from moorage.model.errors import Invalid
 from moorage.model.flavor import Flavor
@@ -16,6 +15,7 @@ from moorage.model.network import CheckedNics, NicAsk, mint_mac
 from moorage.model.principal import Principal
 from moorage.model.resources import Needs, needs_of
 from moorage.model.server import FlavorCopy, Nic, Server
+from moorage.model.task_context import global_request_id
 from moorage.model.world import GroupAsk
 from moorage.operations.boot import boot_volumes
 from moorage.operations.boot.boot import Boot
@@ -71,7 +71,7 @@ def boots_of(context: SagaContext, judged: JudgedRequest) -> list[Boot]:
         boot = Boot(
             server=server,
             request_id=judged.request_id,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             nics=tuple(_minted(nic, server.id) for nic in checked.nics),
             networks=dict(checked.networks),
             security_groups=checked.security_groups,

@@ -1,11 +1,11 @@
 """Deletes that are asked for: which version of the story it is, and its place behind whoever holds the server."""
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted, Operation
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, newest_known, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.delete.delete import (
@@ -65,7 +65,7 @@ async def begin(
             request_id,
             principal.user,
             "forceDelete" if force else "delete",
-            carried.get(),
+            global_request_id.get(),
             principal.project or "",
             gates,
         )

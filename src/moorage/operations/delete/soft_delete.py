@@ -6,7 +6,6 @@ delete goes only forward, as a delete does: it was answered.  A restore that fai
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import ConductorId, OperationId
@@ -14,6 +13,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Shortfall
 from moorage.model.server import PowerState, Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -278,7 +278,9 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
             if holder is not None and holder.name in {"delete", "soft_delete"}:
                 tx.refuse((None, None, None))
             region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
-        input = SoftDelete(server, held.seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = SoftDelete(
+            server, held.seq, request_id, principal.user, global_request_id.get(), principal.project or ""
+        )
         new = accepted(
             SOFT_DELETE,
             operation,
@@ -315,7 +317,7 @@ async def begin_restoring(
         check(now)
         if not may_be_restored(now):
             raise Conflict(f"Instance {now.id} was shelved or moved when it was deleted, and cannot be restored.")
-        input = Restore(now, seq, limits, request_id, principal.user, carried.get(), principal.project or "")
+        input = Restore(now, seq, limits, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(
             RESTORE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

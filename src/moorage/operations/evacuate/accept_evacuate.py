@@ -2,12 +2,12 @@
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.boot.scheduler_hints import hinted_again
 from moorage.operations.context import SagaContext
@@ -81,7 +81,7 @@ async def begin(
             sealed_password=sealed,
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=principal.project or "",
             across=saga is not EVACUATE and context.settings.allow_move_across_segments,
             cross_cell=saga is EVACUATE_CROSS_CELL,

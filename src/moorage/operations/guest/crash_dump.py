@@ -3,12 +3,12 @@
 import msgspec
 
 from moorage.bus.messages import Verb
-from moorage.clients.http import request_id as carried
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -71,7 +71,7 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        input = CrashDump(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = CrashDump(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(
             CRASH_DUMP, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

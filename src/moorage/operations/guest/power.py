@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import Conflict, Internal, NotFound
 from moorage.model.guest import PowerState
@@ -14,6 +13,7 @@ from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, persist
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -171,7 +171,9 @@ async def begin(
             return tx.refuse(None)
         if held.holder is not None:
             return tx.refuse(held.holder)
-        input = Power(server, held.seq, verb, request_id, principal.user, carried.get(), principal.project or "")
+        input = Power(
+            server, held.seq, verb, request_id, principal.user, global_request_id.get(), principal.project or ""
+        )
         new = accepted(
             POWER, operation, server, input, owner=owner, user=principal.user, seq=held.seq, request_id=request_id
         )

@@ -10,7 +10,6 @@ counts as gone: what fails then leaves the server in ERROR, and it may be rebuil
 import msgspec
 
 from moorage.bus.messages import RebuildGuest, Verb
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import InjectedFile, PowerState
@@ -18,6 +17,7 @@ from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.guest.rebuild_checks import RebuildRequest, image_of, image_of_volume, rebuilt_record
@@ -340,7 +340,7 @@ async def begin(
             sealed,
             request_id,
             principal.user,
-            carried.get(),
+            global_request_id.get(),
             principal.project or "",
             image.id if server.volume_backed and request.reimage else "",
         )

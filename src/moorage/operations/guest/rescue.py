@@ -10,7 +10,6 @@ import msgspec
 
 from moorage.bus.messages import Verb
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import OperationId
@@ -19,6 +18,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.rescue import RescueSpec
 from moorage.model.server import Fault, PowerState, Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.model.world import Ask
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -265,7 +265,9 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        input = Rescue(now, seq, spec, request_id, principal.user, carried.get(), principal.project or "", sealed)
+        input = Rescue(
+            now, seq, spec, request_id, principal.user, global_request_id.get(), principal.project or "", sealed
+        )
         return accepted(RESCUE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, "rescue", make, task=TaskState.RESCUING))
@@ -279,7 +281,7 @@ async def begin_back(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        input = Unrescue(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = Unrescue(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(
             UNRESCUE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

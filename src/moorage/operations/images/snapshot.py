@@ -11,13 +11,13 @@ from typing import Literal
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.ids import ImageId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import disk_copy, server_action, server_lock, snapshot_image
@@ -217,7 +217,7 @@ async def begin(
             rotation=wish.rotation,
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=principal.project or "",
         )
         return accepted(

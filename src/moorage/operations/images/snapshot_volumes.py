@@ -15,13 +15,13 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.model.volume import SNAPSHOT_SETTLED, Snapshot
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -280,7 +280,7 @@ async def begin(
         if still and now.host != server.host:
             raise Conflict(f"Instance {now.id} was moved meanwhile; try again.", code="server_moved")
         by = principal.project or ""
-        input = SnapshotVolumes(now, seq, image, taken, request_id, principal.user, carried.get(), by, still)
+        input = SnapshotVolumes(now, seq, image, taken, request_id, principal.user, global_request_id.get(), by, still)
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     try:

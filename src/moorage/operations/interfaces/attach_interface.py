@@ -13,7 +13,6 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import NotFound, Problem
 from moorage.model.ids import OperationId
@@ -21,6 +20,7 @@ from moorage.model.network import Port
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch, newest_known
 from moorage.operations.boot.boot_checks import with_pools
 from moorage.operations.context import SagaContext
@@ -175,7 +175,9 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         nic = minted_nic(checked.nics[0], now)
-        input = AttachInterfaceInput(now, seq, nic, dict(checked.networks), request_id, principal.user, carried.get())
+        input = AttachInterfaceInput(
+            now, seq, nic, dict(checked.networks), request_id, principal.user, global_request_id.get()
+        )
         return accepted(
             saga,
             operation,

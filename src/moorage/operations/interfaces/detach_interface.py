@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Action, Event
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ProviderId, new_uuid
@@ -19,6 +18,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.request_groups import FUNCTION_VNIC_TYPES
 from moorage.model.server import Nic, Server
+from moorage.model.task_context import global_request_id
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -274,7 +274,7 @@ async def _begin(
         nic = next((each for each in now.nics if each.port == port), None)
         if nic is None:
             raise NotAttached(f"Port {port} is not attached")
-        input = DetachInterfaceInput(now, seq, nic, gone, request_id, user, carried.get())
+        input = DetachInterfaceInput(now, seq, nic, gone, request_id, user, global_request_id.get())
         return accepted(DETACH_INTERFACE, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

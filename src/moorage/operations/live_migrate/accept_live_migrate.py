@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Action
 from moorage.model.errors import Conflict, HostFailed, Invalid, NoCapacity
 from moorage.model.ids import OperationId, new_uuid
@@ -12,6 +11,7 @@ from moorage.model.migration import Migration, MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.boot.scheduler_hints import hinted_again
@@ -102,7 +102,7 @@ async def begin(
             timeout_s=settings.live_migration_timeout_s,
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=principal.project or "",
             cross_cell=saga is LIVE_MIGRATE_CROSS_CELL,
         )

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, Invalid, Problem
 from moorage.model.flavor import Flavor
 from moorage.model.ids import ImageId, OperationId, new_uuid
@@ -11,6 +10,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS
 from moorage.model.server import FlavorCopy, Server, TaskState
+from moorage.model.task_context import global_request_id
 from moorage.operations import flavor_cache
 from moorage.operations.accept import accepted, dispatch, newest_known
 from moorage.operations.boot.boot_servers import needs_of_flavor, refuse_devices
@@ -88,7 +88,7 @@ async def begin(
             charged=more(now, flavor),
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=principal.project or "",
             cross_cell=crosses,
             image=ImageId(new_uuid()) if crosses and not now.volume_backed else None,

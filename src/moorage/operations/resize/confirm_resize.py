@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from moorage.bus.messages import OfMove, Verb
-from moorage.clients.http import request_id as carried
 from moorage.clients.network.bindings import BINDING_IS_ACTIVE
 from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.migration import MigrationStatus
 from moorage.model.operation import Accepted
 from moorage.model.server import PowerState, Server, VmState
+from moorage.model.task_context import global_request_id
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -244,7 +244,7 @@ async def begin(
         move_ports.refuse_silent(context, moving.source_of(now).name)
         if moving.moved_of(now).live:  # the new host had lost it: nothing goes before it says that it has it again
             move_ports.refuse_silent(context, moving.here(now).name)
-        input = ConfirmResize(now, seq, request_id, user, carried.get(), project)
+        input = ConfirmResize(now, seq, request_id, user, global_request_id.get(), project)
         return accepted(saga, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     await dispatch(context, await server_lock.accept(context, server.id, ACTION, make))

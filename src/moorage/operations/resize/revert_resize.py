@@ -16,7 +16,6 @@ from collections.abc import Sequence
 import msgspec
 
 from moorage.bus.messages import OfMove, Verb
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId
@@ -25,6 +24,7 @@ from moorage.model.network import Port
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Moved, Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.model.verdict import Row
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -386,7 +386,7 @@ async def begin(
         moving.moved_of(now)
         if _version(now) is not saga:
             raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
-        input = RevertResize(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = RevertResize(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server.id, ACTION, make, task=TaskState.RESIZE_REVERTING)

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.boot.boot_checks import check_zone
 from moorage.operations.boot.scheduler_hints import hinted_again
@@ -75,7 +75,7 @@ async def begin(
             different_host=different,
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=principal.project or "",
             gates=gates,
             across=saga is not UNSHELVE and context.settings.allow_move_across_segments,

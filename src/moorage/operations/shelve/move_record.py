@@ -13,11 +13,11 @@ cell that has its record.
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, Invalid, Unavailable
 from moorage.model.ids import CellId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.server import Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import other_cells, second_records, server_lock
@@ -131,7 +131,7 @@ async def begin(
             raise Conflict(f"Instance {now.id} is not shelved offloaded: its record alone cannot go to another cell.")
         if now.cell == to:
             raise Invalid(f"Instance {now.id} is in cell {to} already.")
-        input = MoveRecord(now, seq, now.cell, to, request_id, user, carried.get(), project)
+        input = MoveRecord(now, seq, now.cell, to, request_id, user, global_request_id.get(), project)
         return accepted(MOVE_RECORD, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server, "move", make, task=TaskState.MIGRATING)

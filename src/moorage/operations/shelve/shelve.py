@@ -12,13 +12,13 @@ is and switched off only when the image is whole, so a shelve that fails costs n
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId, OperationId, ServerId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import PowerState, Server, Shelved, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import disk_copy, moving, offload, server_action, server_lock, snapshot_image
@@ -340,7 +340,9 @@ async def begin(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        input = Shelve(now, seq, image, at_once, request_id, principal.user, carried.get(), principal.project or "")
+        input = Shelve(
+            now, seq, image, at_once, request_id, principal.user, global_request_id.get(), principal.project or ""
+        )
         return accepted(
             SHELVE_SAGA, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )
@@ -363,7 +365,7 @@ async def begin_offloading(
 
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
-        input = ShelveOffload(now, seq, request_id, user, carried.get(), project)
+        input = ShelveOffload(now, seq, request_id, user, global_request_id.get(), project)
         return accepted(SHELVE_OFFLOAD, operation, now, input, owner=owner, user=user, seq=seq, request_id=request_id)
 
     new = await server_lock.accept(context, server, OFFLOAD, make, task=TaskState.SHELVING_OFFLOADING)

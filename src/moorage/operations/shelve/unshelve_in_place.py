@@ -2,13 +2,13 @@
 
 import msgspec
 
-from moorage.clients.http import request_id as carried
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import Server, TaskState, VmState
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -112,7 +112,7 @@ async def begin(
         check(now)
         if now.vm_state is not VmState.SHELVED:
             raise Unavailable("The instance is being changed; try again.")
-        input = UnshelveInPlace(now, seq, request_id, principal.user, carried.get(), principal.project or "")
+        input = UnshelveInPlace(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(
             UNSHELVE_IN_PLACE, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

@@ -16,13 +16,13 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server, VmState
+from moorage.model.task_context import global_request_id
 from moorage.model.volume import Volume
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -275,7 +275,9 @@ async def begin(
             bdm=new_uuid(),
             multiattach=volume.multiattach,
         )
-        input = AttachVolumeInput(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        input = AttachVolumeInput(
+            now, seq, device, request_id, principal.user, global_request_id.get(), principal.project or ""
+        )
         return accepted(
             ATTACH_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

@@ -10,13 +10,13 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server
+from moorage.model.task_context import global_request_id
 from moorage.model.volume import IN_USE
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -200,7 +200,9 @@ async def begin(
                 "Invalid volume: Invalid input received: Invalid volume: Unable to detach volume. Volume status must be "
                 "'in-use' and attach_status must be 'attached' to detach."
             )
-        input = DetachVolumeInput(now, seq, device, request_id, principal.user, carried.get(), principal.project or "")
+        input = DetachVolumeInput(
+            now, seq, device, request_id, principal.user, global_request_id.get(), principal.project or ""
+        )
         return accepted(
             DETACH_VOLUME, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id
         )

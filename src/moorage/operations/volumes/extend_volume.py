@@ -7,12 +7,12 @@ told; its guest sees the new size when it starts.
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.model.action import Event
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
 from moorage.model.server import BlockDevice, Server
+from moorage.model.task_context import global_request_id
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import server_action, server_lock
@@ -153,7 +153,7 @@ async def begin(context: SagaContext, server: ServerId, volume: str) -> None:
         device = next((each for each in now.volumes if each.volume == volume), None)
         if device is None:
             raise NotFound(f"Instance {server} is not attached to volume {volume}")
-        input = ExtendVolumeInput(now, seq, device, size, request, now.user, carried.get())
+        input = ExtendVolumeInput(now, seq, device, size, request, now.user, global_request_id.get())
         return accepted(EXTEND_VOLUME, operation, now, input, owner=owner, user=now.user, seq=seq, request_id=request)
 
     try:

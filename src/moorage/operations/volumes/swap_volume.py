@@ -19,7 +19,6 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.clients.http import request_id as carried
 from moorage.clients.volume import VolumeClient
 from moorage.model.action import Event
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal
@@ -27,6 +26,7 @@ from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server
+from moorage.model.task_context import global_request_id
 from moorage.model.volume import AVAILABLE, IN_USE, Volume
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
@@ -317,7 +317,7 @@ async def begin(
             volume_type=becomes.volume_type,
             request_id=request_id,
             user=principal.user,
-            global_request_id=carried.get(),
+            global_request_id=global_request_id.get(),
             by_project=project,
         )
         return accepted(
