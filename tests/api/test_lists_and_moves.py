@@ -13,8 +13,9 @@ import msgspec
 import pytest
 from tests.api.test_hosts import settle
 
-from moorage.api.metadata.servers import Guests
+from moorage.api.metadata.servers import GuestLookup, MetadataSettings
 from moorage.model.action import Action
+from moorage.model.clock import SystemClock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import CellId, OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
@@ -290,7 +291,7 @@ async def to_its_own_guest(moving: Moving) -> None:
     async def no_network(network: str) -> Any:
         raise AssertionError(network)
 
-    guests = Guests(region, cells, network=no_network, clock=lambda: 0.0, now_us=lambda: 0, kept_s=-1)
+    guests = GuestLookup(region, cells, MetadataSettings(kept_s=-1), SystemClock(), network=no_network)
     for _ in range(2):  # known before, and remembered
         found = await guests.server(ID)
         assert found is not None

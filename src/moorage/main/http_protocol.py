@@ -15,6 +15,7 @@ The clock is the listener's: it looks at all its connections once in a second (`
 
 import asyncio
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import httptools
@@ -55,6 +56,17 @@ class _Refused(Exception):
     """Raised within a callback of the parser, which stops there."""
 
 
+@dataclass(frozen=True)
+class Admission:
+    """What one listener lets in."""
+
+    limits: HttpLimits
+    requests_max: int
+    """Open requests and websockets of this listener together."""
+    rates: RateLimits | None
+    doorkeeper: Doorkeeper
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """One connection of a listener."""
 
@@ -85,18 +97,15 @@ class LimitedProtocol(HttpToolsProtocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        limits: HttpLimits,
-        requests_max: int,
-        rates: RateLimits | None,
-        doorkeeper: Doorkeeper,
+        admission: Admission,
         visit: Visit | None = None,
     ) -> None:
-        """`visit`: it was let in already, before its TLS handshake."""
+        """The first four parameters are uvicorn's. `visit`: the connection was let in already, before its TLS handshake."""
         super().__init__(config, server_state, app_state, _loop)
-        self._limits = limits
-        self._requests_max = requests_max
-        self._rates = rates
-        self._doorkeeper = doorkeeper
+        self._limits = admission.limits
+        self._requests_max = admission.requests_max
+        self._rates = admission.rates
+        self._doorkeeper = admission.doorkeeper
         self._visit = visit
         self._serving = self.app
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from moorage.main.config import Config, Listen
 from moorage.main.connection_limits import Doorkeeper
-from moorage.main.http_protocol import CountedWebSocket, LimitedProtocol
+from moorage.main.http_protocol import Admission, CountedWebSocket, LimitedProtocol
 from moorage.main.rate_limits import RateLimits
 from moorage.main.tls import Certificate
 from moorage.main.tls_acceptor import TlsAcceptor
@@ -73,10 +73,7 @@ class _Server(uvicorn.Server):
             self.server_state,
             self.lifespan.state,
             loop,
-            limits=limits,
-            requests_max=self._requests_max,
-            rates=door.rates,
-            doorkeeper=door.doorkeeper,
+            admission=Admission(limits, self._requests_max, door.rates, door.doorkeeper),
         )
         certificate = door.certificate
         for each in sockets or ():

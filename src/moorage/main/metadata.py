@@ -1,11 +1,10 @@
 """The metadata service of one process: beside the rest of a cloud, or alone (`moorage metadata`)."""
 
 import asyncio
-import time
 import uuid
 
 from moorage.api.metadata.app import MetadataApp
-from moorage.api.metadata.servers import Guests
+from moorage.api.metadata.servers import GuestLookup, MetadataSettings
 from moorage.clients.network import NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.main.cell_intake import CellIntake
@@ -36,17 +35,18 @@ def make_metadata(
 ) -> MetadataApp:
     """The service over these databases and clients."""
     flat = config.network.backend == "flat"
-    guests = Guests(
+    guests = GuestLookup(
         databases.region,
         {str(cell): database for cell, database in databases.cells.items()},
+        MetadataSettings(
+            kept_s=config.metadata.kept_s,
+            domain=config.metadata.dhcp_domain,
+            static_vendor_data=static_vendor_data(config),
+            pools=pools_of(config) if flat else (),
+        ),
+        SystemClock(),
         network=network.network,
-        clock=time.monotonic,
-        now_us=lambda: time.time_ns() // 1000,
-        kept_s=config.metadata.kept_s,
-        domain=config.metadata.dhcp_domain,
-        static_vendor_data=static_vendor_data(config),
         vendor_data=vendor_data,
-        pools=pools_of(config) if flat else (),
         decrypted=seals.server,
     )
     return MetadataApp(

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping, Seq
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from moorage.api.metadata.servers import Guests
+from moorage.api.metadata.servers import GuestLookup
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Unavailable
 from moorage.model.metadata_tree import (
     EC2_VERSIONS,
@@ -61,7 +61,12 @@ class MetadataApp:
     """Answers guests."""
 
     def __init__(
-        self, guests: Guests, *, shared_secret: str, by_address: bool = False, trusted_proxies: Collection[str] = ()
+        self,
+        guests: GuestLookup,
+        *,
+        shared_secret: str,
+        by_address: bool = False,
+        trusted_proxies: Collection[str] = (),
     ) -> None:
         """`by_address`: there is no proxy of Neutron's. `trusted_proxies`: addresses whose `X-Forwarded-For` is believed then."""
         self._guests = guests

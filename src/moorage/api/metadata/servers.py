@@ -8,11 +8,13 @@ while it is out.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from moorage.api.metadata.cache import TtlCache
+from moorage.model.clock import Clock
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.flat_network import FlatPool
 from moorage.model.ids import ServerId
@@ -40,42 +42,52 @@ class DynamicVendorData(Protocol):
     async def of(self, server: Server) -> dict[str, Any]: ...
 
 
-class Guests:
-    """What guests may ask of, by server or by address."""
+@dataclass(frozen=True)
+class MetadataSettings:
+    """The metadata service's part of the configuration."""
+
+    kept_s: float = 15.0
+    """How old an answer may be."""
+    domain: str = ""
+    """Appended to host names."""
+    static_vendor_data: Mapping[str, Any] = field(default_factory=dict)
+    pools: tuple[FlatPool, ...] = ()
+    """Of flat networks, whose guests are known by their address."""
+
+
+class GuestLookup:
+    """Servers and their metadata, by server id or by address, cached for a moment."""
 
     def __init__(
         self,
         region: Database,
         cells: Mapping[str, Database],
+        settings: MetadataSettings,
+        clock: Clock,
         *,
         network: Callable[[str], Awaitable[NetworkFacts]],
-        clock: Callable[[], float],
-        now_us: Callable[[], int],
-        kept_s: float = 15.0,
-        domain: str = "",
-        static_vendor_data: Mapping[str, Any] | None = None,
         vendor_data: DynamicVendorData | None = None,
-        pools: tuple[FlatPool, ...] = (),
         decrypted: Callable[[Server], Server] = lambda server: server,
     ) -> None:
-        """`pools`: of flat networks, whose guests are known by their address. `kept_s`: how old an answer may be. `decrypted`: a record as guests are told of it."""
+        """`decrypted`: a stored record → the record as its guest may see it."""
         self._region = region
         self._cells = cells
         self._network = network
-        self._now_us = now_us
-        self._domain = domain
-        self._static = dict(static_vendor_data or {})
+        self._clock = clock
+        self._domain = settings.domain
+        self._static = dict(settings.static_vendor_data)
         self._vendor_data = vendor_data
-        self._pools = pools
+        self._pools = settings.pools
         self._decrypted = decrypted
-        self._servers: TtlCache[Server | None] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._said: TtlCache[dict[str, Any]] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._addresses: TtlCache[str | None] = TtlCache(clock, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._networks: TtlCache[NetworkFacts] = TtlCache(clock, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
+        monotonic, kept_s = clock.monotonic, settings.kept_s
+        self._servers: TtlCache[Server | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._dynamic: TtlCache[dict[str, Any]] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._addresses: TtlCache[str | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._networks: TtlCache[NetworkFacts] = TtlCache(monotonic, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
         self._known_networks: dict[str, NetworkFacts] = {}
-        self._places: TtlCache[str | None] = TtlCache(clock, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
+        self._places: TtlCache[str | None] = TtlCache(monotonic, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
 
-    # ------------------------------------------------------------------------------------------------ whose it is
+    # ------------------------------------------------------------------------------------------------ which server
 
     async def server(self, server: str) -> Server | None:
         """Its record in its cell, a moment old at most; None when there is none. Raises Unavailable."""
@@ -120,26 +132,28 @@ class Guests:
                 holder = await self._region.read(lambda tx, p=pool, s=slot: flat_addresses.holder(tx, p, s))  # type: ignore[misc]
                 found |= {holder} if holder is not None else set()
         if len(found) > 1:
-            _log.warning("%s is held in %d cells: whose guest asks cannot be told by its address", address, len(found))
+            _log.warning(
+                "%s is held in %d cells: the server of a request cannot be found by its address", address, len(found)
+            )
         return found.pop() if len(found) == 1 else None
 
-    # ------------------------------------------------------------------------------------------- what it is told
+    # ------------------------------------------------------------------------------------------- its metadata
 
     async def metadata_of(
         self, server: Server, *, with_networks: bool = False, with_vendors: bool = False
     ) -> InstanceMetadata:
-        """The model. Raises Unavailable when what is asked for needs a neighbour that is out."""
+        """The metadata of a guest. Raises Unavailable when a service that it needs is out."""
         facts = await self._facts(server) if with_networks else {}
-        said: Mapping[str, Any] = {}
+        dynamic: Mapping[str, Any] = {}
         if with_vendors and self._vendor_data is not None:
             vendors = self._vendor_data
-            said = await self._said.get(server.id, lambda: vendors.of(server))
+            dynamic = await self._dynamic.get(server.id, lambda: vendors.of(server))
         return metadata_of(
             server,
             (interface_of_nic(nic, facts.get(nic.network)) for nic in server.nics),
             domain=self._domain,
             static_vendor_data=self._static,
-            vendor_data=said,
+            vendor_data=dynamic,
         )
 
     async def _facts(self, server: Server) -> dict[str, NetworkFacts]:
@@ -171,5 +185,5 @@ class Guests:
                 raise Conflict("The password was stored before.")
             return msgspec.structs.replace(now, guest_password=password)
 
-        await writes.change(self._region, self._cells, server.id, changed, self._now_us())
+        await writes.change(self._region, self._cells, server.id, changed, round(self._clock.now() * 1_000_000))
         self._servers.forget(server.id)
