@@ -83,8 +83,8 @@ async def test_processes_start_and_take_it_in(cloud: TrialSet) -> None:
         way = Way(cloud)
         try:
             for name in RESTARTED:
-                await asyncio.to_thread(cloud.run, name, *cloud.words_of(name))
-                assert "cell cell1 is out, and its hosts take nothing until it answers" in cloud.said(name)
+                await asyncio.to_thread(cloud.run, name, *cloud.arguments_of(name))
+                assert "cell cell1 is out, and its hosts take nothing until it answers" in cloud.log_of(name)
             out = {key: "UNKNOWN" if cell == "cell1" else "ACTIVE" for key, cell in where.items()}
             assert await states(admin) == out
             other = await admin.active("other")
@@ -92,7 +92,7 @@ async def test_processes_start_and_take_it_in(cloud: TrialSet) -> None:
             await way.open()
             for name in RESTARTED:
                 await until(
-                    lambda name=name: "cell cell1 answers, and is taken in" in cloud.said(name), TAKEN_IN_S, 0.1
+                    lambda name=name: "cell cell1 answers, and is taken in" in cloud.log_of(name), TAKEN_IN_S, 0.1
                 )  # type: ignore[misc]
             assert set((await states(admin)).values()) == {"ACTIVE"}
             for server in where:

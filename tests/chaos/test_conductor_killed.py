@@ -77,7 +77,7 @@ async def test_a_conductor_is_killed_in_the_middle_of_fifty_boots(trial: TrialSe
     servers += [await each for each in asked[25:]]
     await all_active(admin, servers)
     await all_once(trial, admin, servers)
-    assert "adopted" in trial.said("conductor-2")
+    assert "adopted" in trial.log_of("conductor-2")
     trial.run("conductor-1", "conductor")
     await tidied(admin, servers)
     await nothing_leaked(trial.config, admin)
@@ -91,7 +91,7 @@ async def test_an_api_process_is_killed_right_after_it_accepted(trial: TrialSet,
     await all_active(admin, servers)
     await all_once(trial, admin, servers)
     await tidied(admin, servers)
-    trial.run("api-2", *trial.api_words(1))
+    trial.run("api-2", *trial.api_arguments(1))
 
 
 async def test_a_paused_conductor_comes_back_to_nothing(trial: TrialSet, admin: Person) -> None:
@@ -101,12 +101,12 @@ async def test_a_paused_conductor_comes_back_to_nothing(trial: TrialSet, admin: 
     servers += [await each for each in asked[10:]]
     await all_active(admin, servers)
     before = await nothing_leaked(trial.config, admin)
-    at = len(trial.said("conductor-1"))
+    at = len(trial.log_of("conductor-1"))
     trial.resume("conductor-1")
     await until(
         lambda: (
-            "lost its lease" in trial.said("conductor-1")[at:]
-            or "executed by another" in trial.said("conductor-1")[at:]
+            "lost its lease" in trial.log_of("conductor-1")[at:]
+            or "executed by another" in trial.log_of("conductor-1")[at:]
         )
     )
     await all_active(admin, servers)

@@ -115,7 +115,7 @@ def test_an_agents_file_holds_nothing_of_others(trial: TrialSet) -> None:
         assert not said.keys() & {"region", "cells", "service_user", "admin_password", "database", "network"}
         assert "postgresql" not in path.read_text()
         assert trial.config.service_user.password not in path.read_text()
-        assert "has no use" not in trial.said(f"agent-{host}")
+        assert "has no use" not in trial.log_of(f"agent-{host}")
     conductor = tomllib.loads(trial.path_of("conductor-1").read_text())
     assert conductor["bus"]["nkey"] != tomllib.loads(trial.path_of("agent-host1").read_text())["bus"]["nkey"]
 
@@ -199,8 +199,8 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
             own, encode(HostReport(THIEF, cell, "x", boot, inventory={"VCPU": ResourceInventory(10**30)}))
         )
         conductor = "conductor-1"
-        await until(lambda: "is left lying" in trial.said(conductor), 60.0)
-        await until(lambda: "which is host host2's" in trial.said(conductor), 60.0)
+        await until(lambda: "is left lying" in trial.log_of(conductor), 60.0)
+        await until(lambda: "which is host host2's" in trial.log_of(conductor), 60.0)
         await until(lambda: thief.denied > 0)
     # nothing has happened to anybody else
     assert not [each for each in heard if SECRET.encode() in each[1]]
@@ -268,7 +268,7 @@ async def test_a_host_waits_until_it_is_approved_and_is_out_when_that_is_taken_b
                 await say()
                 await asyncio.sleep(0.1)
         assert (await admin.compute("DELETE", "/ext/host-approvals/newhost")).status_code == 204
-        await until(lambda: "newhost is not approved any more" in trial.said("conductor-1"), 120.0)
+        await until(lambda: "newhost is not approved any more" in trial.log_of("conductor-1"), 120.0)
         up = {each["host"]: each["state"] for each in (await admin.compute("GET", "/os-services")).json()["services"]}
         async with asyncio.timeout(120.0):
             while up["newhost"] != "down":
@@ -357,7 +357,7 @@ async def test_with_them_everything_of_a_cloud_goes_on(trial: TrialSet) -> None:
             assert reply.status_code in (200, 201), reply.text
         await admin.gone(server)
     for name in trial.processes:
-        assert DENIED not in trial.said(name), name
+        assert DENIED not in trial.log_of(name), name
 
 
 async def images(admin: Person, name: str) -> list[dict[str, str]]:

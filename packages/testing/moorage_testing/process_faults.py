@@ -62,7 +62,7 @@ def ways(trial: TrialSet, fault: Fault) -> tuple[Callable[[], None], Callable[[]
 
 def _start_again(trial: TrialSet, target: str) -> None:
     """As a supervisor does: a process that finds its database out ends with a sentence, and is started once more."""
-    deadline, words = time.monotonic() + START_PATIENCE_S, trial.words_of(target)
+    deadline, words = time.monotonic() + START_PATIENCE_S, trial.arguments_of(target)
     while True:
         try:
             trial.run(target, *words)

@@ -76,7 +76,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
             print("moorage: say which --flavor, or --fails KIND=NAME", file=sys.stderr)
             return REFUSED
         connection = cloud.connect(arguments.os_cloud)
-        result = _asked(connection, "/ext/capacity", {"capacity": _question(connection, arguments)})["capacity"]
+        result = _post(connection, "/ext/capacity", {"capacity": _question(connection, arguments)})["capacity"]
     print(json.dumps(result, indent=2) if arguments.json else "\n".join(capacity_lines(result, arguments.hosts)))
     return FITS if result["fits"] else DOES_NOT
 
@@ -84,7 +84,7 @@ def _capacity(arguments: argparse.Namespace) -> int:
 def _question(connection: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     networks = []
     for each in arguments.network:
-        name, wanted = capacity_local.network_words(each)
+        name, wanted = capacity_local.parse_network(each)
         networks.append({"uuid": connection.network.find_network(name, ignore_missing=False).id, **wanted})
     question: dict[str, Any] = {
         "flavor": connection.compute.find_flavor(arguments.flavor, ignore_missing=False).id,
@@ -134,7 +134,7 @@ def _failovers(arguments: argparse.Namespace) -> int:
             for start in range(0, len(names), FAILURES_AT_ONCE):
                 some = names[start : start + FAILURES_AT_ONCE]
                 question = {"kind": kind, "names": some, **changes_of(arguments)}
-                rows += _asked(connection, "/ext/failovers", {"failover": question})["failovers"]
+                rows += _post(connection, "/ext/failovers", {"failover": question})["failovers"]
                 done += len(some)
                 bar.update(done, len(wanted))
     bar.close()
@@ -155,7 +155,7 @@ def _named(connection: Any, kind: str) -> list[str]:
             return [each.name for each in connection.compute.hypervisors()]
 
 
-def _asked(connection: Any, path: str, body: Any) -> Any:
+def _post(connection: Any, path: str, body: Any) -> Any:
     reply = connection.compute.post(path, json=body, microversion=cloud.LATEST)
     if reply.status_code >= 400:
         print(f"moorage: {cloud.why_not(reply)} ({reply.status_code})", file=sys.stderr)

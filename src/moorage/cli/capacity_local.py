@@ -104,7 +104,7 @@ def _ask(arguments: argparse.Namespace, loaded: Loaded) -> Ask:
         raise Invalid("Say which --flavor of the file.")
     fleet, names = loaded.fleet, list[str]()
     for number, each in enumerate(arguments.network):
-        name, wanted = network_words(each)
+        name, wanted = parse_network(each)
         if wanted and name in fleet.networks:
             wanted["vnic_type"] = wanted.get("vnic_type", fleet.networks[name].vnic_type)
             guaranteed = msgspec.structs.replace(fleet.networks[name], **wanted)
@@ -143,12 +143,12 @@ def _all(world: World, kind: str) -> list[str]:
 
 
 def failures(arguments: argparse.Namespace) -> list[tuple[Kind, str]]:
-    """Raises Invalid where a word is not KIND=NAME."""
+    """Raises Invalid where a text is not KIND=NAME."""
     found: list[tuple[Kind, str]] = []
-    for word in arguments.fails:
-        kind, _, name = word.partition("=")
+    for text in arguments.fails:
+        kind, _, name = text.partition("=")
         if kind not in KINDS or not name:
-            raise Invalid(f"{word!r} is not KIND=NAME, with host, aggregate, segment or cell before the sign.")
+            raise Invalid(f"{text!r} is not KIND=NAME, with host, aggregate, segment or cell before the sign.")
         found.append((kind, name))
     return found
 
@@ -156,9 +156,9 @@ def failures(arguments: argparse.Namespace) -> list[tuple[Kind, str]]:
 WORDS = {"egress": "egress_kbps", "ingress": "ingress_kbps", "vnic": "vnic_type"}
 
 
-def network_words(word: str) -> tuple[str, dict[str, Any]]:
+def parse_network(text: str) -> tuple[str, dict[str, Any]]:
     """The network, and what is guaranteed on it. Raises Invalid."""
-    name, *others = word.split(",")
+    name, *others = text.split(",")
     wanted: dict[str, Any] = {}
     for each in others:
         key, _, value = each.partition("=")
@@ -168,8 +168,8 @@ def network_words(word: str) -> tuple[str, dict[str, Any]]:
     return name, wanted
 
 
-def number(word: str, where: str) -> int:
+def number(text: str, where: str) -> int:
     """Raises Invalid."""
-    if not word.isascii() or not word.isdigit() or len(word) > 10:
-        raise Invalid(f"{where}: {word!r} is no whole number.")
-    return int(word)
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        raise Invalid(f"{where}: {text!r} is no whole number.")
+    return int(text)

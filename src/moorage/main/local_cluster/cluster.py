@@ -186,8 +186,8 @@ class TrialSet:
         )  # it makes the tables and the service's user; the others may start side by side
         self._let_in(postgres)
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
-        begun += [self.launch(f"agent-{plan.host}", *self.agent_words(plan)) for plan in planned_hosts(self.config)]
-        begun += [self.launch(f"api-{number + 1}", *self.api_words(number)) for number in range(self.apis)]
+        begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
+        begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
         begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
         for each in begun:
             self.wait_ready(*each)
@@ -209,8 +209,8 @@ class TrialSet:
         def file(bus: Mapping[str, Any], role: str = "") -> str:
             own = {name: postgres.url_as(f"moorage_{role}", name) for name in urls} if role else urls
             cells = "".join(f'[[cells]]\nname = "{name}"\ndatabase = "{own[name]}"\n\n' for name in self.cell_names)
-            said = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
-            return CONFIG.format(**said) + neighbours + self.settings
+            values = {**settings, "region": own["region"], "cells": cells, "bus": tables({"bus": bus}) if bus else ""}
+            return CONFIG.format(**values) + neighbours + self.settings
 
         write(self.config_path, file({}))
         self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
@@ -236,25 +236,25 @@ class TrialSet:
             plans = planned_hosts(self.config)
             asyncio.run(approve(self.config, [KeyOfHost(plan.host, plan.cell, "") for plan in plans], "moorage set"))
 
-    def api_words(self, number: int) -> tuple[str, ...]:
+    def api_arguments(self, number: int) -> tuple[str, ...]:
         """How the API process with this number (from 0) is started."""
         return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
 
-    def agent_words(self, plan: HostPlan) -> tuple[str, ...]:
+    def agent_arguments(self, plan: HostPlan) -> tuple[str, ...]:
         """How the agent of this host is started."""
         wires = ",".join(plan.physical_networks)
         place = ("--host", plan.host, "--cell", plan.cell)
         level = () if self.level is None else ("--level", str(self.level))
         return "agent", *place, "--physical-networks", wires, *level
 
-    def words_of(self, name: str) -> tuple[str, ...]:
+    def arguments_of(self, name: str) -> tuple[str, ...]:
         """How the process with this name is started again."""
         role, _, which = name.partition("-")
         match role:
             case "api":
-                return self.api_words(int(which) - 1)
+                return self.api_arguments(int(which) - 1)
             case "agent":
-                return self.agent_words(next(plan for plan in planned_hosts(self.config) if plan.host == which))
+                return self.agent_arguments(next(plan for plan in planned_hosts(self.config) if plan.host == which))
             case _:
                 return (role,)
 
@@ -320,7 +320,7 @@ class TrialSet:
     def resume(self, name: str) -> None:
         self.processes[name].send_signal(signal.SIGCONT)
 
-    def said(self, name: str) -> str:
+    def log_of(self, name: str) -> str:
         """The log of one process."""
         return (self.directory / f"{name}.log").read_text()
 

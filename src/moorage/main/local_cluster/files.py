@@ -61,10 +61,10 @@ class Guarded:
         return {"url": url.replace("nats://", "tls://"), "nkey": str(self.seed(whose)), "tls": True, "ca": str(self.ca)}
 
 
-def tables(said: Mapping[str, Mapping[str, Any]]) -> str:
+def tables(values: Mapping[str, Mapping[str, Any]]) -> str:
     """TOML of flat tables; the table "" comes first and has no heading."""
     parts = []
-    for name, rows in said.items():
+    for name, rows in values.items():
         lines = [f"[{name}]"] if name else []
         parts.append("\n".join([*lines, *(f"{key} = {json.dumps(value)}" for key, value in rows.items())]))
     return "\n\n".join(parts) + "\n"
@@ -73,7 +73,7 @@ def tables(said: Mapping[str, Mapping[str, Any]]) -> str:
 def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: int) -> str:
     """All that the agent of a host needs: no database, no cell but its own, and no account but that for images."""
     mine, images = config.agent, config.image_user
-    said: dict[str, Mapping[str, Any]] = {
+    values: dict[str, Mapping[str, Any]] = {
         "": {"data_dir": config.data_dir, "log_level": config.log_level},
         "bus": bus,
         "agent": {
@@ -86,12 +86,12 @@ def agents_file(config: Config, plan: HostPlan, bus: Mapping[str, Any], level: i
         "image_user": {"user": images.user, "password": images.password, "project": images.project},
     }  # fmt: skip
     if config.tracing.endpoint:
-        said["tracing"] = msgspec.to_builtins(config.tracing)
+        values["tracing"] = msgspec.to_builtins(config.tracing)
     if level < PORTS_ARRIVE_BOUND:  # it sees to ports itself
         user = config.service_user
-        said["network"] = {"url": config.network.url or config.api.network.url}
-        said["service_user"] = {"user": user.user, "password": user.password, "project": user.project}
-    return tables(said)
+        values["network"] = {"url": config.network.url or config.api.network.url}
+        values["service_user"] = {"user": user.user, "password": user.password, "project": user.project}
+    return tables(values)
 
 
 def write(path: Path, text: str) -> None:

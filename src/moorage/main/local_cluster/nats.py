@@ -75,14 +75,14 @@ class NatsServer:
         while time.monotonic() < until and self._process.poll() is None:
             for file in Path(self._room.name).glob("*.ports"):
                 try:
-                    said = json.loads(file.read_text())
-                    return int(str((said.get("nats") or said["tls"])[0]).rsplit(":", 1)[1])
+                    ports = json.loads(file.read_text())
+                    return int(str((ports.get("nats") or ports["tls"])[0]).rsplit(":", 1)[1])
                 except ValueError:  # it is being written this moment
                     continue
             time.sleep(0.01)
-        said = Path(self._room.name, "log").read_text(errors="replace")
+        output = Path(self._room.name, "log").read_text(errors="replace")
         self.stop()
-        raise RuntimeError(f"nats-server did not start within {START_S:.0f} s:\n{said[-2000:]}")
+        raise RuntimeError(f"nats-server did not start within {START_S:.0f} s:\n{output[-2000:]}")
 
     def stop(self) -> None:
         if self._process is not None:
