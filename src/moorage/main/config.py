@@ -1,4 +1,4 @@
-"""One TOML file → one frozen Config, read once and passed down; no other room reads files or the environment.
+"""One TOML file → one frozen Config, read once and passed down; no other module reads files or the environment.
 
 Every table and key below may stand in the file; `moorage up` needs none.  Unknown keys are refused, with their name.
 Relative paths are taken from `data_dir`.
@@ -13,13 +13,16 @@ import msgspec
 
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.redfish_fence import Machine
+from moorage.main.config_api import LISTENERS, OPTIONAL_PORTS, Api, Listen, Placement
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_bus import Bus, ImageUser
 from moorage.main.config_guests import Console, Metadata
+from moorage.main.config_hosts import Agent, Hosts, Upgrade, UpgradeLevels
 from moorage.main.config_notifications import Notifications
 from moorage.main.config_scheduler import Fence, Scheduler
+from moorage.main.config_services import Image, Network, Pool, ServiceSettings, ServiceUser, Volume
 from moorage.main.config_watching import Metrics, Tracing, check_watching
-from moorage.main.http_limits import HttpLimits, Rates, check_limits
+from moorage.main.http_limits import check_limits
 from moorage.main.secret_settings import check_unread, resolved
 from moorage.main.security import Secrets, SecurityCompliance, check_security
 from moorage.model.errors import Invalid
@@ -33,37 +36,34 @@ HOSTS_MAX = 10_000
 TOML_TYPES = (datetime.datetime, datetime.date, datetime.time)
 CELLS_MAX = 100
 PORT_MAX = 65_535
-LISTENERS = ("compute", "placement", "identity", "image", "network", "volume")
-OPTIONAL_PORTS = {"metadata": 8775, "console": 6080, "webconsole": 8785}
-"""Of services that not every process serves: what their roles, and `moorage up`, take where no port is configured."""
 
 
-class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one HTTP door listens; `public_url` is what the catalog and links say when it differs."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    public_url: str = ""
-    cert: str = ""
-    """PEM file of a certificate and those between it and its CA; empty: that of `[api]`."""
-    key: str = ""
-    """PEM file of its key; empty: it is in the same file."""
-    tls: bool = True
-    """False: no TLS here though `[api]` has a certificate."""
-
-    @property
-    def has_tls(self) -> bool:
-        return self.tls and bool(self.cert)
-
-    @property
-    def url(self) -> str:
-        return self.public_url or self.own_url
-
-    @property
-    def own_url(self) -> str:
-        """Where it listens itself, whatever stands in front of it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.has_tls else 'http'}://{host}:{self.port}"
+__all__ = [
+    "LISTENERS",
+    "OPTIONAL_PORTS",
+    "Agent",
+    "Api",
+    "Audit",
+    "Cell",
+    "Compute",
+    "Config",
+    "Database",
+    "Hosts",
+    "Image",
+    "Listen",
+    "Network",
+    "Placement",
+    "Pool",
+    "Quota",
+    "RegionSettings",
+    "ServiceSettings",
+    "ServiceUser",
+    "Upgrade",
+    "UpgradeLevels",
+    "Volume",
+    "checked",
+    "read_config",
+]
 
 
 class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,129 +101,6 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def limits(self) -> Limits:
         """As `moorage.sql` takes them."""
         return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
-
-
-class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An outside service, or the embedded one."""
-
-    url: str = ""
-    """Empty: the embedded service."""
-    timeout_s: float = 30.0
-    """How long one call may take, all of it."""
-    breaker_failures: int = 5
-    """After so many failures in a row it is left alone for a while; 0: it never is (N19)."""
-    breaker_rest_s: float = 1.0
-    """How long, at first; twice as long each time that it still fails, up to ten seconds."""
-    ca_file: str = ""
-    """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
-
-
-class Image(ServiceSettings, frozen=True):
-    metadefs: str = ""
-    """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
-    image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
-    """Of the embedded service: bytes of one image."""
-    user_storage_quota: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Of the embedded service: bytes of all images of one project; 0: no limit but the project's own (`image_size_total`)."""
-
-
-class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Addresses of one flat network in one cell."""
-
-    network: str
-    cell: str
-    cidr: str
-    gateway: str = ""
-    """Empty: the first address."""
-    first: str = ""
-    """The first that is given out; empty: the one after the gateway."""
-    last: str = ""
-    dns: tuple[str, ...] = ()
-    bridge: str = ""
-    """What the hosts' bridge is called."""
-
-
-class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
-    """The network service, or none (`flat`)."""
-
-    backend: Literal["ports", "flat"] = "ports"
-    """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
-    pools: tuple[Pool, ...] = ()
-
-    reports: bool = False
-    """Its plug-ins write into our Placement and our host aggregates themselves, `segments` the segments and `placement` what
-    its agents guarantee: we draw neither."""
-
-
-class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
-    """The volume service (Cinder), up to but without `/v3`."""
-
-    cross_az_attach: bool = True
-    """Whether a server may have volumes of other availability zones than its own (Nova's `[cinder] cross_az_attach`)."""
-    wait_s: float = 180.0
-    """How long a boot waits for the volumes that are made for it (Nova's `block_device_allocate_retries` times its interval)."""
-
-
-class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom our own calls are made as: roles admin and service on `project`."""
-
-    user: str = "moorage"
-    password: str = ""
-    project: str = "service"
-    domain: str = "Default"
-
-
-class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The simulated hosts of `moorage up`."""
-
-    count: int = 6
-    vcpus: int = 16
-    ram_mib: int = 32768
-    disk_gib: int = 500
-    physical_networks: tuple[tuple[str, ...], ...] = (("physnet1",), ("physnet2",))
-    """Host number n has the (n mod length)-th set: by default odd and even hosts are on different segments."""
-    bandwidth_kbps: int = 10_000_000
-    """What each bridge of a host can guarantee to ports, each way (embedded network service); 0: nothing."""
-    packet_rate_kpps: int = 1_000
-    """What each host can guarantee to ports in packets; 0: nothing."""
-    levels: tuple[Literal[1, 2, 3], ...] = (3,)
-    """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
-    whole_interfaces: int = 0
-    """SR-IOV interfaces on each physical network that guests may have whole, at most 32."""
-    virtual_functions: int = 8
-    """Of the SR-IOV interface that each host has on each of its physical networks; 0: it has none."""
-    beat_s: float = 5.0
-    """How often each says that it lives."""
-
-
-class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One host, for `moorage agent`."""
-
-    host: str = ""
-    cell: str = "cell1"
-    driver: Literal["simulated", "libvirt"] = "simulated"
-    """`libvirt`: real guests (`[libvirt]`); `moorage up` then has this machine as its one host."""
-    level: Literal[1, 2, 3] = 3
-    """Protocol level. 1 and 2 see to their guests' ports themselves, and need `[service_user]`; 3 has no network client."""
-    vcpus: int = 16
-    ram_mib: int = 32768
-    disk_gib: int = 500
-    physical_networks: tuple[str, ...] = ("physnet1",)
-
-
-class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Holds behaviour back while a fleet is upgraded (Nova's name for it)."""
-
-    compute: Literal["auto", 1, 2, 3] = "auto"
-    """`auto`: as the agents' own levels allow. A number: as if no agent were above that level."""
-
-
-class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this release asks of a deployment that an earlier one did not."""
-
-    conductor_credentials: Literal["wanted", "required"] = "wanted"
-    """Of a conductor, for the network service. `wanted`: without them it says so and hosts of level 1 and 2 see to ports.
-    `required`, the next release's: without them it does not start."""
 
 
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -304,61 +181,6 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often one is run that nobody asked for; 0: never."""
     repair: bool = False
     """Whether those mend what they find; else they only say it."""
-
-
-class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    body_max_bytes: int = 114_688
-    """Of a request to the Compute API (Nova's limit)."""
-    enable_instance_password: bool = True
-    """Answers of create, rebuild and rescue have `adminPass` (Nova's setting and default)."""
-    max_limit: int = 1000
-    cors_allowed_origins: tuple[str, ...] = ()
-    policy_file: str = ""
-    compute: Listen = Listen(port=8774)
-    placement: Listen = Listen(port=8778)
-    identity: Listen = Listen(port=5000)
-    image: Listen = Listen(port=9292)
-    network: Listen = Listen(port=9696)
-    volume: Listen = Listen(port=8776)
-    metadata: Listen = Listen()
-    """Of `moorage metadata`, and of `moorage up`; port 0 is 8775 there."""
-    console: Listen = Listen()
-    """Of `moorage console`, and of `moorage up`; port 0 is 6080 there."""
-    webconsole: Listen = Listen()
-    """Of `moorage console-web`, and of `moorage up`; port 0 is 8785 there."""
-    cert: str = ""
-    """Of every listener that has none of its own."""
-    key: str = ""
-    ca_file: str = ""
-    """PEM file of the CA of these certificates, for our own calls to our own listeners."""
-    hsts_s: Annotated[int, msgspec.Meta(ge=0)] = 31_536_000
-    """With TLS: for how long a browser that was here uses nothing else for this name; 0: it is not told."""
-    trusted_proxies: tuple[str, ...] = ()
-    """Addresses of load balancers: their `X-Forwarded-For` says who asks, and they may have any number of connections."""
-    limits: HttpLimits = HttpLimits()
-    rates: Rates = Rates()
-
-    def __post_init__(self) -> None:
-        """Each listener knows its certificate, and so its URL."""
-        for name in (*LISTENERS, *OPTIONAL_PORTS):
-            listen: Listen = getattr(self, name)
-            if self.cert and not listen.cert:
-                common = msgspec.structs.replace(listen, cert=self.cert, key=self.key)
-                msgspec.structs.force_setattr(self, name, common)
-
-
-class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The Placement API; its address is `[api.placement]`."""
-
-    database: str = ""
-    """Of `moorage placement` alone; empty: SQLite in the data directory."""
-    auth_strategy: Literal["keystone", "noauth2"] = "keystone"
-    """Of `moorage placement` alone. `noauth2` believes everybody; for development."""
-    policy_file: str = ""
-    enforce_new_defaults: bool = True
-    """False: whatever an administrator may do in the older defaults is allowed too."""
-    cors_allowed_origins: tuple[str, ...] = ()
-    cors_allow_headers: tuple[str, ...] = ()
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,58 @@
+"""Tables of the configuration: simulated hosts, one agent, and what holds behaviour back during an upgrade."""
+
+from typing import Literal
+
+import msgspec
+
+
+class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The simulated hosts of `moorage up`."""
+
+    count: int = 6
+    vcpus: int = 16
+    ram_mib: int = 32768
+    disk_gib: int = 500
+    physical_networks: tuple[tuple[str, ...], ...] = (("physnet1",), ("physnet2",))
+    """Host number n has the (n mod length)-th set: by default odd and even hosts are on different segments."""
+    bandwidth_kbps: int = 10_000_000
+    """What each bridge of a host can guarantee to ports, each way (embedded network service); 0: nothing."""
+    packet_rate_kpps: int = 1_000
+    """What each host can guarantee to ports in packets; 0: nothing."""
+    levels: tuple[Literal[1, 2, 3], ...] = (3,)
+    """Host number n has the (n mod length)-th protocol level: 1 and 2 see to their guests' ports themselves."""
+    whole_interfaces: int = 0
+    """SR-IOV interfaces on each physical network that guests may have whole, at most 32."""
+    virtual_functions: int = 8
+    """Of the SR-IOV interface that each host has on each of its physical networks; 0: it has none."""
+    beat_s: float = 5.0
+    """How often each says that it lives."""
+
+
+class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One host, for `moorage agent`."""
+
+    host: str = ""
+    cell: str = "cell1"
+    driver: Literal["simulated", "libvirt"] = "simulated"
+    """`libvirt`: real guests (`[libvirt]`); `moorage up` then has this machine as its one host."""
+    level: Literal[1, 2, 3] = 3
+    """Protocol level. 1 and 2 see to their guests' ports themselves, and need `[service_user]`; 3 has no network client."""
+    vcpus: int = 16
+    ram_mib: int = 32768
+    disk_gib: int = 500
+    physical_networks: tuple[str, ...] = ("physnet1",)
+
+
+class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds behaviour back while a fleet is upgraded (Nova's name for it)."""
+
+    compute: Literal["auto", 1, 2, 3] = "auto"
+    """`auto`: as the agents' own levels allow. A number: as if no agent were above that level."""
+
+
+class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What this release asks of a deployment that an earlier one did not."""
+
+    conductor_credentials: Literal["wanted", "required"] = "wanted"
+    """Of a conductor, for the network service. `wanted`: without them it says so and hosts of level 1 and 2 see to ports.
+    `required`, the next release's: without them it does not start."""

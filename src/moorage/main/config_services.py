@@ -1,0 +1,75 @@
+"""Tables of the configuration: the identity, image, network and volume services, and our account with them."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An outside service, or the embedded one."""
+
+    url: str = ""
+    """Empty: the embedded service."""
+    timeout_s: float = 30.0
+    """How long one call may take, all of it."""
+    breaker_failures: int = 5
+    """After so many failures in a row it is left alone for a while; 0: it never is (N19)."""
+    breaker_rest_s: float = 1.0
+    """How long, at first; twice as long each time that it still fails, up to ten seconds."""
+    ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
+
+
+class Image(ServiceSettings, frozen=True):
+    metadefs: str = ""
+    """Of the embedded service: a directory of metadata definitions, one JSON file for each namespace, as Glance's `etc/metadefs`."""
+    image_size_cap: Annotated[int, msgspec.Meta(gt=0)] = 2**40
+    """Of the embedded service: bytes of one image."""
+    user_storage_quota: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Of the embedded service: bytes of all images of one project; 0: no limit but the project's own (`image_size_total`)."""
+
+
+class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Addresses of one flat network in one cell."""
+
+    network: str
+    cell: str
+    cidr: str
+    gateway: str = ""
+    """Empty: the first address."""
+    first: str = ""
+    """The first that is given out; empty: the one after the gateway."""
+    last: str = ""
+    dns: tuple[str, ...] = ()
+    bridge: str = ""
+    """What the hosts' bridge is called."""
+
+
+class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
+    """The network service, or none (`flat`)."""
+
+    backend: Literal["ports", "flat"] = "ports"
+    """`flat`: no network service and no ports; addresses come from `pools`, one of each network for each cell (S0.16)."""
+    pools: tuple[Pool, ...] = ()
+
+    reports: bool = False
+    """Its plug-ins write into our Placement and our host aggregates themselves, `segments` the segments and `placement` what
+    its agents guarantee: we draw neither."""
+
+
+class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
+    """The volume service (Cinder), up to but without `/v3`."""
+
+    cross_az_attach: bool = True
+    """Whether a server may have volumes of other availability zones than its own (Nova's `[cinder] cross_az_attach`)."""
+    wait_s: float = 180.0
+    """How long a boot waits for the volumes that are made for it (Nova's `block_device_allocate_retries` times its interval)."""
+
+
+class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whom our own calls are made as: roles admin and service on `project`."""
+
+    user: str = "moorage"
+    password: str = ""
+    project: str = "service"
+    domain: str = "Default"
