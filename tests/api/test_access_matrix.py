@@ -12,8 +12,8 @@ import pytest
 from tests.helpers.access_matrix import HERS, PERSONAS, YES, Table, nova, placement
 from tests.helpers.route_bodies import AN_ID, body_of, newest
 
-from moorage.api.placement.app import ROUTES as PLACEMENT_ROUTES
 from moorage.api.placement.app import make_placement_app
+from moorage.api.placement.route_table import ROUTES as PLACEMENT_ROUTES
 from moorage.api.route_table import TABLE
 from moorage.api.routes import Route
 from moorage.model.errors import Unauthenticated, Unavailable

@@ -10,7 +10,7 @@ from starlette.routing import Route as StarletteRoute
 from typing_extensions import override
 
 from moorage.api.microversions import NEWEST, OLDEST
-from moorage.api.placement.app import ROUTES as PLACEMENT
+from moorage.api.placement.route_table import ROUTES as PLACEMENT
 from moorage.api.route_table import TABLE
 from moorage.api.routes import Param, Route
 from moorage_embedded.identity import (

@@ -1,4 +1,4 @@
-"""The Placement API as an ASGI application: who asks, in which version, for what; and every error in Placement's form."""
+"""The Placement API as an ASGI application: principal, version and route of a request, and every error in Placement's form."""
 
 import logging
 import math
@@ -12,15 +12,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from moorage.api.placement import allocations, candidates, classes_and_traits, inventories, providers
 from moorage.api.placement.http import MAX_VERSION, MIN_VERSION, Rep, Req, Version, http_date, need_json, pairs
 from moorage.api.placement.policy import PlacementPolicy
+from moorage.api.placement.route_table import SERVICE, MethodNotAllowed, find_route
 from moorage.model import errors
 from moorage.model.admission import charge, declares_more
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
 from moorage.model.principal import Principal
-from moorage.model.tracing import request as asked
+from moorage.model.tracing import request as current_request
 from moorage.placement.engine import Engine
 from moorage.placement.service import error_codes
 from moorage.placement.service.group_commit import GroupCommit
@@ -30,109 +30,10 @@ log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 HEADER = "openstack-api-version"
-SERVICE = "placement"
 
-Handler = Callable[[Req], Awaitable[Rep]]
 Authenticate = Callable[[Mapping[str, str]], Awaitable[Principal]]
-"""Headers (lower case) → who asks; raises Unauthenticated."""
+"""Headers (lower case) → the principal; raises Unauthenticated."""
 
-
-class _Entry(msgspec.Struct, frozen=True):
-    """A method of a path: its handler, policy rule, and the version that brought it (405 where the path is older)."""
-
-    handler: Handler
-    rule: str
-    since: int = 0
-    hidden_status: int = 404
-    takes_json: bool = False
-    bare: bool = False
-    """It answers without a body, so it does not matter which kind is accepted."""
-
-
-RP = "/resource_providers/{uuid}"
-_P = "placement:resource_providers:"
-ROUTES: dict[str, dict[str, _Entry]] = {
-    "/resource_classes": {
-        "GET": _Entry(classes_and_traits.list_classes, "placement:resource_classes:list", 2),
-        "POST": _Entry(classes_and_traits.create_class, "placement:resource_classes:create", 2, takes_json=True),
-    },
-    "/resource_classes/{name}": {
-        "GET": _Entry(classes_and_traits.show_class, "placement:resource_classes:show", 2),
-        "PUT": _Entry(classes_and_traits.update_class, "placement:resource_classes:update", 2),
-        "DELETE": _Entry(classes_and_traits.delete_class, "placement:resource_classes:delete", 2),
-    },
-    "/resource_providers": {
-        "GET": _Entry(providers.index, _P + "list"),
-        "POST": _Entry(providers.create, _P + "create", takes_json=True),
-    },
-    RP: {
-        "GET": _Entry(providers.show, _P + "show"),
-        "PUT": _Entry(providers.update, _P + "update", takes_json=True),
-        "DELETE": _Entry(providers.delete, _P + "delete"),
-    },
-    RP + "/inventories": {
-        "GET": _Entry(inventories.index, _P + "inventories:list"),
-        "POST": _Entry(inventories.create, _P + "inventories:create", takes_json=True),
-        "PUT": _Entry(inventories.replace, _P + "inventories:update", takes_json=True),
-        "DELETE": _Entry(inventories.clear, _P + "inventories:delete", 5, 405),
-    },
-    RP + "/inventories/{resource_class}": {
-        "GET": _Entry(inventories.show, _P + "inventories:show"),
-        "PUT": _Entry(inventories.update, _P + "inventories:update", takes_json=True),
-        "DELETE": _Entry(inventories.delete, _P + "inventories:delete"),
-    },
-    RP + "/usages": {"GET": _Entry(inventories.usages, _P + "usages")},
-    RP + "/aggregates": {
-        "GET": _Entry(providers.aggregates, _P + "aggregates:list", 1),
-        "PUT": _Entry(providers.set_aggregates, _P + "aggregates:update", 1, takes_json=True),
-    },
-    RP + "/allocations": {"GET": _Entry(allocations.of_provider, _P + "allocations:list")},
-    RP + "/traits": {
-        "GET": _Entry(classes_and_traits.provider_traits, _P + "traits:list", 6),
-        "PUT": _Entry(classes_and_traits.set_provider_traits, _P + "traits:update", 6, takes_json=True),
-        "DELETE": _Entry(classes_and_traits.clear_provider_traits, _P + "traits:delete", 6),
-    },
-    "/allocations": {"POST": _Entry(allocations.post, "placement:allocations:manage", 13, takes_json=True)},
-    "/allocations/{consumer}": {
-        "GET": _Entry(allocations.show, "placement:allocations:list"),
-        "PUT": _Entry(allocations.put, "placement:allocations:update", takes_json=True),
-        "DELETE": _Entry(allocations.delete, "placement:allocations:delete"),
-    },
-    "/allocation_candidates": {"GET": _Entry(candidates.index, "placement:allocation_candidates:list", 10)},
-    "/traits": {"GET": _Entry(classes_and_traits.list_traits, "placement:traits:list", 6)},
-    "/traits/{name}": {
-        "GET": _Entry(classes_and_traits.show_trait, "placement:traits:show", 6, bare=True),
-        "PUT": _Entry(classes_and_traits.put_trait, "placement:traits:update", 6),
-        "DELETE": _Entry(classes_and_traits.delete_trait, "placement:traits:delete", 6),
-    },
-    "/usages": {"GET": _Entry(allocations.total_usages, "placement:usages", 9)},
-    "/reshaper": {"POST": _Entry(allocations.reshape, "placement:reshaper:reshape", 30, takes_json=True)},
-}
-
-
-class _Pattern(NamedTuple):
-    """A path as it is written and as it is matched, and its methods."""
-
-    path: str
-    match: Callable[[str], re.Match[str] | None]
-    entries: dict[str, _Entry]
-
-
-def _patterns() -> dict[tuple[str, int], list[_Pattern]]:
-    """By first word and number of words, so that two or three are tried."""
-    found: dict[tuple[str, int], list[_Pattern]] = {}
-    for path, entries in ROUTES.items():
-        pattern = re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$")
-        found.setdefault(_place(path), []).append(_Pattern(path, pattern.match, entries))
-    return found
-
-
-def _place(path: str) -> tuple[str, int]:
-    words = path.split("/", 2)
-    return (words[1] if len(words) > 1 else ""), path.count("/")
-
-
-_PATTERNS = _patterns()
 
 STATUS: dict[type[Problem], tuple[int, str]] = {
     errors.Invalid: (400, "Bad Request"),
@@ -156,17 +57,9 @@ def _status(problem: Problem) -> tuple[int, str]:
     return 500, "Internal Server Error"
 
 
-class _Allowed(errors.WrongMethod):
-    """Names the methods that the path does know."""
-
-    def __init__(self, method: str, methods: str) -> None:
-        super().__init__(f"The method {method} is not allowed for this resource.")
-        self.methods = methods
-
-
 @lru_cache(maxsize=256)
 def negotiate(header: str | None) -> Version:
-    """The version that `OpenStack-API-Version` asks of us; raises NotAcceptable or Invalid."""
+    """The version that `OpenStack-API-Version` names; raises NotAcceptable or Invalid."""
     if not header:
         return MIN_VERSION
     for part in reversed(header.split(",")):
@@ -197,24 +90,6 @@ def accepts_json(accept: str | None) -> bool:
         if kind.strip() in ("application/json", "application/*", "*/*") and (weight is None or weight[1].strip("0.")):
             return True
     return False
-
-
-def _find(method: str, path: str, version: Version) -> tuple[_Entry, dict[str, str]]:
-    for route, match, entries in _PATTERNS.get(_place(path), ()):
-        if (found := match(path)) is None:
-            continue
-        asked(SERVICE).say(route=route)
-        entry = entries.get(method)
-        if entry is None:
-            raise _Allowed(method, ", ".join(entries))
-        if version < (1, entry.since):
-            raise (
-                errors.NotFound("The resource could not be found.")
-                if entry.hidden_status == 404
-                else _Allowed(method, ", ".join(entries))
-            )
-        return entry, found.groupdict()
-    raise errors.NotFound("The resource could not be found.")
 
 
 class _Answer(NamedTuple):
@@ -249,8 +124,8 @@ class PlacementApp:
             await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.content})
 
     async def _serve(self, scope: Scope, receive: Receive) -> _Answer | None:
-        """None: the asker is gone."""
-        request_id = asked(SERVICE).seed or "req-" + new_uuid()
+        """None: the client has gone."""
+        request_id = current_request(SERVICE).seed or "req-" + new_uuid()
         version: Version | None = None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         method: str = scope["method"]
@@ -264,7 +139,7 @@ class PlacementApp:
             version = negotiate(headers.get(HEADER))
             if principal is None:
                 if method != "GET":
-                    raise _Allowed(method, "GET")
+                    raise MethodNotAllowed(method, "GET")
                 return self._send(_versions(), version, request_id)
             charge(scope, principal)
             body = await _body(receive)
@@ -282,7 +157,7 @@ class PlacementApp:
         return self._send(rep, version, request_id)
 
     def _inside(self, path: str) -> str:
-        """The path below the prefix; raises NotFound for one beside it."""
+        """The path below the prefix; raises NotFound for a path outside it."""
         if not f"{path}/".startswith(f"{self._prefix}/"):
             raise errors.NotFound("The resource could not be found.")
         return path[len(self._prefix) :]
@@ -300,7 +175,7 @@ class PlacementApp:
         method: str = scope["method"]
         if body and not headers.get("content-type"):
             raise errors.Invalid("content-type header required when content-length > 0")
-        entry, parameters = _find(method, path, version)
+        entry, parameters = find_route(method, path, version)
         if method == "GET" and not entry.bare and not accepts_json(headers.get("accept")):
             raise errors.NotAcceptable("Only application/json is provided")
         req = Req(
@@ -352,21 +227,21 @@ class PlacementApp:
             headers |= _versioned(version)
         if isinstance(problem, errors.TooManyRequests):
             headers["retry-after"] = str(math.ceil(problem.retry_after_s))
-        if isinstance(problem, _Allowed):
+        if isinstance(problem, MethodNotAllowed):
             headers["allow"] = problem.methods
         if status == 401:
             headers["www-authenticate"] = 'Keystone uri=""'
         if not accepts_json(accept):
             if "html" not in str(accept):
-                said = f"{status} {title}\n\n{problem.public}\n"
-                return _Answer(status, headers | {"content-type": "text/plain; charset=UTF-8"}, said.encode())
+                plain = f"{status} {title}\n\n{problem.public}\n"
+                return _Answer(status, headers | {"content-type": "text/plain; charset=UTF-8"}, plain.encode())
             text = f"<html><head><title>{status} {title}</title></head><body>{escape(problem.public)}</body></html>"
             return _Answer(status, headers | {"content-type": "text/html; charset=UTF-8"}, text.encode())
         return _Answer(status, headers, msgspec.json.encode({"errors": [error]}))
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """All of it; None when the asker went away meanwhile."""
+    """The whole body; None when the client went away meanwhile. Raises TooLarge."""
     parts: list[bytes] = []
     size = 0
     while True:
