@@ -26,7 +26,7 @@ NEVER_US = 1 << 62
 READS_MAX = 5
 """So often servers that move, or the whole, are asked for again; then the region's last word counts."""
 WITHOUT_MAX = 5_000
-"""So many servers a cell is left_out to leave out; of more, it is asked for so many rows more."""
+"""A query to a cell names at most so many servers to leave out; for each of the others it asks for one row more."""
 
 
 class Hidden(msgspec.Struct, frozen=True):

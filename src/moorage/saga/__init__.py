@@ -1,7 +1,7 @@
-"""The engine that tells sagas: `step` is the grammar, `story` the whole, `log` what is remembered, `run` the telling.
+"""The engine that executes sagas: `step`, `definition`, `journal` and `executor` are its main modules.
 
-This room knows nothing of servers, of HTTP or of SQL: a transaction is opaque here, and whoever keeps the journal
-implements `Log`.  The rules a step lives by are in `step`; why the telling is as it is, in `run`.
+This package knows nothing of servers, HTTP or SQL: a transaction is opaque here, and the store of the journal
+implements `Log`.  The rules of a step are in `step`; `executor` says why the execution is as it is.
 """
 
 from moorage.saga.definition import CommitListener, Saga, first_lines

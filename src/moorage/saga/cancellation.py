@@ -1,4 +1,4 @@
-"""Hearing a cancel: at the next commit's answer, or at once, when a hint comes while a do is waiting."""
+"""A cancel is noticed at the next commit, or at once when a hint comes while a do is waiting."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ class Unwind(Exception):
 
 
 class CancelListener:
-    """The teller's task is cancelled only while it listens, and only by `watch`; any other cancellation is not ours to catch."""
+    """`watch` cancels the executing task only while it is in `listen`; any other cancellation is not caught here."""
 
     def __init__(self, log: Log, journal_writer: JournalWriter) -> None:
         self.log = log
@@ -56,7 +56,7 @@ class CancelListener:
             try:
                 self.journal_writer.cancel = await self.log.cancel_reason()
             except Problem as problem:
-                logger.info("the cancel word could not be read: %s", problem)
+                logger.info("the cancel reason could not be read: %s", problem)
         if self._listening and not self.journal_writer.writing and not self.ignored and executor is not None:
             self._interrupted = True
             executor.cancel()
@@ -76,6 +76,6 @@ class CancelListener:
             raise
         finally:
             self._listening = False
-            if self._interrupted:  # the do took the interruption for its own affair, and ended
+            if self._interrupted:  # the do caught the interruption itself, and ended
                 self._interrupted = False
                 executor.uncancel()

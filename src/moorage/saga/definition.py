@@ -1,4 +1,4 @@
-"""A saga: a name with its version, what is asked, and the steps in order.  What is wrong with it is said at import."""
+"""A saga: a name with its version, the type of its input, and the steps in order.  Mistakes in it raise at import."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -14,9 +14,9 @@ InputT = TypeVar("InputT", bound=Struct)
 ContextT = TypeVar("ContextT")
 
 Turned: TypeAlias = Callable[[Any, Run[InputT, ContextT], Problem, str], object]
-"""`(tx, run, problem, reason)`: told in the commit that turns the story; reason is "failed" or "cancel"."""
+"""`(tx, run, problem, reason)`: called in the commit that begins the unwinding; reason is "failed" or "cancel"."""
 Finished: TypeAlias = Callable[[Any, Run[InputT, ContextT], str], object]
-"""`(tx, run, status)`: told in the commit that ends it; status is "done" or "unwound"."""
+"""`(tx, run, status)`: called in the commit that ends the saga; status is "done" or "unwound"."""
 
 
 class Saga(Generic[InputT, ContextT]):
@@ -31,7 +31,7 @@ class Saga(Generic[InputT, ContextT]):
         ended: Finished[InputT, ContextT] | None = None,
         forward_only: bool = False,
     ) -> None:
-        """`forward_only`: what was accepted is never taken back, from the first step on; past a step's patience it is stuck."""
+        """`forward_only`: it is never unwound; when the patience of a step is over, it is stuck.  Raises Internal for a wrong definition."""
         self.name = name
         self.input_type = input_type
         self.parts = parts
@@ -44,7 +44,7 @@ class Saga(Generic[InputT, ContextT]):
         for part in parts:
             if isinstance(part, RetryGroup):
                 if self.group is not None:
-                    raise Internal(f"{name}: a story goes to some host once")
+                    raise Internal(f"{name}: a saga has one group of steps for a host")
                 self.group, self.group_at = part, range(len(steps), len(steps) + len(part.steps))
                 steps += part.steps
             else:
@@ -71,7 +71,7 @@ class Saga(Generic[InputT, ContextT]):
                 raise Internal(f"{self.name}: {each.name} is host-local, but not within on_some_host")
 
     def but(self, *steps: Step[InputT, ContextT, Any]) -> "Saga[InputT, ContextT]":
-        """The same story with some steps exchanged, by name: for the proof."""
+        """The same saga with some steps exchanged, by name: for the proof."""
         changed = {each.name: each for each in steps}
         parts: list[Step[InputT, ContextT, Any] | RetryGroup[InputT, ContextT]] = []
         for part in self.parts:
@@ -108,4 +108,4 @@ def first_lines(saga: Saga[Any, Any]) -> list[Line]:
 
 
 CommitListener: TypeAlias = Callable[[Any, Saga[Any, Any], Run[Any, Any], Sequence[Line]], None]
-"""`(tx, saga, run, lines)`: told in every commit of a story, with the lines it writes."""
+"""`(tx, saga, run, lines)`: called in every commit of a saga, with the lines it writes."""

@@ -1,33 +1,33 @@
-"""Telling a story: forward, to another host, and back.
+"""Executes a saga: forward, on another host, and back.
 
-**Why it is hard.**  A teller may die between any two instructions, and the world outside cannot be asked in the same
-breath as the journal is written.  So an effect outside may begin only after a commit that says it may (an *intent*), and
-what was meant but has no result must be taken as perhaps done.  If every intent and every result were a commit, a boot
-would need fifteen of them; it has three.
+**Why it is hard.**  A process may die between any two instructions, and no call to the outside can be part of the
+transaction that writes the journal.  So an effect outside may begin only after a commit that says it may (an *intent*),
+and an intent without a result must be taken as perhaps done.  If every intent and every result were a commit, a boot would
+need fifteen of them; it has three.
 
 **How.**  One intent covers all the steps up to the next place where a commit is made anyway: a region step, whose own
 transaction carries the results before it and the intent after it, or a point of no return.  Results wait in memory
-(`_pending`) for the next commit.  If the teller dies first, they are lost, and the steps are done again with
-`run.unsure`.  That is sound because a do may run twice and an undo is safe though its do never ran; `prove` checks it.
-The teller who wrote an intent knows which steps it really began, and takes back those only.  An adopter does not know,
-and takes back all that the intent covers.  Hence a Failed or Turn line carries the list of what is open: it is the
-intent of the undoing, and must be there before the first undo, because an undo closes the door behind it (a turn at
-the agent, a tombstone), after which the do of the same attempt would be refused.
+(`_pending`) for the next commit.  If the process dies first, they are lost, and the steps are done again with
+`run.unsure`.  That is sound because a do may run twice, and an undo is safe though its do never ran; `prove` checks it.
+The process that wrote an intent knows which steps it began, and undoes only those.  A process that adopts the saga does
+not know, and undoes all that the intent covers.  So a Failed or Unwinding line carries the list of what is open.  It is
+the intent of the undoing and is written before the first undo, because an undo sends a newer fencing token or a
+tombstone, after which the do of the same attempt would be refused.
 
-**Another host.**  When a host-local step fails, or any other step of the group is refused, what is host-local is undone,
-newest first, the failed one too, and the first step chooses again.  An outage of a service that all hosts share turns
-the story instead: the next host would fare no better.  The error people see in the end is that of the last step that
-failed, not "no capacity" of the search after it.
+**Another host.**  When a host-local step fails, or any other step of the group is refused, the host-local steps are
+undone, newest first and the failed one too, and the first step chooses again.  When a service that all hosts share is out,
+the saga unwinds instead: the next host would fare no better.  The error that people see is that of the last step that
+failed, not the "no capacity" of the search after it.
 
-**When not to unwind.**  (1) The asyncio task is cancelled: the process goes down, the story stays where it is.  (2)
-`Fenced`: somebody else tells it.  (3) `Torn`: a write of the journal has no known outcome; whoever leases the operation
-reads it again and tells with `adopted=True`.  (4) After the point of no return: from there on each step is tried until
-it works, and past its patience the operation is stuck, which people see.  An adopter who finds a point of no return
-covered but without result asks `passed`; a story that has none goes forward, deaf to cancel.
+**When not to unwind.**  (1) The asyncio task is cancelled: the process stops, and the saga stays where it is.  (2)
+`Fenced`: another process executes it.  (3) `CommitUnknown`: a write of the journal has no known outcome; whoever leases
+the operation reads it again and executes it with `adopted=True`.  (4) After the point of no return: each step is tried
+until it succeeds, and when its patience is over the operation is stuck, which people see.  An adopter that finds a point
+of no return covered but without a result calls `passed`; a saga without `passed` goes forward and ignores a cancel.
 
 **What we tried.**  Intent per step: seven more commits.  The fence before the work: the work's answer (which host?) is
 one of the lines, so it would be a second UPDATE; last in the transaction it guards as well.  A number of lines as the
-cell's fence: it moves with retries and adoptions, so `run.line` is counted off the story instead.
+cell's fence: it moves with retries and adoptions, so `run.line` is computed from the definition of the saga instead.
 """
 
 import asyncio
@@ -134,7 +134,7 @@ class _Executor:
         self.cancelled_by: str | None = None
         """The cancel reason that made the saga unwind."""
 
-    # ------------------------------------------------------------------------------------------------- the story
+    # ----------------------------------------------------------------------------------------------- forward
 
     async def run(self, hint: CancelHint | None, adopted: bool) -> Any:
         state = self.state
@@ -202,7 +202,7 @@ class _Executor:
             self.cancellation.ignored = was
 
     async def _take(self, at: int) -> int:
-        """Do step `at`; answers which is next."""
+        """Do step `at`; the index of the next step."""
         step, state = self.saga.steps[at], self.state
         self.cancellation.check(step.name)
         if not step.region and not state.is_covered(step.name):
@@ -236,7 +236,7 @@ class _Executor:
         return at + 1
 
     async def _failed(self, at: int, problem: Problem) -> int:
-        """Another host, or the turn, or (past the point of no return) stuck."""
+        """Try another host, or unwind, or (past the point of no return) get stuck."""
         step, state = self.saga.steps[at], self.state
         logger.info("%s: %s failed: %s %s", self.operation, step.name, problem, problem.private)
         if self.past or (step.point_of_no_return and isinstance(problem, Unavailable)):
@@ -272,7 +272,7 @@ class _Executor:
                     raise Unwind(last.step, last.problem()) from None
                 await self.journal_writer.flush("running")
 
-    # ---------------------------------------------------------------------------------------------- the way back
+    # ---------------------------------------------------------------------------------------------- unwinding
 
     async def _turn(self, unwind: Unwind) -> None:
         cause = Cause.of(unwind.problem, unwind.step, self.state.attempt)
@@ -283,7 +283,7 @@ class _Executor:
             await self.journal_writer.append([line], work, status="cleaning")
         except (Fenced, CommitUnknown):
             raise
-        except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the story can neither go on nor turn
+        except Exception as failure:  # noqa: BLE001  the saga's own `turned` failed: the saga can neither go on nor unwind
             await self._stuck(unwind.step, "turn", as_problem(unwind.step, failure))
 
     async def _unwind(self) -> None:
@@ -353,13 +353,13 @@ class _Executor:
         )
 
     def _line(self, at: int, phase: Phase, attempt: int) -> int:
-        """Counted off the story: attempts are laps, each a way there and a way back."""
+        """The number of a step in an attempt: each attempt counts all steps forward, then all steps back."""
         steps = len(self.saga.steps) + 1
         lap = attempt or (self.state.attempt if phase == "undo" or at >= self.saga.group_at.stop else 0)
         return 2 * lap * steps + at + 1 if phase == "do" else (2 * lap + 1) * steps + (steps - at - 1)
 
     def latest_run(self) -> Run[Any, Any]:
-        """The story as it stands, for who hears of its commits; its attempt is the last one that had a host."""
+        """The saga as it stands, for the listener of its commits; its attempt is the last one that had a host."""
         return self._run(None, "do", self.state.held_attempt(), False)
 
     def _bound(self, hook: Callable[..., object] | None, *facts: Any) -> Callable[[Any], object] | None:

@@ -1,7 +1,7 @@
-"""What is remembered of a story: its lines, and the Protocol of whoever keeps them.
+"""The journal of a saga: the kinds of lines, and the Protocol of whoever stores them.
 
 Lines are evolvable: a field is added with a default, never renamed or re-typed (RULES §19).  They are written one JSON
-object a line, so a keeper may append with `journal = journal || :more`, in the statement that is also the fence.
+object a line, so a store may append with `journal = journal || :more`, in the statement that is also the fence.
 """
 
 import traceback
@@ -21,7 +21,7 @@ FIRST_EPOCH = 1
 """The epoch an operation is begun with; each adoption adds one."""
 
 PRIVATE_CHARS_MAX = 20_000
-"""A whole account of a decision (16 KiB), and some words around it."""
+"""A complete record of a decision (16 KiB), and some text around it."""
 TRACEBACK_CHARS_MAX = 4_000
 
 BUG = "bug"
@@ -32,15 +32,15 @@ Reason: TypeAlias = Literal["failed", "cancel"]
 
 
 class Fenced(Exception):
-    """Somebody else tells this story now: stop, touch nothing.  Steps may raise it too, when a cell says so."""
+    """Another process executes this saga now: stop, and change nothing.  Steps may raise it too, when a cell says so."""
 
 
 class CommitUnknown(Exception):
-    """A write of the journal failed, and nobody knows whether it is there: read it again, and tell with `adopted=True`."""
+    """A write of the journal failed, and nobody knows whether it was made: read the journal again, and execute with `adopted=True`."""
 
 
 class Stuck(Exception):
-    """What must be done could not be done within its patience; telling the story again goes on from there."""
+    """A step that must succeed did not within its patience; executing the saga again goes on from there."""
 
     def __init__(self, at: str, cause: BaseException) -> None:
         super().__init__(f"stuck at {at}: {cause}")
@@ -49,7 +49,7 @@ class Stuck(Exception):
 
 
 class Unwound(Exception):
-    """The story turned and all of it was taken back.  `reason` is "cancel" when somebody asked for that."""
+    """The saga was unwound: everything is undone.  `reason` is "cancel" when somebody cancelled it."""
 
     def __init__(self, at: str, cause: Problem, reason: Reason = "failed") -> None:
         super().__init__(f"{at}: {cause}")
@@ -59,7 +59,7 @@ class Unwound(Exception):
 
 
 class Cause(Struct, frozen=True, omit_defaults=True):
-    """Why a step failed, in a form that can be written down."""
+    """Why a step failed, in a form that can be stored."""
 
     step: str = ""
     attempt: int = 0
@@ -110,7 +110,7 @@ class Intent(Struct, frozen=True, omit_defaults=True, tag="intent"):
     steps: tuple[str, ...] = ()
     attempt: int = 0
     trace: str = ""
-    """Of the first line: the `traceparent` of the request that began the story; empty: nobody traced it."""
+    """Of the first line: the `traceparent` of the request that began the saga; empty: it is not traced."""
 
 
 class StepResult(Struct, frozen=True, omit_defaults=True, tag="result"):
@@ -129,7 +129,7 @@ class Failed(Struct, frozen=True, omit_defaults=True, tag="failed"):
 
 
 class Unwinding(Struct, frozen=True, omit_defaults=True, tag="turn"):
-    """The story turned: `open` is taken back, newest first."""
+    """The saga unwinds: `open` is undone, newest first."""
 
     reason: Reason = "failed"
     cause: Cause = Cause()
@@ -146,7 +146,7 @@ class Undone(Struct, frozen=True, omit_defaults=True, tag="undone"):
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
-    """A neighbour is out, and the step is waiting for it: for people to see."""
+    """A service is out, and the step waits for it: shown to people."""
 
     step: str = ""
     attempt: int = 0
@@ -156,7 +156,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
 
 
 class Stalled(Struct, frozen=True, omit_defaults=True, tag="stalled"):
-    """The patience ran out where the story can neither turn nor end: somebody should look."""
+    """The patience is over where the saga can neither unwind nor end: an operator has to act."""
 
     step: str = ""
     phase: str = "undo"
@@ -184,7 +184,7 @@ def decode_lines(text: str | bytes) -> list[Line]:
 
 @dataclass(frozen=True)
 class Appended(Generic[T_co]):
-    """What the keeper of the journal answers: the work's answer, the row's `cancel` word, and how many lines there are.
+    """What the store of the journal returns: the work's answer, the row's `cancel` column, and the number of lines.
 
     `refused`: the work took everything back with `tx.refuse(answer)`; no line was written.
     """
@@ -208,7 +208,7 @@ class Log(Protocol):
 
     @property
     def cancel(self) -> str | None:
-        """The row's `cancel` word when this lease began."""
+        """The row's `cancel` column when this lease began."""
         ...
 
     async def append(

@@ -1,4 +1,4 @@
-"""Writing the lines: what waits for the next commit, and what a commit carries."""
+"""Writes the journal: lines that wait for the next commit, and the lines that a commit carries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -20,12 +20,12 @@ class JournalWriter:
         self.log = log
         self.state = state
         self.cancel = log.cancel
-        """The row's `cancel` word, as last seen."""
+        """The row's `cancel` column, as last seen."""
         self.writing = False
         self.broken: Exception | None = None
-        """Fenced or Torn, even if a step swallowed it."""
+        """Fenced or CommitUnknown, even if a step caught it."""
         self.on_commit: Callable[[Any, Sequence[Line]], None] | None = None
-        """Told `(tx, lines)` in every commit, with the lines it writes: what is said to others of it is written with it."""
+        """Called with `(tx, lines)` in every commit: notifications are written in the same transaction."""
         self._pending: list[Line] = []
 
     def note(self, line: Line) -> None:
@@ -43,7 +43,7 @@ class JournalWriter:
     ) -> None:
         """One commit: what is pending, and `lines`, beside the work."""
         if (await self._commit(lines, work or _nothing, _no_more, status)).refused:
-            raise Internal("a commit of the story's own lines cannot be refused")
+            raise Internal("a commit of the saga's own lines cannot be refused")
 
     async def commit(
         self, run: Run[Any, Any], work: Callable[[Any], T], result: Callable[[T], object] | None = None

@@ -12,7 +12,7 @@ TornWhen = Literal["before", "after"]
 
 
 class Killed(BaseException):
-    """The teller dies here; nothing in it may catch this."""
+    """The process dies here; nothing in it may catch this."""
 
 
 class _Refused(Exception):
@@ -62,13 +62,13 @@ class _Done:
 
 @dataclass
 class MemoryJournal:
-    """One lease of a row in memory; `adopted()` is the next teller's, and fences this one off."""
+    """One lease of a row in memory; `adopted()` is the next process's, and fences this one off."""
 
     lines: Sequence[Line] = ()
     """Of a new row: what `first_lines` says."""
     transact: Transact = _on_nothing
     tears_after: int | None = None
-    """The teller dies at the append after this many."""
+    """The process dies at the append after this many."""
     tears: TornWhen = "before"
     row: JournalRow = field(default_factory=JournalRow)
 
@@ -82,7 +82,7 @@ class MemoryJournal:
         self._head = self.row.head
 
     def adopted(self) -> "MemoryJournal":
-        """The lease of the next teller."""
+        """The lease of the next process."""
         self.row.epoch += 1
         return MemoryJournal(transact=self.transact, row=self.row)
 

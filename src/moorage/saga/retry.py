@@ -1,4 +1,4 @@
-"""How long, how often, and by whose clock."""
+"""The clock of the executor, and the limits of its retries."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -33,7 +33,7 @@ class WallClock:
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """How long, and how often.  A do's own patience is its step's."""
+    """How long and how often something is tried.  The patience of a do is that of its step."""
 
     undo_patience_s: float = 3600.0
     undo_try_s: float = 120.0
@@ -41,7 +41,7 @@ class RetryLimits:
     pause_first_s: float = 0.1
     pause_most_s: float = 15.0
     asked_pause_most_s: float = 60.0
-    """A neighbour's own word of when to come back (Retry-After) is heeded up to this."""
+    """A Retry-After of a service is followed up to this."""
     waiting_shown_after_s: float = 5.0
     waiting_shown_most: int = 10
     """What a step waits for may change; so many changes of one wait are written down."""
@@ -50,7 +50,7 @@ class RetryLimits:
 
 
 class CancelHint(Protocol):
-    """An asyncio.Event, or like one: set when the row's `cancel` word may have been written."""
+    """An asyncio.Event, or like one: set when the row's `cancel` column may have been written."""
 
     async def wait(self) -> Any: ...
 

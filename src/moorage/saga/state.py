@@ -1,8 +1,8 @@
-"""What the lines say, put together: which results stand, what may have been left behind, and how the attempts ended.
+"""The state of a saga, replayed from its journal: results, what may have been left behind, and how the attempts ended.
 
-Every line passes through `Book.add`, whether it was read back or is being written, so that a teller who adopts a story
-stands exactly where the one before stood, except for one thing: what was covered by an intent but has no result may have
-been begun (`assume_begun`), while whoever wrote that intent knows.
+Every line passes through `ReplayedState.add`, whether it is read back or written.  So a process that adopts a saga has the
+state of the process before it, with one exception: a step that an intent covers and that has no result may have been begun
+(`assume_begun`), while the process that wrote the intent knows.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from moorage.saga.journal import Begun, Cause, Ended, Failed, Intent, Line, Step
 
 
 class ReplayedState:
-    """The state of one telling."""
+    """The state of one execution."""
 
     def __init__(self, saga: Saga[Any, Any], lines: Sequence[Line]) -> None:
         self.saga = saga
@@ -58,7 +58,7 @@ class ReplayedState:
             self.attempt, self.over = attempt, False
 
     def assume_begun(self) -> set[str]:
-        """For an adopter: what an intent covers and no result ends may have been begun; answers which."""
+        """For an adopter: what an intent covers and that has no result may have been begun; the names of those steps."""
         unsure = {name for name, attempt in self.covered.items() if (name, attempt) not in self.results}
         self.open.update({name: self.covered[name] for name in unsure})
         return unsure

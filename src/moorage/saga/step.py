@@ -1,21 +1,21 @@
-"""A step: a do, and beside it the undo that takes it back.
+"""A step: a do, and the undo that takes it back.
 
 The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
 
-1. **Do may run twice.**  When `run.unsure` is set, look before you act, or use a verb that cannot double.
-2. **Undo may run twice, and though do never ran or never finished.**  Absent is success.  It reads what was *asked* and
-   what *earlier* steps left, never its own result.  A result that no commit carried is lost when the teller dies: an undo
-   reads with `run.get(step)`, or only what a region step wrote (that one's result is in the commit of its work).
+1. **Do may run twice.**  When `run.unsure` is set, read the state before you act, or use a call that is safe to repeat.
+2. **Undo may run twice, and though do never ran or never finished.**  Absent is success.  It reads the saga's *input* and
+   what *earlier* steps left, never its own result.  A result that no commit carried is lost when the process dies: an undo
+   reads with `run.get(step)`, or only what a region step wrote (that result is in the commit of its work).
 3. **Key by what this saga creates.**
-4. **Undo closes the door.**  A request that timed out may still arrive: whatever is commanded carries a turn or a revision.
+4. **Undo outdates its do.**  A request that timed out may still arrive: every command carries a fencing token or a revision.
 5. **One effect per step.**  If its name needs an *and*, it is two steps.
-6. **Bounded.**  `Unavailable` is tried again within `patience_s`; anything else turns the story.
-7. **Cancel is not failure.**  A teller that is shut down leaves the story where it is.
-8. **Some stories do not unwind.**  After `point_of_no_return` a story only goes forward.
+6. **Bounded.**  `Unavailable` is tried again within `patience_s`; anything else unwinds the saga.
+7. **A shutdown is not a failure.**  A process that is shut down leaves the saga where it is.
+8. **Some sagas do not unwind.**  After `point_of_no_return` a saga only goes forward.
 9. **A region step** (`region=True`) changes the region's database only, through `run.commit`, once: its work, its result,
    the results before it and the next intent are one transaction.
-10. **What was done while the request was answered** (an image made, a neighbour that waits for word) is the first step's to take
-   back: `of_request=True`.  It is open from the start, and undone also when the story is cancelled before the step begins.
+10. **What was done while the request was answered** (an image made, a service that waits for an answer) is undone by the first
+   step: `of_request=True`.  It is open from the start, and undone also when the saga is cancelled before the step begins.
 """
 
 import copy
@@ -44,13 +44,13 @@ ATTEMPTS_MAX = 3
 
 
 class ResultReader(Protocol):
-    """What a Run asks of whoever tells the story."""
+    """What a Run needs of the executor."""
 
     def result_of(self, step: "Step[Any, Any, Any]", view: int) -> tuple[bool, Any]: ...
 
 
 class Writer(Protocol):
-    """And of whoever writes it down."""
+    """What a Run needs of the journal writer."""
 
     async def commit(
         self, run: "Run[Any, Any]", work: Callable[[Any], T], result: Callable[[T], object] | None = None
@@ -59,7 +59,7 @@ class Writer(Protocol):
 
 @dataclass(eq=False)
 class Run(Generic[Input_co, Context_co]):
-    """What a step sees of its story."""
+    """What a step sees of its saga."""
 
     input: Input_co
     context: Context_co
@@ -70,26 +70,26 @@ class Run(Generic[Input_co, Context_co]):
     tried: tuple[str, ...]
     """The hosts of the earlier attempts, from the first step's results."""
     blamed: tuple[str, ...]
-    """Those of them that may be to blame for it; the others may be tried again."""
+    """Those of them that may have caused the failure; the others may be tried again."""
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
     unsure: bool
-    """This step may have been done already: by a teller who died, or by a try that never answered.  HasPassed before you act."""
+    """This step may have been done already, by a process that died or by a try without an answer: read the state first."""
     cancelled: str | None
     turned: Cause | None
-    """Why the story is being taken back; None: it is not."""
+    """Why the saga is unwinding; None: it is not."""
     phase: Phase
     past: bool
     """The point of no return lies behind for certain: what fails is tried again until it is done."""
     line: int
-    """A number that grows along the story, and is the same whenever the same step of the same attempt is done again."""
+    """A number that grows from step to step, and is the same whenever the same step of the same attempt is done again."""
     _step: str
     _view: int
     _executor: ResultReader
     _journal_writer: Writer
 
     def __getitem__(self, step: "Step[Any, Any, ResultT]") -> ResultT:
-        """What an earlier step answered, in this attempt."""
+        """The result of an earlier step, in this attempt.  Raises Internal when there is none."""
         if step.name == self._step:
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
         there, result = self._executor.result_of(step, self._view)
@@ -98,7 +98,7 @@ class Run(Generic[Input_co, Context_co]):
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
     def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """The same, or None when it was not done, its result was lost with its teller, or only another version of the saga has it:
+        """The same, or None when it was not done, its result was lost with its process, or only another version of the saga has it:
         for undos, and for steps that versions share.
 
         The undo of a region step may ask for that step's own: it was written by the commit that did the work.
@@ -109,7 +109,7 @@ class Run(Generic[Input_co, Context_co]):
         return result if there else None
 
     def earlier(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """What a region step of `on_some_host` answered in the last attempt before this one that had an answer of it."""
+        """The result of a region step of `on_some_host`, from the last attempt before this one that has a result of it."""
         for attempt in range(self.attempt - 1, 0, -1):
             there, result = self._executor.result_of(step, attempt)
             if there:
@@ -179,12 +179,12 @@ class Step(Generic[Input_contra, Context_contra, ResultT]):
         self._decoder: msgspec.json.Decoder[ResultT] | None = None
 
     def undo(self, undo: Undo[InputT, ContextT]) -> Undo[InputT, ContextT]:
-        """Register the undo; its name should be a real verb (`release_host`, never `undo_claim`)."""
+        """Register the undo; its name should say what it does (`release_host`, never `undo_claim`)."""
         self.undo_with = undo
         return undo
 
     def passed(self, passed: HasPassed[InputT, ContextT]) -> HasPassed[InputT, ContextT]:
-        """For a point of no return: has it been passed?  Asked by an adopter, who cannot know; reads region results only."""
+        """For a point of no return: has it been passed?  Called by a process that adopts the saga; it reads results of region steps only."""
         self.passed_when = passed
         return passed
 

@@ -1,4 +1,4 @@
-"""Which events each operation says, derived from the lines of its journal: the one table of operations → events.
+"""Which notifications each operation has, derived from the lines of its journal: the table of operations → events.
 
     accepted       the commit that accepts it            power_off.start, delete.start
     Result         a region step's own commit            create.start (a host is claimed), shutdown.*

@@ -1,5 +1,5 @@
 """How many guests one host sends at a time, as Nova's `max_concurrent_live_migrations`: the others are `queued`, and those that are go in
-the order in which they were asked for.  One that polls for its host still, or makes bindings there, stands in no line yet: who is ready
+the order in which they were asked for.  One that still looks for its host, or makes bindings there, stands in no line yet: who is ready
 before it goes before it.  When the source falls silent, all that wait for it end.
 
 The line is nothing but the moves' records in the cell: a place at the source is held by whose record says that it prepares or is sent.
