@@ -55,6 +55,7 @@ class OtherRelease(Protocol):
 
     def configuration(self, path: Path) -> Path:
         """The same settings as a file that this release reads."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,8 @@ class RealHosts:
         for file in [daemon.run / "libvirtd.pid", *(daemon.run / "qemu").glob("*.pid")]:
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGKILL)
+        if daemon.process is not None:
+            daemon.process.wait(STOPS_WITHIN_S)
 
     def stop(self) -> None:
         if self.relay is not None:
