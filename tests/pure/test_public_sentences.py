@@ -23,6 +23,7 @@ ADMINISTRATORS = (
     "api/host_view.py",
     "api/placement/",
     "bus/broker.py",
+    "model/fleet.py",
     "operations/cell_drain",
     "operations/drain",
     "operations/records/aggregates.py",
