@@ -83,7 +83,10 @@ class TreeSearch:
         self._isolated: set[ProviderId] = set()
         self._chosen: list[TreeProvider] = []
         self._dead: set[object] = set()
-        self._kinds: dict[tuple[ProviderId, bool], object] = {}
+        self._kinds: dict[object, int] = {}
+        """Numbers of kinds: a state is hashed often."""
+        self._kind_of: tuple[dict[ProviderId, int], dict[ProviderId, int]] = {}, {}
+        """Where the place in the tree does not matter, and where it does."""
         self._parents: frozenset[ProviderId | None] | None = None
 
     def answers(self) -> Iterator[Answer]:
@@ -274,7 +277,11 @@ class TreeSearch:
         open_sets = self._open_sets(level)
         for index, provider in enumerate(options):
             if self._fits(provider, slot):
-                key = index if self._prefer.every else self._mark(provider, slot.located, open_sets)
+                key = (
+                    index
+                    if self._prefer.every
+                    else self._mark(provider, slot.located, open_sets, self._taken(provider))
+                )
                 alike.setdefault(key, []).append(index)
         firsts = [each[seed % len(each)] for each in alike.values()]
         if slot.amounts:
@@ -287,15 +294,22 @@ class TreeSearch:
             firsts.sort(key=most_free_first)
         return [options[index] for index in firsts]
 
+    def _taken(self, provider: TreeProvider) -> list[tuple[str, int]]:
+        uuid = provider.uuid
+        return [(name, self._sums[uuid, name]) for name in provider.stocks if (uuid, name) in self._sums]
+
     # ------------------------------------------------------------------------------------------- what was tried
 
     def _state(self, level: int) -> object:
         """All that decides whether the slots from here on can be served; equal providers are not told apart."""
         located = self._slots[level].located
         open_sets = self._open_sets(level)
+        sums: dict[ProviderId, list[tuple[str, int]]] = {}
+        for (uuid, resource), amount in self._sums.items():
+            sums.setdefault(uuid, []).append((resource, amount))
         touched: dict[object, int] = {}
-        for provider in {p.uuid: p for p in self._chosen}.values():
-            mark = self._mark(provider, located, open_sets)
+        for uuid, provider in {p.uuid: p for p in self._chosen}.items():
+            mark = self._mark(provider, located, open_sets, sums.get(uuid, ()))
             touched[mark] = touched.get(mark, 0) + 1
         met: object = None
         if not located and self._spread is not None and self._spread.required and not self._slots[level].suffix:
@@ -311,20 +325,23 @@ class TreeSearch:
         still = (each for each in (*self._rules.same_subtree, *self._rules.same_device) if each & to_come)
         return frozenset[str]().union(*still)
 
-    def _mark(self, provider: TreeProvider, located: bool, open_sets: frozenset[str]) -> object:
+    def _mark(
+        self, provider: TreeProvider, located: bool, open_sets: frozenset[str], sums: Sequence[tuple[str, int]]
+    ) -> object:
         """What is to be known of a provider: its kind, what is taken of it, and for which groups whose place still matters."""
         uuid = provider.uuid
-        sums = tuple((name, self._sums[uuid, name]) for name in provider.stocks if (uuid, name) in self._sums)
         serving: tuple[str, ...] = ()
         if open_sets:
             pairs = zip(self._chosen, self._slots, strict=False)
             serving = tuple(sorted(s.suffix for p, s in pairs if p.uuid == uuid and s.suffix in open_sets))
-        return self._kind(provider, located), frozenset(sums), uuid in self._isolated, serving
+        taken = tuple(sorted(sums)) if len(sums) > 1 else tuple(sums)
+        return self._kind(provider, located), taken, uuid in self._isolated, serving
 
-    def _kind(self, provider: TreeProvider, located: bool) -> object:
+    def _kind(self, provider: TreeProvider, located: bool) -> int:
         """What providers have in common that may stand for each other; where their place matters, siblings without children."""
-        kind = self._kinds.get((provider.uuid, located))
-        if kind is None:
+        known = self._kind_of[located]
+        number = known.get(provider.uuid)
+        if number is None:
             slots = self._slots
             resources = {resource for slot in slots for resource, _ in slot.amounts}
             stocks = tuple(
@@ -339,8 +356,9 @@ class TreeSearch:
             if located:
                 place = provider.parent if self._is_leaf(provider) else provider.uuid
                 place = place, device_of(provider) if self._rules.same_device else None
-            kind = self._kinds[provider.uuid, located] = (place, stocks, serves_slots, traits)
-        return kind
+            kind = located, place, stocks, serves_slots, traits
+            number = known[provider.uuid] = self._kinds.setdefault(kind, len(self._kinds))
+        return number
 
     def _is_leaf(self, provider: TreeProvider) -> bool:
         if self._parents is None:
