@@ -32,7 +32,7 @@ INVENTORIES = "inventories"
 
 
 class PreparedRegion:
-    """The same world again and again: `prove(saga, asked, Kept(small, lambda: booted(small)))`.
+    """The same world again and again: `prove(saga, asked, PreparedRegion(small, lambda: booted(small)))`.
 
     For regions in memory, whose preparation puts no rooms of its own in the place of theirs.
     """
