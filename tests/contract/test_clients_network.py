@@ -20,7 +20,7 @@ from moorage.model.errors import (
     Stale,
     UnknownOutcome,
 )
-from moorage.model.network import FixedIp, NicAsk, SubnetsBeside, mint_mac
+from moorage.model.network import FixedIp, NicAsk, OtherSubnets, mint_mac
 from moorage.operations.steps.groups import expected
 from moorage.operations.steps.ports import other_subnets
 
@@ -164,7 +164,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
         ground.raw_network.calls.clear()
         (bound,) = await ground.network.bind_ports(
-            server, host, "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+            server, host, "nova", made, subnets={0: first}, beside={0: OtherSubnets(spare=(more,))}
         )
         assert [each.subnet for each in bound.fixed_ips] == [more if number else first]
         assert (
@@ -176,7 +176,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
             "nova",
             made,
             subnets={0: first},
-            beside={0: SubnetsBeside(spare=(more,))},
+            beside={0: OtherSubnets(spare=(more,))},
             tried=(host,),
             unsure=True,
         )
@@ -186,7 +186,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
         server = server_id()
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
         await ground.network.bind_ports(
-            server, "cmp1", "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+            server, "cmp1", "nova", made, subnets={0: first}, beside={0: OtherSubnets(spare=(more,))}
         )
 
     for _ in range(3):

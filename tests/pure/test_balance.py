@@ -50,7 +50,7 @@ class Fleet:
 
     def wish(self, one: Resident) -> MoveRequest:
         """It may have an address of any segment."""
-        nic = NicAsk("n", tuple(ProviderId(each) for each in self.segments))
+        nic = NicRequirement("n", tuple(ProviderId(each) for each in self.segments))
         ask = Ask(
             resources={"MEMORY_MB": one.memory_mib, "VCPU": 1},
             nics=(nic,),

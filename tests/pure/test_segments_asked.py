@@ -2,7 +2,7 @@
 
 from moorage.clients.network.addresses import near
 from moorage.clients.network.fixed_ips import beside
-from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
+from moorage.model.network import FixedIp, NetworkFacts, OtherSubnets, Port, SegmentFacts, SubnetFacts
 from moorage.operations.steps import segment_change
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import other_subnets, segments_for
@@ -52,7 +52,7 @@ def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
     )
     found = other_subnets((port(),), {"net": facts}, {0: "a4"})
     assert (found[0].spare, found[0].v6) == (("more",), "a6")
-    assert other_subnets((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
+    assert other_subnets((port(),), {"net": facts}, {0: "b4"}) == {0: OtherSubnets(elsewhere=("auto",))}
     assert other_subnets((port(),), {"net": facts}, {}) == {}
 
 

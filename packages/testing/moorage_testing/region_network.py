@@ -14,10 +14,10 @@ from moorage.model.network import (
     FixedIp,
     NetworkFacts,
     NicAsk,
+    OtherSubnets,
     Port,
     SegmentFacts,
     SubnetFacts,
-    SubnetsBeside,
     minted_macs,
 )  # fmt: skip
 from moorage_testing.region_guarantees import ONE_GROUP, in_groups
@@ -83,7 +83,7 @@ class DictNetwork(DictBindings):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
+        beside: Mapping[int, OtherSubnets] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

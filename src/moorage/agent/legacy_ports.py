@@ -22,7 +22,7 @@ from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, Unk
 from moorage.model.guest import GuestSpec
 from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.ids import ServerId
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
+from moorage.model.network import NetworkFacts, NicAsk, OtherSubnets, Port
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class HostPortClient(Protocol):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
+        beside: Mapping[int, OtherSubnets] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

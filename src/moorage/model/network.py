@@ -41,7 +41,7 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     """How guests get their IPv6 address: `slaac`, `dhcpv6-stateful` or `dhcpv6-stateless`; None: the network service does not say."""
 
 
-class SubnetsBeside(msgspec.Struct, frozen=True):
+class OtherSubnets(msgspec.Struct, frozen=True):
     """What else a segment has beside the subnet that an IPv4 address is asked of."""
 
     spare: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ from moorage.clients.network.port_create import all_of
 from moorage.clients.network.ports import BINDING_FAILED, UNBOUND, Ports, refused, wanted_profile
 from moorage.clients.network.queries import path_of
 from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
-from moorage.model.network import Binding, FixedIp, Port, SubnetsBeside
+from moorage.model.network import Binding, FixedIp, OtherSubnets, Port
 
 EXTENSION = "binding-extended"
 ALREADY_EXISTS = "PortBindingAlreadyExists"
@@ -68,7 +68,7 @@ class Bindings(Ports):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
+        beside: Mapping[int, OtherSubnets] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,

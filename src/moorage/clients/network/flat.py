@@ -17,7 +17,7 @@ from moorage.clients.http import Body, Params, ServiceClient, ServiceResponse
 from moorage.clients.network import NetworkClient
 from moorage.clients.network.nic_validation import Wanted as WantedNics
 from moorage.model.errors import Conflict, Invalid, NotFound
-from moorage.model.flat_network import Exhausted, FlatPool, Lease, Wanted, flat_id, vif_id
+from moorage.model.flat_network import AddressLease, AddressRequest, Exhausted, FlatPool, flat_id, vif_id
 from moorage.model.ids import CellId
 from moorage.model.network import (
     AgentDevices,
@@ -28,9 +28,9 @@ from moorage.model.network import (
     HostWiring,
     NetworkFacts,
     NicAsk,
+    OtherSubnets,
     Port,
     SubnetFacts,
-    SubnetsBeside,
     minted_macs,
 )
 
@@ -42,17 +42,19 @@ VIF_TYPE = "bridge"
 class AddressBook(Protocol):
     """Who holds which address; `main/flat_networks.py` keeps it in the region's database."""
 
-    async def take(self, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease, ...] | Exhausted: ...
+    async def take(
+        self, server: str, host: str, wants: Sequence[AddressRequest]
+    ) -> tuple[AddressLease, ...] | Exhausted: ...
 
     async def give_back(self, server: str, nics: Collection[int] | None = None) -> None: ...
 
-    async def of_server(self, server: str) -> Sequence[Lease]: ...
+    async def of_server(self, server: str) -> Sequence[AddressLease]: ...
 
     async def holder(self, pool: FlatPool, slot: int) -> str | None: ...
 
-    async def every(self) -> Sequence[Lease]: ...
+    async def every(self) -> Sequence[AddressLease]: ...
 
-    async def give_back_exactly(self, leases: Sequence[Lease]) -> int: ...
+    async def give_back_exactly(self, leases: Sequence[AddressLease]) -> int: ...
 
 
 class NoService(ServiceClient):
@@ -236,7 +238,7 @@ class FlatNetwork(NetworkClient):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
+        beside: Mapping[int, OtherSubnets] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
@@ -253,18 +255,18 @@ class FlatNetwork(NetworkClient):
         tags = {port.index: port.tag for port in ports}
         return tuple(msgspec.structs.replace(self._bound(lease), tag=tags[lease.nic]) for lease in taken)
 
-    def _wanted(self, port: Port, host: str) -> Wanted:
+    def _wanted(self, port: Port, host: str) -> AddressRequest:
         """An address of the pool of the host's cell, the chosen one if one was chosen."""
         pool = self._pool(port, host)
         if not port.address_chosen or not port.fixed_ips:
-            return Wanted(port.index, port.mac, pool)
+            return AddressRequest(port.index, port.mac, pool)
         address = port.fixed_ips[0].address
         slot = pool.slot(address)
         if slot is None:
             raise _refused(
                 [port], port.index, host, f"{address} is no address of network {pool.network} in cell {pool.cell}"
             )
-        return Wanted(port.index, port.mac, pool, slot)
+        return AddressRequest(port.index, port.mac, pool, slot)
 
     def _pool(self, port: Port, host: str) -> FlatPool:
         cell = self._cell_of(host)
@@ -273,7 +275,7 @@ class FlatNetwork(NetworkClient):
             raise _refused([port], port.index, host, f"the network has no addresses in cell {cell}")
         return pool
 
-    def _bound(self, lease: Lease) -> Port:
+    def _bound(self, lease: AddressLease) -> Port:
         pool = self._pools.get((lease.network, lease.cell))
         fixed = () if pool is None else (FixedIp(pool.subnet_id, pool.address(lease.slot)),)
         return Port(

@@ -31,8 +31,8 @@ from moorage.model.network import (
     BindRefused,
     FixedIp,
     NicAsk,
+    OtherSubnets,
     Port,
-    SubnetsBeside,
     minted_macs,
 )
 
@@ -69,7 +69,7 @@ class Ports(Making):
         ports: Sequence[Port],
         *,
         subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
+        beside: Mapping[int, OtherSubnets] | None = None,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
         tried: Collection[str] | None = None,
         unsure: bool = False,
@@ -91,7 +91,7 @@ class Ports(Making):
         subnet_of, beside_of, profile_of = subnets or {}, beside or {}, profiles or {}
 
         def wanted(at: int) -> _Bind:
-            others = beside_of.get(at, SubnetsBeside())
+            others = beside_of.get(at, OtherSubnets())
             named = (subnet_of[at], *others.spare) if at in subnet_of else ()
             kept = None if keeps is None or at not in keeps else tuple(keeps[at])
             return _Bind(host, az, self._subnets.in_turn(named), others, profile_of.get(at, {}), ours, kept)
@@ -329,7 +329,7 @@ class _Bind:
     az: str
     subnets: tuple[str, ...]
     """Of one segment; an address of any of them will do, and a new one is asked of the first."""
-    beside: SubnetsBeside
+    beside: OtherSubnets
     profile: Mapping[str, Any]
     ours: frozenset[str] | None
     """Hosts where this operation may have put it; None: any."""

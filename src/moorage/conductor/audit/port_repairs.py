@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from moorage.conductor.audit.reader import Reader
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import Port
@@ -20,7 +20,7 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements, recount
 
 
-class MendingPorts:
+class PortRepairs:
     def __init__(self, context: SagaContext, reader: Reader) -> None:
         self._context, self._reader = context, reader
 
@@ -28,10 +28,10 @@ class MendingPorts:
         """Ports of a server that does not have them."""
         server = ServerId(finding.server)
         ports = {each.id: each for each in await self._context.network.ports_of(server)}
-        done = await StrayPorts(self._context).mend(server, ports)
+        done = await OrphanPorts(self._context).repair(server, ports)
         return f"{done.released} deleted or let go" if done.released else ""
 
-    async def look(self, finding: Finding) -> str:
+    async def sync_port(self, finding: Finding) -> str:
         """As if the network service had told of it."""
         found = await port_sync.reconcile(self._context, ServerId(finding.server))
         return "brought up to date" if found is SyncOutcome.MENDED else ""

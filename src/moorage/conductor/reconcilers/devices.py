@@ -33,7 +33,7 @@ class DevicesDone(msgspec.Struct, frozen=True):
     """Hypervisors that are no providers yet: their hosts have not reported."""
 
 
-class Devices:
+class DeviceSync:
     """Draws what agents guarantee into placement."""
 
     def __init__(self, network: NetworkClient, engine: Engine, clock: Clock | None = None) -> None:
@@ -62,7 +62,7 @@ class Devices:
         self._missing = frozenset(missing)
         return DevicesDone(len(agents), len(changed), tuple(sorted(missing)))
 
-    async def somebody_came(self) -> None:
+    async def until_host_appears(self) -> None:
         """Until a hypervisor that the last round missed is there; for ever when it missed none.
 
         A host that has just reported is asked for as soon as others: without what its agents guarantee it refuses ports with a

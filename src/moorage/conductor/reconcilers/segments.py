@@ -99,7 +99,7 @@ class Segments:
         self._absent = frozenset(host for each in reports.values() for host in each.hosts) - tied
         return SegmentsDone(len(reports), changed, len(dropped), doubted)
 
-    async def somebody_came(self, clock: Clock) -> None:
+    async def until_host_appears(self, clock: Clock) -> None:
         """Until a host is there that the last round missed, wired as it is; for ever when it missed none."""
         while True:
             await clock.sleep(LOOKED_EVERY_S if self._absent else LONG_S)

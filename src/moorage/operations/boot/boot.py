@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
@@ -240,7 +240,7 @@ async def record_server(run: BootRun) -> int:
             await in_this_cell(earlier, partial(_remove_record, run, earlier, by))
     now = now_us()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
-    action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
+    action = _action(boot, now, (ActionEvent("compute__do_build_and_run_instance", now, host=claim.name),))
 
     def write(tx: Tx) -> int:
         written = cell_servers.record(tx, server, by)
@@ -325,7 +325,7 @@ async def _show_active(run: BootRun) -> None:
     by = records.fence(run)
     generation, ports, started = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     networks = _networks(run)
-    event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
+    event = ActionEvent("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
 
     def shown(server: Server) -> Server:
         return shown_active(server, started, now, networks)
@@ -504,7 +504,7 @@ def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int,
     return found
 
 
-def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
+def _action(boot: Boot, now: int, events: tuple[ActionEvent, ...]) -> Action:
     return Action(
         server=boot.server.id,
         action="create",
