@@ -29,7 +29,7 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
     region = running.cloud.region
     conductor, network = region.conductor, region.context.network
     assert conductor is not None
-    calls, neighbour = 0, network._network  # type: ignore[attr-defined]
+    calls, neighbour = 0, network.service  # type: ignore[attr-defined]
     plain = neighbour.call
 
     async def call(*args: Any, **more: Any) -> Any:

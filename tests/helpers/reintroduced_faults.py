@@ -18,6 +18,7 @@ from moorage.agent.held_guests import Hold
 from moorage.bus.messages import Heartbeat, ServerTurn
 from moorage.bus.silence import Listening
 from moorage.clients.deadline import LEASE_MARGIN_S
+from moorage.clients.network.network_api import NetworkApi
 from moorage.conductor import worker
 from moorage.conductor.agent_identity import AgentAdmission
 from moorage.conductor.cell_conductor import CellConductor
@@ -273,11 +274,11 @@ def stray_ports_go_whatever_was_done_meanwhile() -> Iterator[None]:
         if set(ports) <= listed:
             return orphan_ports.ReleasedPorts()
         network: Any = self._context.network
-        rows = await network._rows_of(server)
+        rows = await NetworkApi(network.service).ports_of(server)
         mine = minted_macs(server)
         for row in rows:
             if row["id"] not in listed and row["mac_address"] in mine:
-                await network._delete(row["id"])
+                await NetworkApi(network.service).delete_port(row["id"])
         return orphan_ports.ReleasedPorts(1)
 
     with patch.object(OrphanPorts, "repair", mend):

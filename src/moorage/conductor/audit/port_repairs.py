@@ -9,7 +9,7 @@ from moorage.conductor.audit.reader import Reader
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
-from moorage.model.network import Port
+from moorage.model.network import BindOptions, Port
 from moorage.model.request_groups import ALLOCATION, allocation_of, groups_of
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
@@ -79,7 +79,7 @@ class PortRepairs:
             str(server.host),
             server.availability_zone or self._context.settings.default_availability_zone,
             [port],
-            profiles={port.index: {**kept, **profile}},
+            BindOptions(profiles={port.index: {**kept, **profile}}),
         )
 
     async def name_providers(self, finding: Finding) -> str:

@@ -7,7 +7,7 @@ below the hosts, with the ids, names, traits and classes that the plug-in would 
 
 import msgspec
 
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.network import AgentDevices
 from moorage.model.network_providers import agent_provider, agent_traits, device_provider, device_traits, rates_of
@@ -36,7 +36,7 @@ class DevicesDone(msgspec.Struct, frozen=True):
 class DeviceSync:
     """Draws what agents guarantee into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine, clock: Clock | None = None) -> None:
+    def __init__(self, network: NetworkBackend, engine: Engine, clock: Clock | None = None) -> None:
         self._network = network
         self._engine = engine
         self._clock = clock or SystemClock()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.clock import Clock
 from moorage.model.errors import NotFound
 from moorage.model.ids import NetworkId, ProviderId, SegmentId
@@ -49,7 +49,9 @@ class SegmentsDone(msgspec.Struct, frozen=True):
 class Segments:
     """Draws the address pools of all routed networks into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, network: NetworkBackend, engine: Engine, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._network = network
         self._engine = engine
         self._monotonic = monotonic

@@ -14,7 +14,7 @@ from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import BindRefused, NetworkFacts, Port
+from moorage.model.network import BindOptions, BindRefused, NetworkFacts, Port
 from moorage.model.server import Server, TaskState, VmState
 from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage
 from moorage.model.world import Ask, Choice
@@ -208,11 +208,12 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
             claim.name,
             claim.availability_zone,
             await legacy_ports.made_late(run, ports),
-            subnets=claim.subnets,
-            beside=other_subnets(ports, _networks(run), claim.subnets),
-            profiles=claim.profiles,
-            tried=names_of(run.context.placement.world(), run.tried),
-            unsure=run.unsure or run.attempt > 1,
+            BindOptions(
+                subnets=claim.subnets,
+                other_subnets=other_subnets(ports, _networks(run), claim.subnets),
+                profiles=claim.profiles,
+                tried=names_of(run.context.placement.world(), run.tried),
+            ),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, _networks(run), claim.subnets)

@@ -8,8 +8,8 @@ import msgspec
 
 from moorage.bus.agent_rpc import CommandContext
 from moorage.bus.messages import SendGuest, Verb
+from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.clients.network.decoding import BINDING_FAILED_KIND
-from moorage.clients.network.ports import BINDING_FAILED
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
