@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, MoveRequest, Resident
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
