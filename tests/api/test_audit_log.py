@@ -20,7 +20,7 @@ from moorage.api.audit_log import cadf
 from moorage.api.audit_log.middleware import Listener
 from moorage.api.audit_log.request_facts import Facts, action_of, login_in, path_of, target_of
 from moorage.api.audit_log.writer import AuditBook, FileSink, LogSink, OutboxSink
-from moorage.conductor.reconcilers.notifications import Notifications
+from moorage.conductor.reconcilers.notifications import NotificationRelay
 from moorage.model.audit_event import Audited
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
@@ -309,7 +309,7 @@ async def test_the_outbox_takes_many_with_one_commit_and_they_are_sent(servers: 
     await sink.close()
     assert await region.read(OUTBOX.count) == 700
     sender = Sent()
-    await Notifications(region, (), sender, Wording(topics=("notifications",)), clock).run()
+    await NotificationRelay(region, (), sender, Wording(topics=("notifications",)), clock).run()
     assert [each.body["timestamp"] for each in sender.messages] == sorted(
         each.body["timestamp"] for each in sender.messages
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -279,7 +279,7 @@ async def test_security_groups_are_those_of_its_ports(servers: Any) -> None:
 
 async def test_instance_actions(servers: Any) -> None:
     await servers.keep(a_server(), a_server(2, deleted_at=5, vm_state=VmState.DELETED))
-    event = Event("compute__do_build_and_run_instance", 1_000_000, 2_000_000, "Success", "host1", "fine", None)
+    event = ActionEvent("compute__do_build_and_run_instance", 1_000_000, 2_000_000, "Success", "host1", "fine", None)
 
     def write(tx: Any) -> None:
         for number, name in ((1, "create"), (2, "stop"), (3, "start")):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moorage.api import version_changes
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.server import BlockDevice, VmState
 from moorage.store.cell import actions as cell_actions
@@ -208,7 +208,7 @@ async def furnish(servers: Any) -> None:
         a_server(block_devices=(volume,), group="g"), a_server(2, vm_state=VmState.DELETED, deleted_at=1)
     )
     at = 1_767_225_600_000_000
-    event = Event("compute__do_build_and_run_instance", at, at, "Success", "host1", "fine", None)
+    event = ActionEvent("compute__do_build_and_run_instance", at, at, "Success", "host1", "fine", None)
     action = Action(ID, "create", "req-1", "u", MEMBER.project or "", at, at, at, None, (event,))
     await servers.cell.write(lambda tx: cell_actions.write(tx, action))
     for each in (a_migration(1), a_migration(2, MigrationType.RESIZE, MigrationStatus.FINISHED)):

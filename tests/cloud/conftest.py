@@ -114,7 +114,7 @@ class Running:
         """Until no operation at all is told."""
         conductor = self.cloud.region.conductor
         assert conductor is not None
-        await until(lambda: not conductor.telling)
+        await until(lambda: not conductor.executing)
 
 
 def _after(gate: asyncio.Event, verb: str, trouble: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.agent_host import HOST, SERVER, errand, guest, place
 
-from moorage.agent.journal import LIVES_KEPT, Journal, JournalFile
+from moorage.agent.journal import LIVES_KEPT, AgentJournal, JournalFile
 from moorage.agent.server_queues import MAX_WAITING, ServerQueues
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import ResultKey
@@ -39,14 +39,14 @@ async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
 
 async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "j.db")
-    journal = Journal(file, "n1")
+    journal = AgentJournal(file, "n1")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1))
     await journal.keep(ResultKey(SERVER, FencingToken(1), "reboot"), b"old", running=True)
     assert journal.result_of(ResultKey(SERVER, FencingToken(1), "reboot")) == b"old"
     await journal.raise_turn(SERVER, FencingToken(2))
     file.close()
-    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    again = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
     assert again.turns() == {SERVER: FencingToken(2)}
     assert again.running() == {SERVER}
@@ -58,7 +58,7 @@ async def test_results_of_an_earlier_turn_are_gone_also_after_a_restart(tmp_path
 async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
     """The last ones on this disk and of its own host; of a journal that an earlier release wrote nobody knows it."""
     file = JournalFile(tmp_path / "j.db")
-    journal, other = Journal(file, "n1"), Journal(file, "n2")
+    journal, other = AgentJournal(file, "n1"), AgentJournal(file, "n2")
     await journal.open()
     await other.open()
     assert journal.earlier_lives == ()
@@ -69,7 +69,7 @@ async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
     for number in range(LIVES_KEPT + 5):
         await journal.begin_life(f"life {number}")
     file.close()
-    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    again = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
     assert again.earlier_lives == tuple(f"life {number}" for number in range(LIVES_KEPT + 4, 4, -1))
     kept = again.file.read("SELECT count(*) FROM lives", ())
@@ -79,7 +79,7 @@ async def test_an_agent_knows_whom_it_replaces(tmp_path: Path) -> None:
 
 async def test_hosts_share_the_file_and_the_syncs_but_not_the_servers(tmp_path: Path) -> None:
     file = JournalFile(tmp_path / "j.db")
-    hosts = [Journal(file, f"n{each}") for each in range(50)]
+    hosts = [AgentJournal(file, f"n{each}") for each in range(50)]
     for journal in hosts:
         await journal.open()
     await asyncio.gather(
@@ -88,14 +88,14 @@ async def test_hosts_share_the_file_and_the_syncs_but_not_the_servers(tmp_path: 
     assert file.commits < 25
     file.close()
     assert len(on_disk(tmp_path / "j.db")) == 50
-    again = Journal(JournalFile(tmp_path / "j.db"), "n7")
+    again = AgentJournal(JournalFile(tmp_path / "j.db"), "n7")
     await again.open()
     assert again.turns() == {ServerId("s7"): FencingToken(1)}
     again.file.close()
 
 
 async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> None:
-    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     key = ResultKey(SERVER, FencingToken(1), "x")
     await journal.raise_turn(SERVER, FencingToken(1))
@@ -115,7 +115,7 @@ async def test_taken_and_forgotten_go_with_the_next_write(tmp_path: Path) -> Non
 
 async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp_path: Path) -> None:
     """Else its results would lie on the disk without it, and the next agent there could not begin."""
-    journal, key = Journal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, FencingToken(2), "x")
+    journal, key = AgentJournal(JournalFile(tmp_path / "j.db"), "n1"), ResultKey(SERVER, FencingToken(2), "x")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1))
     raising = asyncio.create_task(journal.raise_turn(SERVER, FencingToken(2)))
@@ -124,7 +124,7 @@ async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp
     await raising
     await journal.keep(key, b"r", running=True)
     journal.file.close()
-    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    again = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
     assert again.turns() == {SERVER: FencingToken(2)}
     assert again.result_of(key) == b"r"
@@ -134,7 +134,7 @@ async def test_a_turn_that_is_forgotten_while_it_is_written_is_written_again(tmp
 async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: Path) -> None:
     """An earlier release left them; they would answer the next turn's commands."""
     file, step = tmp_path / "j.db", "x"
-    journal = Journal(JournalFile(file), "n1")
+    journal = AgentJournal(JournalFile(file), "n1")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1))
     await journal.keep(ResultKey(SERVER, FencingToken(1), step), b"r", running=True)
@@ -142,7 +142,7 @@ async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: P
     with contextlib.closing(sqlite3.connect(file)) as database, database:
         database.execute("DELETE FROM turns")
     for _ in range(2):
-        journal = Journal(JournalFile(file), "n1")
+        journal = AgentJournal(JournalFile(file), "n1")
         await journal.open()
         assert journal.result_of(ResultKey(SERVER, FencingToken(2), step)) is None
         await journal.raise_turn(SERVER, FencingToken(2))
@@ -150,7 +150,7 @@ async def test_results_that_lie_there_without_their_turn_are_dropped(tmp_path: P
 
 
 async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
-    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     journal.file.close()
     with pytest.raises(Internal):
@@ -158,7 +158,7 @@ async def test_a_closed_journal_refuses(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_cannot_be_written_is_said_and_nothing_is_believed(tmp_path: Path) -> None:
-    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1))
     other = sqlite3.connect(tmp_path / "j.db")

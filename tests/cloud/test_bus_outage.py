@@ -85,7 +85,7 @@ def test_silence_counts_from_when_a_host_could_have_been_heard() -> None:
     def passes(seconds: int) -> None:
         for _ in range(seconds):
             clock.at += 1.0
-            listening.look()
+            listening.check()
 
     passes(20)
     assert listening.unheard_for_s(clock.at - 15.0) == 15.0

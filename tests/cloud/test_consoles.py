@@ -23,7 +23,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
 from moorage.drivers.fault_injection import VerbDial
-from moorage.drivers.framebuffer import HEIGHT, WIDTH, picture
+from moorage.drivers.framebuffer import HEIGHT, WIDTH, render_text
 from moorage.main.config import Hosts, Listen
 from moorage.main.config_guests import Console
 from moorage.main.local_cluster.ports import free_ports
@@ -153,10 +153,10 @@ async def test_a_screen_is_seen_and_typed_into(proxied: Running) -> None:
         viewer = Viewer(socket)
         assert await viewer.shake_hands() == "web"
         await socket.send(struct.pack(">BBHHHH", 3, 0, 0, 0, WIDTH, HEIGHT))
-        assert await viewer.shown() == [bytes(row) for row in picture(["web", "a simulated guest", "", ""])]
+        assert await viewer.shown() == [bytes(row) for row in render_text(["web", "a simulated guest", "", ""])]
         await socket.send(struct.pack(">BBHHHH", 3, 1, 0, 0, WIDTH, HEIGHT))
         await socket.send(struct.pack(">BBxxI", 4, 1, ord("h")) + struct.pack(">BBxxI", 4, 0, ord("h")))
-        assert await viewer.shown() == [bytes(row) for row in picture(["web", "a simulated guest", "", "h"])]
+        assert await viewer.shown() == [bytes(row) for row in render_text(["web", "a simulated guest", "", "h"])]
 
 
 async def test_a_serial_line_echoes_and_a_cookie_does_as_well(proxied: Running) -> None:

@@ -19,7 +19,7 @@ from moorage.model.guest import GuestSpec
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import FixedIp, NetworkFacts, Port, SubnetFacts
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.operations.boot import legacy_ports
 from moorage.operations.steps.segments import without_exhausted
 from moorage.store.region.operations import operations
@@ -197,7 +197,12 @@ def a_network(id: str, segment: ProviderId) -> NetworkFacts:
 
 
 def test_segments_without_addresses_are_not_asked_for_again() -> None:
-    nics = (NicAsk("a", (ONE, TWO)), NicAsk("b", (ONE,)), NicAsk("c", (ONE,), addresses=0), NicAsk("d"))
+    nics = (
+        NicRequirement("a", (ONE, TWO)),
+        NicRequirement("b", (ONE,)),
+        NicRequirement("c", (ONE,), addresses=0),
+        NicRequirement("d"),
+    )
     has = port(1, fixed_ips=(FixedIp("10.0.0.1", "s"),))
     ask = Ask(resources={}, nics=nics, not_on=(HostId("h"),))
     left = without_exhausted(ask, (port(0), has, port(2), port(3)), frozenset({ONE}))

@@ -29,7 +29,7 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
     region = running.cloud.region
     conductor, network = region.conductor, region.context.network
     assert conductor is not None
-    calls, neighbour = 0, network._network  # type: ignore[attr-defined]
+    calls, neighbour = 0, network.service  # type: ignore[attr-defined]
     plain = neighbour.call
 
     async def call(*args: Any, **more: Any) -> Any:
@@ -37,14 +37,14 @@ async def cost(running: Running, asked: Callable[[], Awaitable[Any]]) -> tuple[i
         calls += 1
         return await plain(*args, **more)
 
-    await until(lambda: not conductor.telling)
+    await until(lambda: not conductor.executing)
     neighbour.call = call
     running.told_once.clear()
     region.meter.reset()
     try:
         answer = await asked()
         assert answer.status_code in {200, 202, 204}, answer.text
-        await until(lambda: not conductor.telling and len(running.told_once) > 0)
+        await until(lambda: not conductor.executing and len(running.told_once) > 0)
     finally:
         neighbour.call = plain
     return counted(region.meter.statements), counted(region.meter.commits), len(running.told_once), calls

@@ -89,14 +89,14 @@ async def live(running: Running) -> str:
         reply = await running.admin.compute("POST", f"/servers/{server}/action", body)
         assert reply.status_code in {200, 202}, reply.text
         await running.admin.settled(server)
-        await until(lambda: not conductor.telling)  # a crash dump shows no task while it is under way
+        await until(lambda: not conductor.executing)  # a crash dump shows no task while it is under way
     network = await running.admin.id_of("network", "private")
     path = f"/servers/{server}/os-interface"
     reply = await running.admin.compute("POST", path, {"interfaceAttachment": {"net_id": network}})
     assert reply.status_code == 200, reply.text
     port = reply.json()["interfaceAttachment"]["port_id"]
     assert (await running.admin.compute("DELETE", f"{path}/{port}")).status_code == 202
-    await until(lambda: not conductor.telling, PATIENCE_S)  # a delete would be accepted while the detach goes on
+    await until(lambda: not conductor.executing, PATIENCE_S)  # a delete would be accepted while the detach goes on
     await running.admin.gone(server)
     return str(server)
 

@@ -25,9 +25,9 @@ from tests.helpers.guaranteed_ports import (
 )
 
 from moorage.cli.move import describe
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.drivers.fault_injection import VerbDial
@@ -81,14 +81,14 @@ async def quota(running: Running) -> tuple[int, int]:
 async def nothing_to_mend(running: Running) -> None:
     """No round of the reconcilers finds anything."""
     context = running.cloud.region.context
-    claims = await StrayClaims(context).run()
+    claims = await OrphanAllocations(context).run()
     assert (claims.released, claims.drifted) == ((), 0)
     assert (await QuotaUsage(context).run()).mended == ()
     drift = await PortDrift(context).run()
     assert (drift.mended, drift.amiss) == ((), ())
-    attachments = await StrayAttachments(context).run()
+    attachments = await OrphanAttachments(context).run()
     assert (attachments.dropped, attachments.amiss, attachments.mended) == ((), (), 0)
-    await StrayPorts(context).run()
+    await OrphanPorts(context).run()
 
 
 def letter(running: Running, server: dict[str, Any], text: str = "a letter\n") -> None:

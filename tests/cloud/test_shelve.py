@@ -10,9 +10,9 @@ from tests.cloud.conftest import Running, Start
 from typing_extensions import override
 
 from moorage.conductor.reconcilers.offload_shelved import OffloadShelved
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_images import StrayImages
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_images import OrphanImages
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.drivers.fault_injection import VerbDial
 from moorage.main.config import Compute, Hosts
@@ -298,9 +298,9 @@ async def test_rounds_leave_an_offloaded_server_what_it_has(running: Running) ->
     server = await running.admin.active("a", networks=ROUTED)
     await done(running, server["id"], {"shelve": None}, "SHELVED_OFFLOADED")
     context = running.cloud.region.context
-    assert (await StrayClaims(context).run()).released == ()
-    assert (await StrayPorts(context).run()).mended == 0
+    assert (await OrphanAllocations(context).run()).released == ()
+    assert (await OrphanPorts(context).run()).mended == 0
     assert (await PortDrift(context).run()).mended == ()
-    assert (await StrayImages(context, grace_s=0.0).run()).deleted == ()
+    assert (await OrphanImages(context, grace_s=0.0).run()).deleted == ()
     assert await held(running, server["id"]) == {IPV4_ADDRESS: 1}
     assert len(await ports(running, server["id"])) == 1

@@ -9,7 +9,7 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, Place, errand, guest, p
 
 from moorage.agent import held_guests
 from moorage.agent.agent import Agent
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import MAKES_PORTS, Plumbing
 from moorage.bus import subjects
 from moorage.bus.memory import MemoryBus
@@ -275,7 +275,7 @@ async def test_a_journal_of_the_last_release_says_nothing_against_its_guests(tmp
 
 async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_path: Path) -> None:
     """The agent was brought back to the last release for a while, and forward again."""
-    journal = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    journal = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await journal.open()
     await journal.raise_turn(SERVER, FencingToken(1), starts=True)
     assert journal.unacknowledged() == {SERVER}
@@ -283,7 +283,7 @@ async def test_a_turn_that_a_release_without_starts_has_raised_is_no_start(tmp_p
     database = sqlite3.connect(tmp_path / "j.db", isolation_level=None)
     database.execute("UPDATE turns SET operation_seq=2")
     database.close()
-    again = Journal(JournalFile(tmp_path / "j.db"), "n1")
+    again = AgentJournal(JournalFile(tmp_path / "j.db"), "n1")
     await again.open()
     assert again.unacknowledged() == set()
     again.file.close()

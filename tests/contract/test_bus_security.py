@@ -107,7 +107,7 @@ PATTERNS = (
     "moorage.cell.*.host.*",
     f"moorage.cell.{C1}.host.*",
     f"moorage.cell.{C1}.host.>",
-    f"moorage.cell.{C1}.*.{subjects.word(VICTIM)}",
+    f"moorage.cell.{C1}.*.{subjects.token(VICTIM)}",
     subjects.results_for(ASKER),
     subjects.results_in_cell(C1),
     subjects.ALL_HEARTBEATS,
@@ -142,7 +142,7 @@ def test_the_catalogue_knows_every_subject() -> None:
     values = {name for name, made in vars(subjects).items() if name.isupper() and str(made).startswith("moorage.")}
     known = {"to_host", "from_host", "result_from", "to_conductor", "cell_hint", "notification", "EVENTS", "PICTURE"}
     patterns = {"results_for", "results_in_cell", "hosts_of", "heartbeats", "ALL_HEARTBEATS", "ALL_CELL_HINTS"}
-    assert makers | values == known | patterns | {"word", "sender", "matches"}
+    assert makers | values == known | patterns | {"token", "sender", "matches"}
 
 
 async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None:
@@ -156,7 +156,7 @@ async def test_a_stolen_agent_says_nothing_but_as_itself(broker: Broker) -> None
                 await thief.publish(subject, b"forged")
                 tried += 1
         await settled(thief, watcher)
-        own = f"moorage.cell.{C1}.from.{subjects.word(THIEF)}."
+        own = f"moorage.cell.{C1}.from.{subjects.token(THIEF)}."
         await until(lambda: thief.denied + len(ear.heard) >= tried)  # the broker answers one, and passes on the other
         let_through = {subject for subject, payload in ear.heard if payload == b"forged"}
         assert let_through == {own + kind for kind in ("heartbeat", "report", "returned", f"result.{ASKER}")}
@@ -429,7 +429,7 @@ def test_the_brokers_file_takes_no_key_that_is_none_and_none_twice(tmp_path: Pat
         with pytest.raises(Invalid, match=why):
             configuration(keys)
     strange = configuration(Keys(hosts=(KeyOfHost('n1"; }\n users', "c>*", key),)))
-    assert subjects.word('n1"; }\n users') in strange
+    assert subjects.token('n1"; }\n users') in strange
     assert "\n users" not in strange
 
 

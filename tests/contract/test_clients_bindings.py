@@ -8,7 +8,7 @@ from tests.helpers.contract_services import Ground, asks, embedded_ground, serve
 from moorage.clients.network.bindings import ALREADY_ACTIVE, ALREADY_EXISTS, BINDING_IS_ACTIVE
 from moorage.clients.network.decoding import BINDING_FAILED_KIND
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal, Stale, UnknownOutcome
-from moorage.model.network import Binding, BindRefused, NicAsk, Port
+from moorage.model.network import Binding, BindOptions, BindRefused, NicAsk, Port
 
 SLOT = {"card": {"serial": "one"}}
 OTHER = {"card": {"serial": "two"}}
@@ -73,7 +73,7 @@ async def test_what_the_old_profile_says_of_its_host_does_not_go_along(ground: G
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
     old = {"pci_slot": "0000:01:00.1", "card": "kept"}
-    bound = await ground.network.bind_ports(server, "cmp1", "nova", made, profiles={0: old})
+    bound = await ground.network.bind_ports(server, "cmp1", "nova", made, BindOptions(profiles={0: old}))
     (there,) = await ground.network.bind_inactive(server, "cmp2", bound)
     assert there.profile == {"card": "kept"}
 
@@ -272,6 +272,6 @@ async def test_a_binding_that_was_left_over_forbids_the_host_only_once(tmp_path:
         await ground.network.bind_inactive(server, "cmp2", here, profiles={0: SLOT})
         with pytest.raises(UnknownOutcome):
             await ground.network.bind_ports(server, "cmp2", "nova", here)
-        (bound,) = await ground.network.bind_ports(server, "cmp2", "nova", here, unsure=True)
+        (bound,) = await ground.network.bind_ports(server, "cmp2", "nova", here)
         assert (bound.host, bound.profile) == ("cmp2", {})
         assert [(each.host, each.active) for each in await ground.network.bindings(bound.id)] == [("cmp2", True)]

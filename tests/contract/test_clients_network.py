@@ -20,7 +20,7 @@ from moorage.model.errors import (
     Stale,
     UnknownOutcome,
 )
-from moorage.model.network import FixedIp, NicAsk, SubnetsBeside, mint_mac
+from moorage.model.network import BindOptions, FixedIp, NicAsk, OtherSubnets, mint_mac
 from moorage.operations.steps.groups import expected
 from moorage.operations.steps.ports import other_subnets
 
@@ -87,7 +87,9 @@ async def test_a_deferred_address_comes_from_the_claimed_segment_first_and_again
     assert made[0].ip_allocation == "deferred"
     assert made[0].fixed_ips == ()
     for host, subnet in (("cmp1", 0), ("cmp3", 1), ("cmp4", 1), ("cmp2", 0)):
-        (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets={0: routed.subnets[subnet]})
+        (bound,) = await ground.network.bind_ports(
+            server, host, "nova", made, BindOptions(subnets={0: routed.subnets[subnet]})
+        )
         assert [each.subnet for each in bound.fixed_ips] == [routed.subnets[subnet]]
         assert (bound.host, bound.mac) == (host, made[0].mac)
 
@@ -96,8 +98,12 @@ async def test_a_rebind_within_a_segment_keeps_the_address(ground: Ground) -> No
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant)
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
-    (first,) = await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: routed.subnets[0]})
-    (second,) = await ground.network.bind_ports(server, "cmp2", "nova", (first,), subnets={0: routed.subnets[0]})
+    (first,) = await ground.network.bind_ports(
+        server, "cmp1", "nova", made, BindOptions(subnets={0: routed.subnets[0]})
+    )
+    (second,) = await ground.network.bind_ports(
+        server, "cmp2", "nova", (first,), BindOptions(subnets={0: routed.subnets[0]})
+    )
     assert second.fixed_ips == first.fixed_ips
 
 
@@ -107,12 +113,14 @@ async def test_a_port_that_leaves_its_segment_keeps_its_address_until_it_is_let_
     routed = await ground.routed(tenant)
     own, other = routed.subnets[:2]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
-    (before,) = await ground.network.bind_ports(server, "cmp1", "nova", made, subnets={0: own})
+    (before,) = await ground.network.bind_ports(server, "cmp1", "nova", made, BindOptions(subnets={0: own}))
     had = set(before.fixed_ips)
 
     async def across(host: str, *, away: bool = True) -> set[FixedIp]:
         subnets, keeps = {0: other} if away else None, {0: before.fixed_ips}
-        (bound,) = await ground.network.bind_ports(server, host, "nova", (before,), subnets=subnets, keeps=keeps)
+        (bound,) = await ground.network.bind_ports(
+            server, host, "nova", (before,), BindOptions(subnets=subnets or {}, keeps=keeps)
+        )
         assert (bound.host, bound.id, bound.mac) == (host, before.id, before.mac)
         return set(bound.fixed_ips)
 
@@ -138,18 +146,20 @@ async def test_an_exhausted_segment_refuses_the_bind_and_the_next_segment_takes_
     routed = await ground.routed(tenant, bits=30)  # a /30: one address beside the gateway
     first, second = server_id(), server_id()
     (taken,) = await ground.network.ensure_ports(first, tenant.project, asks(first, routed.network))
-    await ground.network.bind_ports(first, "cmp1", "nova", (taken,), subnets={0: routed.subnets[0]})
+    await ground.network.bind_ports(first, "cmp1", "nova", (taken,), BindOptions(subnets={0: routed.subnets[0]}))
     made = await ground.network.ensure_ports(second, tenant.project, asks(second, routed.network))
     with pytest.raises(BindRefused) as refused:
-        await ground.network.bind_ports(second, "cmp1", "nova", made, subnets={0: routed.subnets[0]})
+        await ground.network.bind_ports(second, "cmp1", "nova", made, BindOptions(subnets={0: routed.subnets[0]}))
     assert refused.value.code == "IpAddressGenerationFailure"
     assert (refused.value.port, refused.value.host) == (made[0].id, "cmp1")
-    (bound,) = await ground.network.bind_ports(second, "cmp3", "nova", made, subnets={0: routed.subnets[1]})
+    (bound,) = await ground.network.bind_ports(
+        second, "cmp3", "nova", made, BindOptions(subnets={0: routed.subnets[1]})
+    )
     assert bound.fixed_ips[0].subnet == routed.subnets[1]
     with pytest.raises(
         BindRefused
     ) as again:  # it has an address already: moving to the full segment is refused as well
-        await ground.network.bind_ports(second, "cmp2", "nova", (bound,), subnets={0: routed.subnets[0]})
+        await ground.network.bind_ports(second, "cmp2", "nova", (bound,), BindOptions(subnets={0: routed.subnets[0]}))
     assert again.value.code == "IpAddressGenerationFailure"
 
 
@@ -164,7 +174,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
         ground.raw_network.calls.clear()
         (bound,) = await ground.network.bind_ports(
-            server, host, "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+            server, host, "nova", made, BindOptions(subnets={0: first}, other_subnets={0: OtherSubnets(spare=(more,))})
         )
         assert [each.subnet for each in bound.fixed_ips] == [more if number else first]
         assert (
@@ -175,10 +185,7 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
             host,
             "nova",
             made,
-            subnets={0: first},
-            beside={0: SubnetsBeside(spare=(more,))},
-            tried=(host,),
-            unsure=True,
+            BindOptions(subnets={0: first}, other_subnets={0: OtherSubnets(spare=(more,))}, tried=(host,)),
         )
         assert again.fixed_ips == bound.fixed_ips  # told of again: the address it has is as good
 
@@ -186,7 +193,11 @@ async def test_a_segments_other_subnets_have_addresses_too(ground: Ground) -> No
         server = server_id()
         made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
         await ground.network.bind_ports(
-            server, "cmp1", "nova", made, subnets={0: first}, beside={0: SubnetsBeside(spare=(more,))}
+            server,
+            "cmp1",
+            "nova",
+            made,
+            BindOptions(subnets={0: first}, other_subnets={0: OtherSubnets(spare=(more,))}),
         )
 
     for _ in range(3):
@@ -214,7 +225,9 @@ async def test_a_segments_ipv6_comes_with_the_address_that_was_claimed(ground: G
     for host, row, beside in (("cmp1", 0, automatic), ("cmp3", 1, managed), ("cmp2", 0, automatic)):
         chosen = {0: routed.subnets[row]}
         also = other_subnets(made, {routed.network: facts}, chosen)
-        (bound,) = await ground.network.bind_ports(server, host, "nova", made, subnets=chosen, beside=also)
+        (bound,) = await ground.network.bind_ports(
+            server, host, "nova", made, BindOptions(subnets=chosen, other_subnets=also)
+        )
         assert {each.subnet for each in bound.fixed_ips} == {routed.subnets[row], beside}
 
 
@@ -238,7 +251,7 @@ async def test_a_binding_that_failed_is_seen_although_the_service_says_200(groun
         await ground.network.bind_ports(server, "cmp1", "nova", made)
     assert refused.value.code == "binding_failed"
     with pytest.raises(BindRefused):
-        await ground.network.bind_ports(server, "cmp3", "nova", made, tried={"cmp1"})
+        await ground.network.bind_ports(server, "cmp3", "nova", made, BindOptions(tried={"cmp1"}))
 
 
 async def test_a_bind_told_by_one_who_was_fenced_is_stale(ground: Ground) -> None:
@@ -247,7 +260,7 @@ async def test_a_bind_told_by_one_who_was_fenced_is_stale(ground: Ground) -> Non
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
     await ground.network.bind_ports(server, "cmp2", "nova", made)
     with pytest.raises(Stale):
-        await ground.network.bind_ports(server, "cmp1", "nova", made, tried=())
+        await ground.network.bind_ports(server, "cmp1", "nova", made, BindOptions(tried=()))
     (port,) = await ground.network.ports_of(server)
     assert port.host == "cmp2"
 
@@ -257,7 +270,7 @@ async def test_a_change_by_somebody_else_is_survived_when_it_is_harmless(ground:
     network = (await ground.flat(tenant))["id"]
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, network))
     await ground.net("PUT", f"/ports/{made[0].id}", {"port": {"name": "mine"}}, tenant.token)
-    (bound,) = await ground.network.bind_ports(server, "cmp1", "nova", made, tried=())
+    (bound,) = await ground.network.bind_ports(server, "cmp1", "nova", made, BindOptions(tried=()))
     assert (bound.host, bound.name) == ("cmp1", "mine")
 
 
@@ -270,7 +283,11 @@ async def test_a_users_port_is_taken_bound_and_let_go_as_it_was(ground: Ground) 
     made = await ground.network.ensure_ports(server, tenant.project, checked.nics)
     assert (made[0].id, made[0].device_id, made[0].ours) == (mine["id"], server, False)
     (bound,) = await ground.network.bind_ports(
-        server, "cmp1", "nova", made, subnets={0: routed.subnets[0]}, profiles={0: {"card_serial_number": "x"}}
+        server,
+        "cmp1",
+        "nova",
+        made,
+        BindOptions(subnets={0: routed.subnets[0]}, profiles={0: {"card_serial_number": "x"}}),
     )
     assert bound.profile == {"card_serial_number": "x"}
     assert bound.fixed_ips
@@ -463,7 +480,7 @@ async def test_only_the_service_role_may_write_a_binding_profile(ground: Ground)
     with pytest.raises(Problem):
         await ground.raw_network.call("PUT", f"/v2.0/ports/{port.id}", body=body, token=tenant.token)
     (bound,) = await ground.network.bind_ports(
-        server, "cmp1", "nova", (port,), profiles={0: {"card_serial_number": "x"}}
+        server, "cmp1", "nova", (port,), BindOptions(profiles={0: {"card_serial_number": "x"}})
     )
     assert bound.profile["card_serial_number"] == "x"
     (moved,) = await ground.network.bind_ports(server, "cmp2", "nova", (msgspec.structs.replace(bound),))
@@ -491,11 +508,11 @@ async def test_a_lost_answer_to_a_bind_is_found_not_repeated(ground: Ground) -> 
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
     losing = ground.losing("PUT")
     with pytest.raises(UnknownOutcome):
-        await losing.bind_ports(server, "cmp1", "nova", made, subnets={0: routed.subnets[0]})
+        await losing.bind_ports(server, "cmp1", "nova", made, BindOptions(subnets={0: routed.subnets[0]}))
     await losing.close()
     (was,) = await ground.network.ports_of(server)
     (bound,) = await ground.network.bind_ports(
-        server, "cmp1", "nova", made, subnets={0: routed.subnets[0]}, tried=(), unsure=True
+        server, "cmp1", "nova", made, BindOptions(subnets={0: routed.subnets[0]}, tried=())
     )
     assert (bound.host, bound.fixed_ips, bound.revision) == ("cmp1", was.fixed_ips, was.revision)
 

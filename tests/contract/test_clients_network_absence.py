@@ -7,6 +7,7 @@ from moorage.clients.circuit_breaker import FAILURES_MAX
 from moorage.clients.http import CREDENTIALS, ServiceClient, ServiceTokens
 from moorage.clients.network import NetworkClient
 from moorage.model.errors import NotFound, Unavailable
+from moorage.model.network import BindOptions
 
 
 async def a_stray(ground: Ground) -> tuple[str, str]:
@@ -109,7 +110,11 @@ async def test_a_bind_that_our_account_may_not_do_is_our_fault_and_no_hosts(grou
     network = NetworkClient(ServiceClient("network", ground.raw_network.url, tokens=tokens, transport=ground.way()))
     with pytest.raises(Unavailable) as refused:
         await network.bind_ports(
-            server, "cmp1", "nova", await ground.network.ports_of(server), profiles={0: {"card_serial_number": "x"}}
+            server,
+            "cmp1",
+            "nova",
+            await ground.network.ports_of(server),
+            BindOptions(profiles={0: {"card_serial_number": "x"}}),
         )
     assert refused.value.code == CREDENTIALS
     assert "[service_user] lacks the role service" in refused.value.private

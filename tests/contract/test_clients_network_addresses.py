@@ -4,7 +4,7 @@ import pytest
 from tests.helpers.contract_services import Ground, asks, server_id
 
 from moorage.model.errors import Conflict, Invalid, NotFound
-from moorage.model.network import NicAsk
+from moorage.model.network import BindOptions, NicAsk
 
 
 async def test_an_address_more_and_an_address_less(ground: Ground) -> None:
@@ -30,7 +30,7 @@ async def test_on_a_routed_network_it_comes_from_the_ports_segment_or_from_nowhe
     tenant, server = await ground.tenant(), server_id()
     routed = await ground.routed(tenant, 29)  # five addresses each
     made = await ground.network.ensure_ports(server, tenant.project, asks(server, routed.network))
-    await ground.network.bind_ports(server, "cmp3", "nova", made, subnets={0: routed.subnets[1]})
+    await ground.network.bind_ports(server, "cmp3", "nova", made, BindOptions(subnets={0: routed.subnets[1]}))
     for _ in range(4):
         await ground.network.add_address(server, routed.network)
     (port,) = await ground.network.ports_of(server)

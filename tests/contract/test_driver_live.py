@@ -12,7 +12,7 @@ import pytest
 
 from moorage.agent import guest_reconciliation
 from moorage.agent.guest_reconciliation import Settler
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.move_commands import land_live
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus.messages import Command, GuestNow, ResultKey, ServerTurn, TakeGuest, Verb
@@ -165,7 +165,7 @@ async def test_a_source_that_comes_back_later_clears_what_was_left(tmp_path: Pat
     disk.write_bytes(b"what it was")
     returned = await host(tmp_path / "first")
     assert (await returned.guests(), await returned.arrivals()) == ({}, {ONE})
-    journal = Journal(JournalFile(tmp_path / "journal"), "first")
+    journal = AgentJournal(JournalFile(tmp_path / "journal"), "first")
     await journal.open()
     settler = Settler("first", returned, journal, SystemClock(), ServerQueues(1))
     turn = FencingToken(2, 1)
@@ -185,7 +185,7 @@ async def test_what_a_host_keeps_of_servers_that_came_and_went_has_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guest_reconciliation, "OVER_KEPT_MAX", 2)
-    driver, journal = await host(tmp_path / "first"), Journal(JournalFile(tmp_path / "journal"), "first")
+    driver, journal = await host(tmp_path / "first"), AgentJournal(JournalFile(tmp_path / "journal"), "first")
     await journal.open()
     settler = Settler("first", driver, journal, SystemClock(), ServerQueues(1))
     for server in ("a", "b", "a", "c"):

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from moorage.drivers.redfish_fence import Machine, RedfishFence
+from moorage.drivers.redfish_fence import RedfishFence, RedfishMachine
 from moorage.main.local_cluster.ports import free_port
 from moorage_testing.waiting import until
 
@@ -34,8 +34,8 @@ class Site:
     url: str
     files: Path
 
-    def machine(self, host: str, system: str = "", **changes: object) -> Machine:
-        plain = Machine(
+    def machine(self, host: str, system: str = "", **changes: object) -> RedfishMachine:
+        plain = RedfishMachine(
             host,
             self.url,
             system=f"/redfish/v1/Systems/{system}" if system else "",
@@ -46,7 +46,7 @@ class Site:
         return msgspec.structs.replace(plain, **changes)
 
 
-def fence(*machines: Machine, power_off: bool = False) -> RedfishFence:
+def fence(*machines: RedfishMachine, power_off: bool = False) -> RedfishFence:
     known = {each.host: each for each in machines}
     return RedfishFence(known, power_off=power_off, timeout_s=PATIENCE_S, off_within_s=PATIENCE_S)
 
@@ -154,7 +154,7 @@ async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
     """A controller that answers late, or refuses because the machine is going off already."""
     asked = fence(site.machine("off", OFF), power_off=True)
 
-    def no_answer(machine: Machine) -> Any:
+    def no_answer(machine: RedfishMachine) -> Any:
         raise TimeoutError
 
     there, looks = asked._system, list[str]()
@@ -167,7 +167,7 @@ async def test_a_machine_that_goes_off_without_an_answer_is_looked_at(
 async def test_questions_of_many_at_one_controller_share_their_answers(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, put = fence(site.machine("off", OFF)), list[Machine]()
+    asked, put = fence(site.machine("off", OFF)), list[RedfishMachine]()
     there = asked._is_off
     monkeypatch.setattr(asked, "_is_off", lambda machine: put.append(machine) or there(machine))
     assert all(await asyncio.gather(*(asked.is_off("off") for _ in range(100))))
@@ -177,7 +177,11 @@ async def test_questions_of_many_at_one_controller_share_their_answers(
 async def test_controllers_that_hang_keep_no_thread_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of machines has lost its power: names are looked up, and files read, all the same."""
     hosts = [f"host{number}" for number in range(100)]
-    asked, begun, go_on = fence(*(Machine(each, f"https://{each}") for each in hosts)), list[str](), threading.Event()
+    asked, begun, go_on = (
+        fence(*(RedfishMachine(each, f"https://{each}") for each in hosts)),
+        list[str](),
+        threading.Event(),
+    )
     monkeypatch.setattr(asked, "_is_off", lambda machine: begun.append(machine.host) or go_on.wait(PATIENCE_S))
     asking = [asyncio.create_task(asked.is_off(each)) for each in hosts]
     try:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from moorage.agent.agent import Agent
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.bus import subjects
 from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
 from moorage.bus.messages import (
@@ -119,7 +119,7 @@ class Host:
         clock = self.clock
         self.driver = SimulatedDriver(self.directory, clock, self.dials, hostname=HOST.host)
         self.file = JournalFile(self.directory / "journal.db")
-        self.journal = Journal(self.file, HOST.host)
+        self.journal = AgentJournal(self.file, HOST.host)
         self.agent = Agent(HOST.host, CELL, self.bus, self.driver, self.journal, clock, beat_s=self.beat_s)
 
     async def start(self) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.main.config import Compute, Config, Hosts, ServiceSettings
 from moorage.main.embedded import Embedded
 from moorage.main.event_bridge import EventReceiver
@@ -45,8 +45,8 @@ class Behind:
         """False: a machine that is busy let a call take longer than `CALL_S`; the rounds come again."""
         context = self.running.cloud.region.context
         try:
-            await StrayPorts(context).run()
-            await StrayClaims(context).run()
+            await OrphanPorts(context).run()
+            await OrphanAllocations(context).run()
         except Unavailable:
             return False
         return True

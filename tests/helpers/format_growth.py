@@ -39,6 +39,13 @@ RENAMED = {
     "ExtendVolumeInput": "ExtendVolume",
     "SwapVolumeInput": "SwapVolume",
     "SnapshotInput": "Snapshot",
+    "ActionEvent": "Event",
+    "CellDrainRequest": "CellDrainAsked",
+    "DrainProgress": "Progress",
+    "DrainRequest": "DrainAsked",
+    "MoveMethod": "Way",
+    "OtherSubnets": "SubnetsBeside",
+    "TransferProgress": "Progress",
 }
 """Structs whose class has another name now than in the golden files. The name of a class is not written anywhere else."""
 
@@ -66,8 +73,9 @@ class _Describing:
             case inspect.StructType():
                 return self._struct(kind)
             case inspect.EnumType():
-                self.found[kind.cls.__name__] = {"values": sorted(str(each.value) for each in kind.cls)}
-                return kind.cls.__name__
+                name = written_name(kind.cls)
+                self.found[name] = {"values": sorted(str(each.value) for each in kind.cls)}
+                return name
             case inspect.LiteralType():
                 return " | ".join(sorted(f"{each!r}" for each in kind.values))
             case inspect.UnionType():

@@ -14,7 +14,7 @@ from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.model.network import Binding, FixedIp, Port, mint_mac
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.server import BlockDevice, PowerState, Server, Shelved, TaskState, VmState
-from moorage.model.volume import Attachment, Snapshot
+from moorage.model.volume import Attachment, VolumeSnapshot
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.snapshot_image import MADE_FOR
 from moorage.sql import Tx
@@ -440,7 +440,7 @@ async def _intent(small: SmallRegion) -> None:
 
 @plants("volume_snapshot_left")
 async def _snapshot(small: SmallRegion) -> None:
-    small.volumes.snapshots["snap"] = Snapshot(id="snap", volume=VOLUME, status="available")
+    small.volumes.snapshots["snap"] = VolumeSnapshot(id="snap", volume=VOLUME, status="available")
     small.volumes.made_for["snap"] = "no-such-image"
 
 

@@ -18,13 +18,14 @@ from moorage.agent.held_guests import Hold
 from moorage.bus.messages import Heartbeat, ServerTurn
 from moorage.bus.silence import Listening
 from moorage.clients.deadline import LEASE_MARGIN_S
+from moorage.clients.network.network_api import NetworkApi
 from moorage.conductor import worker
-from moorage.conductor.agent_identity import WhoSpeaks
+from moorage.conductor.agent_identity import AgentAdmission
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.conductor.guest_reconciliation import Belonging
 from moorage.conductor.known_hosts import KnownHost
 from moorage.conductor.reconcilers import orphan_ports
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.worker import Conductor
 from moorage.main import store_consistency
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
@@ -212,7 +213,7 @@ def a_beat_that_was_not_stored_is_lost() -> Iterator[None]:
 
     async def take_beat(self: CellConductor, beat: Heartbeat) -> None:
         known = self._known[beat.host]
-        self._hear_of(known)
+        self._note_alive(known)
         known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
         if beat.changed:
             states = {server: int(state) for server, state in beat.changed.items()}
@@ -229,21 +230,21 @@ def two_agents_of_one_name_are_both_obeyed() -> Iterator[None]:
     async def admits(*_: Any) -> bool:
         return True
 
-    with patch.object(WhoSpeaks, "admits", admits):
+    with patch.object(AgentAdmission, "admits", admits):
         yield
 
 
 @regression("one_database_is_restored")
 def what_a_cell_has_lost_is_destroyed() -> Iterator[None]:
     """The region knows the server, its restored cell does not: that it is absent is taken for a word."""
-    say = Belonging._say
+    say = Belonging._turn_for
 
     def said(self: Belonging, server: Any, host: str, row: Any, where: Any, *, turns_only: bool) -> Any:
         if row is None and where is not None and where.operation is None and not where.deleted:
             return ServerTurn(server, FencingToken(where.op_seq, LAST_ATTEMPT, UNDO), here=False)
         return say(self, server, host, row, where, turns_only=turns_only)
 
-    with patch.object(Belonging, "_say", said):
+    with patch.object(Belonging, "_turn_for", said):
         yield
 
 
@@ -262,23 +263,23 @@ def databases_know_nothing_of_one_another() -> Iterator[None]:
 def stray_ports_go_whatever_was_done_meanwhile() -> Iterator[None]:
     """All ports that the record, read a moment ago, does not list are taken away, as they are now."""
 
-    async def mend(self: StrayPorts, server: Any, ports: Any) -> Any:
+    async def mend(self: OrphanPorts, server: Any, ports: Any) -> Any:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return orphan_ports.Mended()
+            return orphan_ports.ReleasedPorts()
         found = await records.find(self._context, server)
         if found.missing_in is not None:
-            return orphan_ports.Mended()
+            return orphan_ports.ReleasedPorts()
         listed = set() if found.server is None else {str(nic.port) for nic in found.server.nics}
         if set(ports) <= listed:
-            return orphan_ports.Mended()
+            return orphan_ports.ReleasedPorts()
         network: Any = self._context.network
-        rows = await network._rows_of(server)
+        rows = await NetworkApi(network.service).ports_of(server)
         mine = minted_macs(server)
         for row in rows:
             if row["id"] not in listed and row["mac_address"] in mine:
-                await network._delete(row["id"])
-        return orphan_ports.Mended(1)
+                await NetworkApi(network.service).delete_port(row["id"])
+        return orphan_ports.ReleasedPorts(1)
 
-    with patch.object(StrayPorts, "mend", mend):
+    with patch.object(OrphanPorts, "repair", mend):
         yield

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
-from moorage.model.world import Ask, Group, GroupAsk, NicAsk, Unfit, World
+from moorage.model.world import Ask, Group, GroupAsk, NicRequirement, Unfit, World
 from tests.helpers.world_builder import Cloud
 
 EGR, IGR = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_BW_IGR_KILOBIT_PER_SEC"
@@ -193,17 +193,17 @@ def an_ask(dice: random.Random, fleet: Fleet) -> Ask:
     )
 
 
-def _a_nic(dice: random.Random, segments: list[str], number: int) -> NicAsk:
+def _a_nic(dice: random.Random, segments: list[str], number: int) -> NicRequirement:
     """Of a routed network (any of its segments, or the one of its address), wired, or neither."""
     match dice.choice(("routed", "fixed", "wired", "plain")):
         case "routed":
-            return NicAsk(f"n{number}", tuple(ProviderId(each) for each in segments))
+            return NicRequirement(f"n{number}", tuple(ProviderId(each) for each in segments))
         case "fixed":
-            return NicAsk(f"n{number}", (ProviderId(dice.choice(segments)),), addresses=dice.choice((0, 1, 1)))
+            return NicRequirement(f"n{number}", (ProviderId(dice.choice(segments)),), addresses=dice.choice((0, 1, 1)))
         case "wired":
-            return NicAsk(f"n{number}", physnets=tuple(dice.sample(PHYSNETS, dice.randint(1, 2))))
+            return NicRequirement(f"n{number}", physnets=tuple(dice.sample(PHYSNETS, dice.randint(1, 2))))
         case _:
-            return NicAsk(f"n{number}")
+            return NicRequirement(f"n{number}")
 
 
 def _a_group(dice: random.Random, port: str) -> RequestGroup:

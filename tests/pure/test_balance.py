@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.scheduler.balance import GAIN_LEAST, Balance, Levels, MoveRequest, Resident
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -50,7 +50,7 @@ class Fleet:
 
     def wish(self, one: Resident) -> MoveRequest:
         """It may have an address of any segment."""
-        nic = NicAsk("n", tuple(ProviderId(each) for each in self.segments))
+        nic = NicRequirement("n", tuple(ProviderId(each) for each in self.segments))
         ask = Ask(
             resources={"MEMORY_MB": one.memory_mib, "VCPU": 1},
             nics=(nic,),

@@ -11,7 +11,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, GroupAsk, NicRequirement, World
 from moorage.scheduler.capacity import ADDRESSES, Capacity, Fill, answer, count
 from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.host_tree import read_tree, search
@@ -149,7 +149,9 @@ def test_what_runs_out_first_is_named() -> None:
     for number in range(4):
         cloud.host(f"a{number}", 8, 65536, wired=("sa",)).host(f"b{number}", 64, 1024, wired=("sb",))
     cloud.segment("sa", 100).segment("sb", 5).host("dark", 64, 65536)
-    result = capacity(Ask(resources=SMALL, nics=(NicAsk("n", (ProviderId("sa"), ProviderId("sb"))),)), cloud.world())
+    result = capacity(
+        Ask(resources=SMALL, nics=(NicRequirement("n", (ProviderId("sa"), ProviderId("sb"))),)), cloud.world()
+    )
     assert (result.fits, result.order_matters) == (4 * 4 + 5, False)
     assert result.binds == {"VCPU": 4, ADDRESSES: 4}
     assert result.refused == {"not wired to the network": 1}

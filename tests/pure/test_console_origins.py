@@ -7,7 +7,7 @@ import pytest
 
 from moorage.api.console.app import _connected
 from moorage.api.console.origins import refuse_stranger
-from moorage.drivers.framebuffer import HEIGHT, WIDTH, Screen, picture
+from moorage.drivers.framebuffer import HEIGHT, WIDTH, Screen, render_text
 from moorage.model.console import ConsoleSocket, ConsoleType
 from moorage.model.errors import Forbidden, HostFailed
 from moorage.operations.guest.consoles import access_url
@@ -89,7 +89,7 @@ async def test_a_viewer_chooses_how_dots_are_sent(form: tuple[int, ...]) -> None
     server.close()
     name = "é".encode()
     assert len(got) == 12 + 2 + 4 + 24 + len(name) + 16 + WIDTH * HEIGHT * form[0] // 8
-    assert any(any(row) for row in picture(["A"]))
+    assert any(any(row) for row in render_text(["A"]))
 
 
 async def test_a_host_that_takes_a_connection_and_says_nothing_keeps_none_open() -> None:

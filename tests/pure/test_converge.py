@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.agent.convergence import Plan, converge
+from moorage.agent.convergence import ConvergencePlan, converge
 from moorage.agent.report import changes, host_id
 from moorage.bus.messages import ServerTurn
 from moorage.model.fencing_token import FencingToken
@@ -16,33 +16,40 @@ ON, OFF = PowerState.RUNNING, PowerState.SHUTDOWN
 
 def test_a_guest_that_moved_away_is_destroyed() -> None:
     plan = converge({A: ON}, {A: FencingToken(1)}, {A}, [ServerTurn(A, FencingToken(2), here=False)])
-    assert plan == Plan(know=((A, FencingToken(2)),), destroy=(A,))
+    assert plan == ConvergencePlan(know=((A, FencingToken(2)),), destroy=(A,))
 
 
 def test_killed_between_destroying_and_learning_it_is_safe_to_do_again() -> None:
     told = [ServerTurn(A, FencingToken(2), here=False)]
-    assert converge({}, {A: FencingToken(1)}, {A}, told) == Plan(know=((A, FencingToken(2)),))
-    assert converge({}, {A: FencingToken(2)}, {A}, told) == Plan()
+    assert converge({}, {A: FencingToken(1)}, {A}, told) == ConvergencePlan(know=((A, FencingToken(2)),))
+    assert converge({}, {A: FencingToken(2)}, {A}, told) == ConvergencePlan()
 
 
 def test_a_guest_that_a_driver_made_too_late_is_destroyed() -> None:
     told = [ServerTurn(A, FencingToken(1).undo(), here=False)]
-    assert converge({A: ON}, {A: FencingToken(1).undo()}, set(), told) == Plan(destroy=(A,))
-    assert converge({A: ON}, {A: FencingToken(1)}, set(), [ServerTurn(A, FencingToken(1), here=False)]) == Plan()
+    assert converge({A: ON}, {A: FencingToken(1).undo()}, set(), told) == ConvergencePlan(destroy=(A,))
+    assert (
+        converge({A: ON}, {A: FencingToken(1)}, set(), [ServerTurn(A, FencingToken(1), here=False)])
+        == ConvergencePlan()
+    )
 
 
 def test_a_deleted_server_needs_no_turn_and_is_forgotten() -> None:
-    assert converge({A: ON}, {A: FencingToken(5)}, {A}, [ServerTurn(A, gone=True)]) == Plan(destroy=(A,), forget=(A,))
-    assert converge({}, {A: FencingToken(5)}, set(), [ServerTurn(A, gone=True)]) == Plan(forget=(A,))
+    assert converge({A: ON}, {A: FencingToken(5)}, {A}, [ServerTurn(A, gone=True)]) == ConvergencePlan(
+        destroy=(A,), forget=(A,)
+    )
+    assert converge({}, {A: FencingToken(5)}, set(), [ServerTurn(A, gone=True)]) == ConvergencePlan(forget=(A,))
 
 
 def test_what_the_cell_did_not_speak_of_is_left_alone() -> None:
-    assert converge({A: ON, B: ON}, {A: FencingToken(1)}, {A}, []) == Plan()
+    assert converge({A: ON, B: ON}, {A: FencingToken(1)}, {A}, []) == ConvergencePlan()
 
 
 def test_a_cell_that_knows_less_than_the_host_destroys_nothing() -> None:
-    assert converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, FencingToken(2), here=False)]) == Plan()
-    assert converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, None, here=False)]) == Plan()
+    assert (
+        converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, FencingToken(2), here=False)]) == ConvergencePlan()
+    )
+    assert converge({A: ON}, {A: FencingToken(3)}, {A}, [ServerTurn(A, None, here=False)]) == ConvergencePlan()
 
 
 def test_a_guest_without_a_journal_that_belongs_elsewhere_is_destroyed() -> None:

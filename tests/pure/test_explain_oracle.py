@@ -9,7 +9,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
 from moorage.model.verdict import Verdict
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.scheduler.profile import FILTERS, Profile
 from moorage.scheduler.rank import rank
 
@@ -95,7 +95,10 @@ def test_nics_of_one_network_are_judged_together() -> None:
     """One of them has its address already and so its segment; the other would have to take the same."""
     for free in ((1, 0), (2, 0), (1, 1), (0, 2)):
         cloud = Cloud().host("h1", wired=("s1", "s2")).segment("s1", free[0], 9).segment("s2", free[1], 9)
-        nics = (NicAsk("fixed", (ProviderId("s1"),)), NicAsk("any", (ProviderId("s1"), ProviderId("s2"))))
+        nics = (
+            NicRequirement("fixed", (ProviderId("s1"),)),
+            NicRequirement("any", (ProviderId("s1"), ProviderId("s2"))),
+        )
         verdict = rank(Ask(resources={"VCPU": 1}, nics=nics), cloud.world(), Profile())
         enough = free[0] > 0 and sum(free) >= 2
         assert bool(verdict.best) is enough

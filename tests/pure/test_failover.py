@@ -13,7 +13,7 @@ from moorage.model.errors import Invalid
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resident import Resident
-from moorage.model.world import Ask, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, GroupAsk, NicRequirement, World
 from moorage.scheduler.failover import NO_CHOICE, Failover, Kind, Residents, affected, failing, place_all, take
 from moorage.scheduler.failover import fail as fail_of
 from moorage.scheduler.profile import Profile
@@ -39,7 +39,7 @@ def populated(dice: random.Random) -> tuple[World, list[Resident]]:
     trial, residents = Trial(fleet.world(), judge), list[Resident]()
     segments = tuple(ProviderId(each) for each in fleet.segments)
     for number in range(dice.randint(1, 7)):
-        nics = (NicAsk("n", segments),) if dice.random() < 0.6 else ()
+        nics = (NicRequirement("n", segments),) if dice.random() < 0.6 else ()
         groups = (RequestGroup(f"p{number}", {BANDWIDTH: dice.randint(1, 4)}),) if dice.random() < 0.4 else ()
         amounts = {"VCPU": dice.randint(1, 3), "MEMORY_MB": dice.choice((512, 2048))}
         ask = Ask(resources=amounts, nics=nics, groups=groups, seed=number)
@@ -120,7 +120,7 @@ def test_a_rack_whose_addresses_are_only_there() -> None:
     for number in range(2):
         cloud.host(f"a{number}", wired=("s1",)).host(f"b{number}", wired=("s2",))
     world = cloud.world()
-    ask = Ask(resources={"VCPU": 2}, nics=(NicAsk("n", (ProviderId("s1"), ProviderId("s2"))),))
+    ask = Ask(resources={"VCPU": 2}, nics=(NicRequirement("n", (ProviderId("s1"), ProviderId("s2"))),))
     fixed = [resident(f"v{n}", ask, HostId("a0"), (ProviderId("s1"),)) for n in range(2)]
     result = fail(world, "host", "a0", fixed, PROFILE)
     assert (result.servers, result.placed, result.survives) == (2, 2, True)
@@ -181,7 +181,7 @@ def test_what_is_taken_away_and_what_is_added() -> None:
     assert sum(len(more.nested.below.get(id, ())) for id in more.host_ids) == 6
     trial = Trial(more, judge)
     assert sum(bool(trial.place(bandwidth).best) for _ in range(9)) == 6
-    routed = Ask(resources={"VCPU": 1}, nics=(NicAsk("n", (ProviderId("s"),)),))
+    routed = Ask(resources={"VCPU": 1}, nics=(NicRequirement("n", (ProviderId("s"),)),))
     wider = changed(world, added=Added(segments=(LikeSegment("s", 3),)))
     trial = Trial(wider, judge)
     assert sum(bool(trial.place(with_twins(routed, wider)).best) for _ in range(9)) == 5

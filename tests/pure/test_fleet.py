@@ -11,7 +11,7 @@ from moorage.cli import capacity as command
 from moorage.model.errors import Invalid
 from moorage.model.fleet import read_fleet
 from moorage.model.resident import Resident
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.model.world_snapshot import WorldSnapshot, photo_of
 from moorage.scheduler.capacity import answer, count
 from moorage.scheduler.fleet_world import ask_for, build
@@ -102,7 +102,7 @@ def test_a_saved_picture_is_asked_too(tmp_path: Path, capsys: pytest.CaptureFixt
     saved = msgspec.structs.replace(photo_of(built.world), residents=built.residents)
     path, ask = tmp_path / "world.json", tmp_path / "ask.json"
     path.write_bytes(msgspec.json.encode(saved))
-    ask.write_bytes(msgspec.json.encode(Ask(resources={"VCPU": 2}, nics=(NicAsk("n", ("rack2",)),))))  # type: ignore[arg-type]
+    ask.write_bytes(msgspec.json.encode(Ask(resources={"VCPU": 2}, nics=(NicRequirement("n", ("rack2",)),))))  # type: ignore[arg-type]
     assert msgspec.json.decode(path.read_bytes(), type=WorldSnapshot).residents[0] == built.residents[0]
     assert isinstance(built.residents[0], Resident)
     assert command.main(["--world", str(path), "--ask", str(ask)]) == 0

@@ -22,7 +22,7 @@ from moorage.model.pattern import CHARACTERS_MAX, Pattern, like, refusal
     ],
 )
 def test_what_means_only_a_text_is_known_as_that(text: str, literal: str | None, whole: str | None) -> None:
-    assert (Pattern(text).literal, Pattern(text).whole) == (literal, whole)
+    assert (Pattern(text).literal, Pattern(text).exact) == (literal, whole)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from moorage.main.schedule import describe, replay
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import DISABLED_TRAIT
-from moorage.model.world import Ask, Group, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, Group, GroupAsk, NicRequirement, World
 from moorage.model.world_snapshot import WorldSnapshot, photo_of, world_of
 from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
@@ -37,7 +37,7 @@ host = st.fixed_dictionaries(
     }
 )
 nics = st.builds(
-    NicAsk,
+    NicRequirement,
     name=st.just("n"),
     segments=st.sampled_from([(), (ProviderId("s1"),), (ProviderId("s1"), ProviderId("s2"))]),
     addresses=st.integers(0, 2),

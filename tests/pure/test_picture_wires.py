@@ -3,7 +3,7 @@
 from tests.helpers.world_builder import Cloud  # type: ignore[import-not-found]
 
 from moorage.model.ids import ProviderId
-from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, NicAsk
+from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, NicRequirement
 from moorage.placement.cache.cache import ProviderCache
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -49,7 +49,7 @@ def test_reach_says_which_segment_is_a_hosts_only_one() -> None:
 def test_new_wires_are_seen_by_the_next_decision() -> None:
     cloud = Cloud().host("h1", wired=("s1",)).host("h2").segment("s1", 1)
     picture = cloud.picture()
-    ask = Ask(resources={"VCPU": 1}, nics=(NicAsk("net", (S1,)),))
+    ask = Ask(resources={"VCPU": 1}, nics=(NicRequirement("net", (S1,)),))
     assert [c.name for c in rank(ask, picture.world(), Profile()).best] == ["h1"]
     next(row for row in cloud.rows["aggregates"] if row.provider == "h1").provider = "h2"
     again(picture, cloud, 2)

@@ -9,7 +9,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.verdict import FAULT_CHARACTERS_MAX, LEDGER_BYTES_MAX, cause_of_host, fault_message, pack_codes
-from moorage.model.world import Ask, Group, GroupAsk, NicAsk, Unfit, World
+from moorage.model.world import Ask, Group, GroupAsk, NicRequirement, Unfit, World
 from moorage.model.world_snapshot import photo_of, world_of
 from moorage.scheduler.filters.aggregates import matches
 from moorage.scheduler.filters.network import choose_segments
@@ -23,8 +23,8 @@ def best(ask: Ask, world: World) -> list[str]:
     return sorted(choice.name for choice in rank(ask, world, Profile()).best)
 
 
-def nic(*segments: str) -> NicAsk:
-    return NicAsk("n", tuple(ProviderId(s) for s in segments))
+def nic(*segments: str) -> NicRequirement:
+    return NicRequirement("n", tuple(ProviderId(s) for s in segments))
 
 
 def test_more_room_comes_first_and_the_answer_can_be_replayed() -> None:
@@ -78,7 +78,7 @@ def test_each_cause_is_named_with_its_numbers() -> None:
     assert best(Ask(resources={}, not_on=(HostId("h1"),)), world) == ["h2", "h3"]
     assert best(Ask(resources={}, same_host=(HostId("h1"),)), world) == ["h1"]
     assert best(Ask(resources={}, different_host=(HostId("h1"),)), world) == ["h2", "h3"]
-    assert best(Ask(resources={}, nics=(NicAsk("n", physnets=("other",)),)), world) == ["h1", "h3"]
+    assert best(Ask(resources={}, nics=(NicRequirement("n", physnets=("other",)),)), world) == ["h1", "h3"]
     assert best(Ask(resources={"VGPU": 1}), world) == []
 
 

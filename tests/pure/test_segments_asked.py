@@ -1,8 +1,8 @@
 """What a port on a routed network asks of the scheduler (S3.4)."""
 
 from moorage.clients.network.addresses import near
-from moorage.clients.network.fixed_ips import beside
-from moorage.model.network import FixedIp, NetworkFacts, Port, SegmentFacts, SubnetFacts, SubnetsBeside
+from moorage.clients.network.fixed_ips import with_subnet
+from moorage.model.network import FixedIp, NetworkFacts, OtherSubnets, Port, SegmentFacts, SubnetFacts
 from moorage.operations.steps import segment_change
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import other_subnets, segments_for
@@ -52,7 +52,7 @@ def test_what_a_segment_has_beside_the_chosen_subnet() -> None:
     )
     found = other_subnets((port(),), {"net": facts}, {0: "a4"})
     assert (found[0].spare, found[0].v6) == (("more",), "a6")
-    assert other_subnets((port(),), {"net": facts}, {0: "b4"}) == {0: SubnetsBeside(elsewhere=("auto",))}
+    assert other_subnets((port(),), {"net": facts}, {0: "b4"}) == {0: OtherSubnets(elsewhere=("auto",))}
     assert other_subnets((port(),), {"net": facts}, {}) == {}
 
 
@@ -66,8 +66,8 @@ def test_an_address_that_is_only_held_draws_no_other_to_its_segment() -> None:
 def test_a_port_keeps_what_it_had_and_loses_what_a_third_segment_gave() -> None:
     had, third = FixedIp("a4", "10.0.0.9"), FixedIp("c4", "10.0.2.9")
     kept = {"subnet_id": "a4", "ip_address": "10.0.0.9"}
-    assert beside((had,), ("b4",), None, (had,)) == [{"subnet_id": "b4"}, kept]
-    assert beside((third, had), ("b4",), None, (had,)) == [
+    assert with_subnet((had,), ("b4",), None, (had,)) == [{"subnet_id": "b4"}, kept]
+    assert with_subnet((third, had), ("b4",), None, (had,)) == [
         {"subnet_id": "b4"},
         kept,
         {"subnet_id": "c4", "delete_subnet": True},

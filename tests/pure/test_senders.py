@@ -95,16 +95,16 @@ async def test_an_agent_speaks_as_whoever_spoke_to_it_hears() -> None:
         )
     )
     outgoing = Outgoing(bus, CELL, HOST)
-    await outgoing.say(RETURNED)
+    await outgoing.publish(RETURNED)
     assert (bus.published[named[subjects.RETURNED]], bus.published[unnamed[subjects.RETURNED]]) == (1, 0)
-    await outgoing.say(RETURNED)  # nobody has answered: whoever listens may be of release 0.1.0
+    await outgoing.publish(RETURNED)  # nobody has answered: whoever listens may be of release 0.1.0
     assert (bus.published[named[subjects.RETURNED]], bus.published[unnamed[subjects.RETURNED]]) == (2, 1)
-    outgoing.heard(True)
-    await outgoing.say(BEAT)
+    outgoing.note_conductor(True)
+    await outgoing.publish(BEAT)
     assert (bus.published[named[subjects.HEARTBEAT]], bus.published[unnamed[subjects.HEARTBEAT]]) == (1, 0)
-    outgoing.heard(False)
-    outgoing.heard(True)  # conductors of both releases are there
-    await outgoing.say(BEAT)
+    outgoing.note_conductor(False)
+    outgoing.note_conductor(True)  # conductors of both releases are there
+    await outgoing.publish(BEAT)
     assert (bus.published[named[subjects.HEARTBEAT]], bus.published[unnamed[subjects.HEARTBEAT]]) == (2, 1)
 
 

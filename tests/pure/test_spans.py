@@ -14,7 +14,7 @@ from moorage.clients.http import ServiceClient
 from moorage.main.observability.requests import Requests, traceparent_of
 from moorage.main.observability.timings import OTHER, Timings
 from moorage.main.observability.tracing import Tracing
-from moorage.model.tracing import UNSEEN, Kind, Span, answering, request, span, traceparent, watch, watched
+from moorage.model.tracing import UNSEEN, Span, SpanType, answering, request, span, traceparent, watch, watched
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -49,8 +49,8 @@ def heard() -> Iterator[Heard]:
 
 def test_while_nobody_watches_no_span_is_made() -> None:
     assert not watched()
-    with span(Kind.STEP, "a", saga="boot/1") as doing:
-        doing.say(tries=1)
+    with span(SpanType.STEP, "a", saga="boot/1") as doing:
+        doing.annotate(tries=1)
         doing.came_to("failed")
         doing.called("b")
         assert doing is UNSEEN
@@ -59,13 +59,13 @@ def test_while_nobody_watches_no_span_is_made() -> None:
 
 
 def test_a_span_says_how_it_ended(heard: Heard) -> None:
-    with span(Kind.STEP, "well"):
+    with span(SpanType.STEP, "well"):
         pass
-    with span(Kind.CALL, "said") as doing:
+    with span(SpanType.CALL, "said") as doing:
         doing.came_to("201")
-    with pytest.raises(ValueError, match="no"), span(Kind.STEP, "broken"):
+    with pytest.raises(ValueError, match="no"), span(SpanType.STEP, "broken"):
         raise ValueError("no")
-    with pytest.raises(asyncio.CancelledError), span(Kind.STEP, "left"):
+    with pytest.raises(asyncio.CancelledError), span(SpanType.STEP, "left"):
         raise asyncio.CancelledError
     assert [each.outcome for each in heard.spans] == ["ok", "201", "ValueError", "cancelled"]
     assert [type(each) for each in heard.failures] == [type(None), type(None), ValueError, asyncio.CancelledError]
@@ -75,20 +75,20 @@ def test_a_span_says_how_it_ended(heard: Heard) -> None:
 def test_who_leaves_hears_no_more(heard: Heard) -> None:
     second = Heard("00-trace")
     leave = watch(second)
-    with span(Kind.STEP, "a"):
+    with span(SpanType.STEP, "a"):
         assert traceparent() == "00-trace"
         leave()
     assert (len(heard.failures), len(second.failures)) == (1, 1)  # what began while it watched is ended for it
-    with span(Kind.STEP, "b"):
+    with span(SpanType.STEP, "b"):
         assert traceparent() == ""
     assert (len(heard.spans), len(second.spans)) == (2, 1)
 
 
 def test_a_request_is_seen_by_the_service_that_answers_it(heard: Heard) -> None:
-    with span(Kind.REQUEST, "compute", seed="req-1", service="compute") as asked, answering(asked):
+    with span(SpanType.REQUEST, "compute", seed="req-1", service="compute") as asked, answering(asked):
         assert request("compute").seed == "req-1"
-        request("image").say(route="/v2/images")  # asked inside, on its behalf
-        request("compute").say(route="/servers")
+        request("image").annotate(route="/v2/images")  # asked inside, on its behalf
+        request("compute").annotate(route="/servers")
     assert request("compute") is UNSEEN
     assert heard.spans[0].facts["route"] == "/servers"
 
@@ -162,7 +162,7 @@ def test_labels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     leave = watch(Timings(registry))
     try:
         for number in range(10):
-            with span(Kind.STEP, f"step{number}", phase="do"):
+            with span(SpanType.STEP, f"step{number}", phase="do"):
                 pass
     finally:
         leave()
@@ -184,11 +184,11 @@ async def tracing() -> AsyncIterator[Tracing]:
 
 async def test_a_trace_that_is_not_kept_is_carried_as_such(tracing: Tracing) -> None:
     """So that nobody further on keeps a part of it."""
-    with span(Kind.REQUEST, "a", seed="req-0af76519-16cd-43dd-8448-eb211c80319c", service="compute"):
+    with span(SpanType.REQUEST, "a", seed="req-0af76519-16cd-43dd-8448-eb211c80319c", service="compute"):
         told = traceparent()
         assert told.startswith(f"00-{TRACE}-")
         assert told.endswith("-00")
-        with span(Kind.CALL, "b"):
+        with span(SpanType.CALL, "b"):
             assert traceparent() == told
         assert traceparent() == told
     assert traceparent() == ""
@@ -203,24 +203,24 @@ async def test_neighbours_are_told_the_trace(tracing: Tracing) -> None:
 
     neighbour = ServiceClient("network", "http://network/v2.0", transport=httpx.MockTransport(answer))
     await neighbour.call("GET", "/ports", token="t")
-    with span(Kind.OPERATION, "boot/1", parent=f"00-{TRACE}-{PARENT}-00"):
+    with span(SpanType.OPERATION, "boot/1", parent=f"00-{TRACE}-{PARENT}-00"):
         await neighbour.call("GET", "/ports", token="t")
     await neighbour.close()
     assert told == [None, f"00-{TRACE}-{PARENT}-00"]
 
 
 async def test_who_is_told_a_trace_goes_on_in_it_whatever_is_around(tracing: Tracing) -> None:
-    with span(Kind.REQUEST, "a", service="compute"):
+    with span(SpanType.REQUEST, "a", service="compute"):
         around = traceparent()
-        with span(Kind.OBEY, "start_guest", parent=f"00-{TRACE}-{PARENT}-00"):
+        with span(SpanType.OBEY, "start_guest", parent=f"00-{TRACE}-{PARENT}-00"):
             assert traceparent() == f"00-{TRACE}-{PARENT}-00"
         assert traceparent() == around
-        with span(Kind.OPERATION, "boot/1", parent="nonsense", seed="nonsense"):
+        with span(SpanType.OPERATION, "boot/1", parent="nonsense", seed="nonsense"):
             assert traceparent()[:35] not in {around[:35], f"00-{TRACE}"}
 
 
 async def test_what_has_no_trace_around_it_makes_none(tracing: Tracing) -> None:
-    with span(Kind.CALL, "network GET ports"):
+    with span(SpanType.CALL, "network GET ports"):
         assert traceparent() == ""
 
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from tests.helpers.format_growth import broken, described
 
-from moorage.model.action import Event
-from moorage.model.cell_drain import CellDrainAsked, HostPart, RecordRow
-from moorage.model.drain import DrainAsked, DrainServer
+from moorage.model.action import ActionEvent
+from moorage.model.cell_drain import CellDrainRequest, HostPart, RecordRow
+from moorage.model.drain import DrainRequest, DrainServer
 from moorage.model.host import Host, HostTroubles
 from moorage.model.host_ports import Plumbed
 from moorage.model.network import NetworkFacts, Port
@@ -40,14 +40,14 @@ def stored() -> dict[str, Any]:
         "host_troubles": HostTroubles,
         "ledger": DecisionRecord,
         "notification": Notification,
-        "action_event": Event,
+        "action_event": ActionEvent,
         "left_by_a_failed_attempt": Plumbed,
         "network": NetworkFacts,
         "port": Port,
         "cause": Cause,
-        "drain.asked": DrainAsked,
+        "drain.asked": DrainRequest,
         "drain.server": DrainServer,
-        "cell_drain.asked": CellDrainAsked,
+        "cell_drain.asked": CellDrainRequest,
         "cell_drain.host": HostPart,
         "cell_drain.record": RecordRow,
         "record_copy": ServerCopy,
@@ -154,7 +154,11 @@ def test_what_a_release_wrote_is_read_whole(sample: Path) -> None:
                 assert set(told.get("steps", ())) <= set(steps)
                 if told["type"] == "result" and "value" in told:
                     wrong += read_again(steps[told["step"]], json.dumps(told["value"]))
-        for kind, texts in ((Server, each["servers"]), (Host, each["hosts"]), (tuple[Event, ...], each["actions"])):
+        for kind, texts in (
+            (Server, each["servers"]),
+            (Host, each["hosts"]),
+            (tuple[ActionEvent, ...], each["actions"]),
+        ):
             for text in texts:
                 wrong += read_again(kind, text)
     assert wrong == []

@@ -25,7 +25,7 @@ def test_patterns(pattern: str, subject: str, heard: bool) -> None:
 
 def test_host_names_are_one_word_and_stay_different() -> None:
     names = ["n1.example.org", "n1-example-org", "n1%2Eexample", "n1 *", ">", "nœud", "n1"]
-    words = [subjects.word(name) for name in names]
+    words = [subjects.token(name) for name in names]
     assert len(set(words)) == len(names)
     assert not any(set(word) & set(".*> ") for word in words)
 
@@ -47,7 +47,7 @@ def test_a_subject_names_its_sender_or_nobody() -> None:
         subjects.from_host(cell, host, subjects.REPORT),
         subjects.result_from(cell, host, ConductorId("k")),
     ):
-        assert subjects.sender(subject) == (subjects.word(cell), subjects.word(host))
+        assert subjects.sender(subject) == (subjects.token(cell), subjects.token(host))
     for subject in (
         legacy_subjects.of_cell(cell, subjects.HEARTBEAT),
         legacy_subjects.result_for(cell, ConductorId("k")),

@@ -6,7 +6,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, GroupAsk, NicAsk
+from moorage.model.world import Ask, GroupAsk, NicRequirement
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.scheduler.trial import Trial
@@ -38,7 +38,7 @@ def test_compute_runs_out() -> None:
 
 def test_addresses_and_bandwidth_run_out() -> None:
     cloud = Cloud().host("a", 64, 65536, wired=("s",)).segment("s", 2)
-    routed = Ask(resources=SMALL, nics=(NicAsk("n", (ProviderId("s"),)),))
+    routed = Ask(resources=SMALL, nics=(NicRequirement("n", (ProviderId("s"),)),))
     assert placed(cloud, routed, routed, routed)[:2] == ["a", "a"]
     assert "no free address" in placed(cloud, routed, routed, routed)[2]
     cloud = Cloud().host("a", 64, 65536).device("a", "nic", {BANDWIDTH: 1000})

@@ -7,7 +7,7 @@ from tests.helpers.world_builder import Cloud
 from moorage.main.config_scheduler import Scheduler
 from moorage.model.ids import CellId, ProviderId
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, NicAsk, World
+from moorage.model.world import Ask, NicRequirement, World
 from moorage.scheduler.profile import WEIGHERS, Profile
 from moorage.scheduler.rank import rank
 from moorage_testing.bench.fleets import FLEETS, compared
@@ -20,8 +20,8 @@ def first(ask: Ask, world: World, **multipliers: float) -> str:
     return rank(ask, world, Profile().weighing(multipliers)).best[0].name
 
 
-def nic(*segments: str) -> NicAsk:
-    return NicAsk("n", tuple(ProviderId(s) for s in segments))
+def nic(*segments: str) -> NicRequirement:
+    return NicRequirement("n", tuple(ProviderId(s) for s in segments))
 
 
 def aggregated(cloud: Cloud, *aggregates: tuple[dict[str, str], list[str]]) -> World:

@@ -24,7 +24,7 @@ from tests.cloud.test_snapshots import act, until
 from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, volume
 from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 
-from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.conductor.reconcilers.orphan_images import OrphanImages
 from moorage.drivers.fault_injection import VerbDial
 from moorage.model.volume import UNREACHABLE
 from moorage_testing.real_services.fixtures import RealService
@@ -233,6 +233,6 @@ async def test_an_image_that_a_request_left_half_made(running: RealRunning) -> N
     said = {"name": "half", "disk_format": "raw", "container_format": "bare"}
     said |= {"instance_uuid": server["id"], "moorage_made_for": "snapshot", "image_type": "snapshot"}
     half = (await running.admin.http.post(url, json=said)).json()["id"]
-    assert (await StrayImages(running.cloud.region.context).run()).deleted == ()
-    assert (await StrayImages(running.cloud.region.context, grace_s=0.0).run()).deleted == (half,)
+    assert (await OrphanImages(running.cloud.region.context).run()).deleted == ()
+    assert (await OrphanImages(running.cloud.region.context, grace_s=0.0).run()).deleted == (half,)
     assert {each["id"] for each in await test_snapshots.images(running, instance_uuid=server["id"])} == {whole["id"]}

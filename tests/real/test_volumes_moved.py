@@ -11,8 +11,8 @@ from tests.cloud import test_evacuate, test_live_migration, test_resize
 from tests.cloud.conftest import Running
 from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
 
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
 from moorage.main.config import Compute, Hosts
 from moorage_testing.real_services.fixtures import RealService
 
@@ -47,7 +47,7 @@ async def running(shared: SharedBesideCinder, monkeypatch: pytest.MonkeyPatch) -
 async def nothing_to_mend(running: Running) -> None:
     """No round of the reconcilers finds anything; a flat network has no ports that could be amiss."""
     context = running.cloud.region.context
-    claims = await StrayClaims(context).run()
+    claims = await OrphanAllocations(context).run()
     assert (claims.released, claims.drifted) == ((), 0)
-    attachments = await StrayAttachments(context).run()
+    attachments = await OrphanAttachments(context).run()
     assert (attachments.dropped, attachments.amiss, attachments.mended) == ((), (), 0)

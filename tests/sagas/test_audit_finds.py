@@ -14,7 +14,7 @@ from moorage.conductor.audit.audit_loop import BEGUN_AGAIN_S, GIVEN_UP, Audits
 from moorage.conductor.audit.auditor import Auditor
 from moorage.conductor.guest_reconciliation import Belonging
 from moorage.conductor.reconcilers.orphan_images import GRACE_S
-from moorage.model.audit import KINDS, AuditAsked, AuditReport, AuditStatus
+from moorage.model.audit import KINDS, AuditReport, AuditRequest, AuditStatus
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Stale
 from moorage.model.ids import ServerId
@@ -79,7 +79,7 @@ def auditor(small: SmallRegion) -> Auditor:
 
 
 async def look(small: SmallRegion, **asked: Any) -> AuditReport:
-    return await auditor(small).run(AuditAsked(**asked), "audit-1", "somebody")
+    return await auditor(small).run(AuditRequest(**asked), "audit-1", "somebody")
 
 
 async def test_nothing_is_found_where_nothing_is_wrong(small: SmallRegion) -> None:
@@ -111,12 +111,12 @@ async def test_an_audit_whose_process_died_is_run_by_the_next_one(small: SmallRe
     await PLANTS["allocation_missing"](small)
     region, now_us = small.region, int(SystemClock().now() * 1_000_000)
     for number in range(12):
-        await region.write(lambda tx, id=f"cut-{number:02}": audits.ask(tx, id, "somebody", AuditAsked(), now_us))
+        await region.write(lambda tx, id=f"cut-{number:02}": audits.ask(tx, id, "somebody", AuditRequest(), now_us))
         await region.write(lambda tx, id=f"cut-{number:02}": audits.begin(tx, id, now_us))
     old_us = now_us - int(BEGUN_AGAIN_S * 1_000_000) - 1
-    await region.write(lambda tx: audits.ask(tx, "ever", "somebody", AuditAsked(), old_us))
+    await region.write(lambda tx: audits.ask(tx, "ever", "somebody", AuditRequest(), old_us))
     await region.write(lambda tx: audits.begin(tx, "ever", old_us))
-    await region.write(lambda tx: audits.ask(tx, "newer", "somebody", AuditAsked(), now_us))
+    await region.write(lambda tx: audits.ask(tx, "newer", "somebody", AuditRequest(), now_us))
     rounds = Audits(small.context, auditor(small), SystemClock(), every_s=0, repairs=False)
     ran = [(await rounds.run()).ran for _ in range(3)]
     assert ran == [9, 4, 0], "ten at a time; one of them is given up"
@@ -134,15 +134,15 @@ async def test_who_lost_an_audit_to_another_process_mends_and_ends_nothing(small
     """It lives, and only its lease was lost; the clocks of the two may say the same."""
     await PLANTS["allocation_missing"](small)
     region, now_us = small.region, int(SystemClock().now() * 1_000_000)
-    await region.write(lambda tx: audits.ask(tx, "one", "somebody", AuditAsked(repair=True), now_us))
+    await region.write(lambda tx: audits.ask(tx, "one", "somebody", AuditRequest(repair=True), now_us))
     first, second = [await region.write(lambda tx: audits.begin(tx, "one", now_us)) for _ in range(2)]
     assert first is not None
     assert second is not None
     with pytest.raises(Stale):
-        await auditor(small).run(AuditAsked(repair=True), "one", "somebody", first)
+        await auditor(small).run(AuditRequest(repair=True), "one", "somebody", first)
     assert await region.read(lambda tx: audits.repairs_of(tx, "one")) == []
     await region.write(lambda tx: audits.end(tx, "one", first, AuditReport(), now_us, "lost"))
-    report = await auditor(small).run(AuditAsked(repair=True), "one", "somebody", second)
+    report = await auditor(small).run(AuditRequest(repair=True), "one", "somebody", second)
     assert report.repaired == {"allocation_missing": 1}
     await region.write(lambda tx: audits.end(tx, "one", second, report, now_us))
     found = await region.read(lambda tx: audits.get(tx, "one"))

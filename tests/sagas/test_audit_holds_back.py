@@ -13,8 +13,8 @@ from tests.sagas.test_port_drift import ToldAtOnce
 from moorage.conductor.audit.auditor import TOO_MANY_LOST, Auditor
 from moorage.conductor.audit.claim_checks import HIDDEN
 from moorage.conductor.reconcilers import port_drift
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
-from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS, AuditAsked, AuditReport
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
+from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS, AuditReport, AuditRequest
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.network import FixedIp, Port, SubnetFacts
@@ -58,7 +58,7 @@ async def guaranteed() -> AsyncIterator[SmallRegion]:
 
 async def look(small: SmallRegion, **asked: Any) -> AuditReport:
     return await Auditor(small.context, Guests(small), SystemClock(), again_after_s=0).run(
-        AuditAsked(**asked), "a", "b"
+        AuditRequest(**asked), "a", "b"
     )
 
 
@@ -227,7 +227,7 @@ async def test_a_volume_that_goes_from_one_of_several_servers_is_nobodys_finding
             id="theirs", volume=VOLUME, server="another", status="attached"
         )
     assert len((await routed.volumes.show(VOLUME)).attachments) == servers
-    done = await StrayAttachments(routed.context).run()
+    done = await OrphanAttachments(routed.context).run()
     status = (await routed.volumes.show(VOLUME)).status
     assert (done.mended, status) == ((1, "in-use") if servers == 1 else (0, "detaching"))
     await PLANTS["volume_detaching_left"](routed)

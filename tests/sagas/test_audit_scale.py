@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from moorage.conductor.audit.auditor import Auditor
 from moorage.conductor.audit.reader import PAGE, NoGuests
-from moorage.model.audit import AuditAsked
+from moorage.model.audit import AuditRequest
 from moorage.model.clock import SystemClock
 from moorage.model.ids import OperationId, ServerId
 from moorage.sql import Tx
@@ -64,7 +64,7 @@ async def test_ten_thousand_healthy_servers_raise_no_alarm() -> None:
         await _filled(small)
         auditor = Auditor(small.context, NoGuests(), SystemClock(), again_after_s=0)
         before = _statements(small)
-        report = await auditor.run(AuditAsked())
+        report = await auditor.run(AuditRequest())
         statements = _statements(small) - before
         assert report.findings == ()
         assert report.counts == {}
@@ -76,7 +76,7 @@ async def test_ten_thousand_healthy_servers_raise_no_alarm() -> None:
         kinds = ("allocation_amounts_wrong", "usage_drifted")
         network = small.context.network
         cast("Any", network).ports_of = partial(_ports_of, network)
-        found = await auditor.run(AuditAsked(kinds=kinds))
+        found = await auditor.run(AuditRequest(kinds=kinds))
         assert found.counts == dict.fromkeys(kinds, 1), "and one that is wrong among them is found"
     finally:
         await small.close()

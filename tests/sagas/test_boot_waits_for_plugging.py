@@ -162,7 +162,7 @@ async def test_an_event_wakes_who_waits_and_nobody_asks_meanwhile(small: SmallRe
     await until(lambda: looks == 1)
     await keep(small, events(small, "completed"))
     hint = EventHint(SERVER, "network-vif-plugged", None)
-    await events_of._hear("", encode(hint))  # pyright: ignore[reportPrivateUsage]
+    await events_of._on_hint("", encode(hint))  # pyright: ignore[reportPrivateUsage]
     async with asyncio.timeout(vif_plugging.LOOK_FIRST_S / 2):
         await booting
     assert looks == 2

@@ -88,7 +88,7 @@ class AtCell:
         self.told.append(message)
 
     async def say(self, message: Message, conductor: CellConductor | None = None) -> None:
-        await (conductor or self.conductor)._hear("a subject", encode(message))
+        await (conductor or self.conductor)._on_message("a subject", encode(message))
         await until(lambda: self.bus.quiet)
 
     def heard(self, kind: type[Any]) -> list[Any]:
@@ -120,7 +120,7 @@ class AtCell:
         """Longer than a host may be silent; the conductor looks all the time."""
         for _ in range(int(SILENT_S) + 2):
             self.clock.passed_s += 1.0
-            self.conductor.look_for_silence()
+            self.conductor.mark_silent_hosts()
 
     async def held(self) -> None:
         """The boot is under way still."""
@@ -641,7 +641,7 @@ async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -
     for _ in range(int(SILENT_S) // 4 + 1):
         assert at.alive()
         at.clock.passed_s += 4
-        first.look_for_silence()
+        first.mark_silent_hosts()
     assert not at.alive(), "by then it would have been heard"
     await first.stop()
     await at.say(at.report({}, OTHER, host="host-2"))
@@ -666,8 +666,8 @@ async def test_who_was_silent_or_forced_down_is_so_after_a_restart(at: AtCell) -
 async def test_a_conductor_that_stood_still_takes_nobody_for_silent(at: AtCell) -> None:
     await known(at)
     at.clock.passed_s += 300.0
-    at.conductor.look_whether_we_hear()
-    at.conductor.look_for_silence()
+    at.conductor.check_bus_silence()
+    at.conductor.mark_silent_hosts()
     assert at.alive()
     at.silence()
     assert not at.alive()
@@ -678,8 +678,8 @@ async def test_a_bus_that_is_cut_makes_nobody_silent(at: AtCell) -> None:
     at.bus.dials.cut = True
     for _ in range(40):
         at.clock.passed_s += 2.0
-        at.conductor.look_whether_we_hear()
-        at.conductor.look_for_silence()
+        at.conductor.check_bus_silence()
+        at.conductor.mark_silent_hosts()
     assert at.alive()
 
 

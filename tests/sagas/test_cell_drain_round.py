@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from moorage.conductor.cell_drains import CellDrains
 from moorage.conductor.drains import Drains
-from moorage.model.cell_drain import CellDrain, CellDrainAsked
+from moorage.model.cell_drain import CellDrain, CellDrainRequest
 from moorage.model.clock import SystemClock
-from moorage.model.drain import Drain, DrainStatus, Progress
+from moorage.model.drain import Drain, DrainProgress, DrainStatus
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId, OperationId
 from moorage.model.operation import Accepted
@@ -36,7 +36,7 @@ DRAIN = CellDrain(
     asked_at=1,
     asked_by="admin",
     project="admins",
-    asked=CellDrainAsked(hosts=1, confirm=False),
+    asked=CellDrainRequest(hosts=1, confirm=False),
     status=DrainStatus.WAITING,
 )
 
@@ -116,19 +116,25 @@ async def test_hosts_are_emptied_in_turn_and_records_go(ground: Ground) -> None:
     now = await ground.round()
     said = (await ground.small.region.read(cells.every))[HOME]
     assert (said.disabled, said.reason, said.said_by) == (True, f"drain {DRAIN.id}", "admin")
-    assert {each.host: each.progress for each in now.hosts} == {"host1": Progress.MOVING, "host8": Progress.WAITING}
+    assert {each.host: each.progress for each in now.hosts} == {
+        "host1": DrainProgress.MOVING,
+        "host8": DrainProgress.WAITING,
+    }
     (its,) = (await ground.host_drains()).values()
     assert (its.host, its.asked.across, its.asked.partial, its.asked.confirm) == ("host1", True, True, False)
     (new,) = await ground.accepted()
     assert (new.saga, msgspec.json.decode(new.asked)["to"]) == ("move_record/1", OTHER)
     (row,) = now.records
-    assert (row.server, row.to, row.progress) == (SERVER, OTHER, Progress.MOVING)
+    assert (row.server, row.to, row.progress) == (SERVER, OTHER, DrainProgress.MOVING)
 
     await ground.end(new)
     await Drains(ground.context, ground.clock).run()  # nobody is on it
     now = await ground.round()
     assert (now.records, now.records_gone, now.status) == ((), 1, DrainStatus.RUNNING)
-    assert {each.host: each.progress for each in now.hosts} == {"host1": Progress.DONE, "host8": Progress.MOVING}
+    assert {each.host: each.progress for each in now.hosts} == {
+        "host1": DrainProgress.DONE,
+        "host8": DrainProgress.MOVING,
+    }
     await Drains(ground.context, ground.clock).run()
     now = await ground.round()
     assert (now.status, now.why, now.counts()["done"]) == (DrainStatus.DONE, "", 1)
@@ -151,8 +157,8 @@ async def test_what_was_begun_before_an_accident_is_not_begun_again(
     now = await ground.round()
     assert await ground.accepted() == []
     assert await ground.host_drains() == before
-    assert [each.progress for each in now.hosts] == [Progress.MOVING, Progress.WAITING]
-    assert [each.progress for each in now.records] == [Progress.MOVING]
+    assert [each.progress for each in now.hosts] == [DrainProgress.MOVING, DrainProgress.WAITING]
+    assert [each.progress for each in now.records] == [DrainProgress.MOVING]
     await ground.end(new)
     assert (await ground.round()).records_gone == 1
 
@@ -163,10 +169,10 @@ async def test_who_is_busy_is_waited_for(ground: Ground) -> None:
     await region.write(lambda tx: region_servers.take(tx, SERVER, other, None))
     for _ in range(4):
         (row,) = (await ground.round()).records
-        assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "another action on it is under way")
+        assert (row.progress, row.attempts, row.why) == (DrainProgress.WAITING, 0, "another action on it is under way")
     await region.write(lambda tx: region_servers.release(tx, SERVER, other))
     (row,) = (await ground.round()).records
-    assert (row.progress, row.why) == (Progress.MOVING, "")
+    assert (row.progress, row.why) == (DrainProgress.MOVING, "")
     assert [each.saga for each in await ground.accepted()] == ["move_record/1"]
 
 
@@ -180,7 +186,7 @@ async def test_a_cell_that_nobody_here_knows_holds_up_no_other(ground: Ground) -
 async def test_who_has_no_place_stays_after_three_tries(ground: Ground) -> None:
     region = ground.small.region
     await cell_writes.set_disabled(region, OTHER, 1, disabled=True, reason="", by="", configured=True)
-    for progress in (Progress.WAITING, Progress.WAITING, Progress.LEFT):
+    for progress in (DrainProgress.WAITING, DrainProgress.WAITING, DrainProgress.LEFT):
         now = await ground.round()
         assert [each.progress for each in now.records] == [progress]
         await Drains(ground.context, ground.clock).run()
@@ -201,6 +207,9 @@ async def test_a_cancelled_one_begins_nothing_more(ground: Ground) -> None:
     await ground.end(new)
     now = await ground.round()
     assert (now.status, now.records_gone) == (DrainStatus.CANCELLED, 1)
-    assert {each.host: each.progress for each in now.hosts} == {"host1": Progress.LEFT, "host8": Progress.WAITING}
+    assert {each.host: each.progress for each in now.hosts} == {
+        "host1": DrainProgress.LEFT,
+        "host8": DrainProgress.WAITING,
+    }
     assert len(await ground.host_drains()) == 1
     assert (await ground.small.region.read(cells.every))[HOME].disabled, "it stays as it is"

@@ -11,7 +11,7 @@ from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, Out, at, known
 from moorage.bus.messages import ServersOfHost, ServerTurn
 from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.errors import Conflict, Unavailable
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
@@ -255,12 +255,12 @@ async def test_the_claim_of_a_move_stays_until_neither_cell_says_that_it_goes_on
     held = sa.text("UPDATE allocations SET consumer = :uuid").bindparams(uuid=move.uuid)
     await move.small.region.write(lambda tx: (tx.run(table), tx.run(held)))
     await move.status(move.left, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.context).run()).released == ()
+    assert (await OrphanAllocations(move.small.context).run()).released == ()
     await move.status(move.left, MigrationStatus.FINISHED)
     await move.status(move.there, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.context).run()).released == ()
+    assert (await OrphanAllocations(move.small.context).run()).released == ()
     await move.status(move.left, MigrationStatus.CONFIRMED)
-    assert (await StrayClaims(move.small.context).run()).released == (move.uuid,)
+    assert (await OrphanAllocations(move.small.context).run()).released == (move.uuid,)
 
 
 async def test_a_deleted_server_is_not_forgotten_while_a_record_of_it_is_hidden(at: AtCell) -> None:

@@ -94,7 +94,7 @@ async def row(small: SmallRegion, operation: OperationId = FIRST) -> Operation:
 
 
 async def quiet(conductor: Conductor) -> None:
-    await until(lambda: conductor.telling == 0)
+    await until(lambda: conductor.executing == 0)
 
 
 async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
@@ -106,11 +106,11 @@ async def test_what_could_not_be_told_waits_and_is_then_told_as_adopted(
     await write(small, saga, [FIRST], ME)
     conductor = await a_conductor(small, clock)
     for _ in range(3):
-        await conductor.look()
+        await conductor.poll()
         await quiet(conductor)
     assert told.unsure == [False], "not again and again, as if nothing had been begun"
     told.bad, clock.time = False, clock.time + LATE_S
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     assert told.unsure == [False, True]
     assert (await row(small)).status is OperationStatus.DONE
@@ -124,11 +124,11 @@ async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     await write(small, saga, [FIRST], ME)
     conductor = await a_conductor(small, clock)
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     await small.region.write(lambda tx: operations.adopt(tx, OTHER, [FIRST], {saga.name}, everything=True))
     clock.time += LATE_S
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     kept = await row(small)
     assert (kept.owner, kept.epoch, len(told.unsure)) == (OTHER, 2, 1)
@@ -147,7 +147,7 @@ async def test_what_another_release_began_is_left_to_a_conductor_of_that_release
     assert (await row(small)).owner == OTHER
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     assert await conductor.adopt() == 1, "though nobody remembers its owner"
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     assert (await row(small)).status is OperationStatus.DONE
 
@@ -165,11 +165,11 @@ async def test_a_stuck_operation_waits_for_a_conductor_that_has_its_hands_full(
     conductor = await a_conductor(small, clock)
     conductor.bulkheads.places = Places(0, 0, 0)
     assert await conductor.adopt() == 1
-    await conductor.look()
+    await conductor.poll()
     assert told.unsure == []
     conductor.bulkheads.places = Places(1, 1, 1)
     clock.time += LATE_S
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     assert told.unsure == [True]
     assert (await row(small)).status is OperationStatus.DONE
@@ -194,7 +194,7 @@ async def test_what_a_look_finds_before_it_is_handed_over_is_told_once(
         return found
 
     monkeypatch.setattr(small.region, "read", meanwhile)
-    await conductor.look()
+    await conductor.poll()
     await quiet(conductor)
     assert told.unsure == [False]
     assert FIRST not in conductor.bulkheads

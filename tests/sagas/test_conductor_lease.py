@@ -14,8 +14,8 @@ from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.conductor import worker
 from moorage.conductor.bulkheads import Places
 from moorage.conductor.dispatcher import BusDispatcher
-from moorage.conductor.lease import Lease, LeaseLost
-from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.lease import ConductorLease, LeaseLost
+from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.conductor.worker import AGAIN_MOST_S, Conductor
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable, UnknownOutcome
@@ -132,7 +132,7 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
         await until(lambda: seen == [False])
         slow.delay_s = 100.0  # commits that hang, and are done
         await until(lambda: not conductor.alive)
-        await until(lambda: conductor.telling == 0)
+        await until(lambda: conductor.executing == 0)
         slow.delay_s = 0.15  # a slow disk
         await until(lambda: conductor.alive, patience_s=13.2)
         assert conductor.id != ME, "a lost lease is not renewed: another is taken"
@@ -141,7 +141,7 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
         now = await row(small)
         assert (now.owner, now.epoch) == (conductor.id, 2)
         gate.set()
-        await until(lambda: conductor.telling == 0)
+        await until(lambda: conductor.executing == 0)
         assert (await row(small)).status is OperationStatus.DONE
     finally:
         await conductor.stop()
@@ -191,7 +191,7 @@ async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_ou
 
 async def test_who_does_not_believe_itself_alive_renews_nothing(small: SmallRegion) -> None:
     clock = Hands()
-    lease = Lease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
+    lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     clock.time += 15.0 - LEASE_MARGIN_S
     with pytest.raises(LeaseLost):
@@ -206,7 +206,7 @@ async def test_who_does_not_believe_itself_alive_renews_nothing(small: SmallRegi
 async def test_a_renewal_that_is_answered_too_late_revives_nobody(small: SmallRegion) -> None:
     clock = Hands()
     slow = Slow(small.region)
-    lease = Lease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
+    lease = ConductorLease(ME, cast("Database", slow), clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     slow.delay_s = 100.0
     renewal = asyncio.create_task(lease.renew())
@@ -221,7 +221,7 @@ async def test_a_renewal_that_is_answered_too_late_revives_nobody(small: SmallRe
 
 async def test_after_a_gap_nothing_is_begun_before_the_lease_was_asked_for(small: SmallRegion) -> None:
     clock = Hands()
-    lease = Lease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
+    lease = ConductorLease(ME, small.region, clock, ["boot/1"], lease_s=15.0)
     await lease.take()
     lease.tick()
     clock.time += 1.0
@@ -292,9 +292,9 @@ async def test_operations_of_a_saga_that_nobody_knows_are_adopted_once_somebody_
     assert await conductor.adopt() == 0
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     assert await conductor.adopt() == 1
-    await conductor.look()
+    await conductor.poll()
     await until(lambda: seen == [True])
-    await until(lambda: conductor.telling == 0)
+    await until(lambda: conductor.executing == 0)
 
 
 class Full:
@@ -334,10 +334,10 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     conductor = Conductor(ME, context, MemoryBus(), clock, lease_s=1e6)
     await conductor.lease.take()
     await write(small, saga, ME, FIRST)
-    await conductor.look()
+    await conductor.poll()
     await until(lambda: len(clock.slept) >= 8)
     full.full = False
-    await until(lambda: conductor.telling == 0)
+    await until(lambda: conductor.executing == 0)
     assert (await row(small)).status is OperationStatus.DONE
     assert len(seen) <= len(clock.slept) + 1, "a pause before each time"
     for number, pause_s in enumerate(clock.slept):
@@ -359,16 +359,16 @@ async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
     conductor = Conductor(ME, small.context, MemoryBus(), Hands(), lease_s=1e6)
     await conductor.lease.take()
     await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
-    await conductor.look()
+    await conductor.poll()
     await until(lambda: len(seen) == 250)  # what one project gets
     for saga in others:
         await write(small, saga, ME, saga.name)
-    await conductor.look()
+    await conductor.poll()
     await until(lambda: len(done) == 2)
     assert conductor.bulkheads.waiting <= 5_000
     for task in list(conductor._told.values()):
         task.cancel()
-    await until(lambda: conductor.telling == 0)
+    await until(lambda: conductor.executing == 0)
 
 
 def msgspec_renamed(saga: Saga[Ask, SagaContext], name: str) -> Saga[Ask, SagaContext]:
@@ -411,7 +411,7 @@ async def test_one_of_the_living_leads_and_another_when_it_dies(small: SmallRegi
 
 async def test_a_round_runs_where_the_leader_is_and_goes_on_when_it_dies() -> None:
     leading, ran = ["a"], list[str]()
-    rounds = {name: Rounds(SystemClock(), leads=lambda name=name: name in leading) for name in ("a", "b")}  # type: ignore[misc]
+    rounds = {name: ReconcileLoop(SystemClock(), leads=lambda name=name: name in leading) for name in ("a", "b")}  # type: ignore[misc]
     try:
         for name, each in rounds.items():
 

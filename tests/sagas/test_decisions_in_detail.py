@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from moorage.clients.network.ports import _judged
+from moorage.clients.network.binding_rules import require_bound
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.ids import OperationId
 from moorage.model.network import BindRefused, FixedIp, Port
@@ -140,12 +140,12 @@ def test_a_port_that_was_bound_without_an_address_was_refused() -> None:
     """The service answers 200, and gave none."""
     port = Port(id="p", network="n", mac="m", host="host1", vif_type="ovs", index=2)
     with pytest.raises(BindRefused) as refused:
-        _judged(port, "host1")
+        require_bound(port, "host1")
     assert (refused.value.code, refused.value.index) == ("no_address", 2)
     addressed = Port(id="p", network="n", mac="m", host="host1", vif_type="ovs", fixed_ips=(FixedIp("10.0.0.1", "s"),))
-    assert _judged(addressed, "host1") is addressed
+    assert require_bound(addressed, "host1") is addressed
     without = Port(id="p", network="n", mac="m", host="host1", vif_type="ovs", ip_allocation="none")
-    assert _judged(without, "host1") is without
+    assert require_bound(without, "host1") is without
 
 
 async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(small: SmallRegion) -> None:

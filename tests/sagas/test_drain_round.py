@@ -11,10 +11,10 @@ import pytest_asyncio
 from tests.helpers.planted_leaks import change
 
 from moorage.conductor.audit import record_checks as audited
-from moorage.conductor.audit.snapshot import Page
+from moorage.conductor.audit.snapshot import SnapshotPage
 from moorage.conductor.drains import Drains
 from moorage.model.clock import SystemClock
-from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus, Progress, Way
+from moorage.model.drain import Drain, DrainProgress, DrainRequest, DrainServer, DrainStatus, MoveMethod
 from moorage.model.errors import Conflict, Unavailable
 from moorage.model.host import Host
 from moorage.model.ids import CellId, ConductorId, HostId, OperationId, ProviderId
@@ -42,7 +42,7 @@ from moorage_testing.region_states import booted
 from moorage_testing.saga_proof import PROVED_OPERATION
 
 HOST, CELL = "host1", CellId("cell1")
-ROW = DrainServer(SERVER, "s", Way.COLD)
+ROW = DrainServer(SERVER, "s", MoveMethod.COLD)
 DRAIN = Drain(
     "7a1c1a0e-0000-4000-8000-00000000d001",
     HOST,
@@ -50,7 +50,7 @@ DRAIN = Drain(
     asked_at=1,
     asked_by="admin",
     project="admin",
-    asked=DrainAsked(live=False),
+    asked=DrainRequest(live=False),
     status=DrainStatus.RUNNING,
     servers=(ROW,),
 )
@@ -138,7 +138,7 @@ async def test_only_what_the_drain_moved_itself_is_confirmed(ground: Ground) -> 
     now = await ground.round()
     assert await ground.began() == []
     (row,) = now.servers
-    assert (row.progress, row.why) == (Progress.LEFT, "its owner moved it, and must confirm or revert that")
+    assert (row.progress, row.why) == (DrainProgress.LEFT, "its owner moved it, and must confirm or revert that")
     assert now.status is DrainStatus.INCOMPLETE
 
 
@@ -149,7 +149,7 @@ async def test_what_the_drain_moved_is_confirmed(ground: Ground) -> None:
     await ground.ask()
     now = await ground.round()
     assert await ground.began() == ["confirm_resize/1"]
-    assert [each.progress for each in now.servers] == [Progress.CONFIRMING]
+    assert [each.progress for each in now.servers] == [DrainProgress.CONFIRMING]
 
 
 async def test_what_is_kept_of_a_server_that_its_new_host_lost_is_left(ground: Ground) -> None:
@@ -161,13 +161,13 @@ async def test_what_is_kept_of_a_server_that_its_new_host_lost_is_left(ground: G
     ground.small.hosts.silent.add("host3")
     now = await ground.round()
     (row,) = now.servers
-    assert (now.status, row.progress) == (DrainStatus.RUNNING, Progress.CONFIRMING)
+    assert (now.status, row.progress) == (DrainStatus.RUNNING, DrainProgress.CONFIRMING)
     assert "silent" in row.why
     ground.small.hosts.silent.clear()
     del ground.small.hosts.guests["host3", SERVER]
     now = await ground.round()
     (row,) = now.servers
-    assert (now.status, row.progress, row.why) == (DrainStatus.INCOMPLETE, Progress.LEFT, confirm_resize.LOST)
+    assert (now.status, row.progress, row.why) == (DrainStatus.INCOMPLETE, DrainProgress.LEFT, confirm_resize.LOST)
     assert await ground.began() == []
 
 
@@ -181,9 +181,9 @@ async def test_a_broken_server_that_keeps_its_disk_on_the_host_is_left(ground: G
     await change(ground.small, vm_state=VmState.ERROR, moved=msgspec.structs.replace(row.moved, live=True))
     await ground.ask(DRAIN if known else msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
-    assert [(each.progress, each.why) for each in now.servers] == [(Progress.LEFT, drain_moves.UNDECIDED)]
+    assert [(each.progress, each.why) for each in now.servers] == [(DrainProgress.LEFT, drain_moves.UNDECIDED)]
     assert now.status is DrainStatus.INCOMPLETE
-    page = Page(
+    page = SnapshotPage(
         {SERVER: Mapped(SERVER, "p", CELL, None, 1, deleted=False, has_order=False, vm_state="")},
         {SERVER: [(CELL, await recorded(ground.small))]},
     )
@@ -220,7 +220,7 @@ async def test_a_server_that_left_the_host_meanwhile_is_not_moved_again(ground: 
     await ground.let_go()
     seen = await recorded(ground.small)
     assert seen.host == HOST
-    for way, live in ((Way.COLD, False), (Way.LIVE, True)):
+    for way, live in ((MoveMethod.COLD, False), (MoveMethod.LIVE, True)):
         assert drain_moves.way_of(seen, live=live) is way
         with pytest.raises(Conflict, match="is not on host host3 any more"):
             await drain_moves.leave(ground.context, seen, drain_moves.MoveAway("host3", "admin", "admin", live))
@@ -260,15 +260,15 @@ async def test_what_an_overtaken_round_began_comes_to_its_end_though_the_drain_i
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drain_moves, "leave", cancelled_meanwhile)
         before = await ground.round()
-    assert (before.cancel, before.servers[0].progress) == (True, Progress.WAITING), "its write was too late"
+    assert (before.cancel, before.servers[0].progress) == (True, DrainProgress.WAITING), "its write was too late"
     (new,) = ground.dispatcher.begun_
     assert await ground.began() == ["resize/1"]
     now = await ground.round()
-    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, Progress.MOVING)
+    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, DrainProgress.MOVING)
     await ground.end(new)
     now = await ground.round()
     assert await ground.began() == ["confirm_resize/1"]
-    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, Progress.CONFIRMING)
+    assert (now.status, now.servers[0].progress) == (DrainStatus.RUNNING, DrainProgress.CONFIRMING)
 
 
 async def test_a_cancelled_drain_whose_servers_only_wait_is_over(ground: Ground) -> None:
@@ -288,7 +288,12 @@ async def test_who_left_the_host_before_and_may_come_back_is_named(ground: Groun
     await ground.ask(msgspec.structs.replace(DRAIN, servers=()))
     now = await ground.round()
     (row,) = now.servers
-    assert (row.server, row.way, row.progress, row.why) == (SERVER, Way.NONE, Progress.LEFT, drain_moves.OWNERS_MOVE)
+    assert (row.server, row.way, row.progress, row.why) == (
+        SERVER,
+        MoveMethod.NONE,
+        DrainProgress.LEFT,
+        drain_moves.OWNERS_MOVE,
+    )
     assert (now.status, now.why) == (DrainStatus.INCOMPLETE, "1 servers stay")
     assert await drain_moves.left_before(ground.context, CELL, HOST, {SERVER}) == []
     assert await drain_moves.left_before(ground.context, CELL, "host3", ()) == []
@@ -330,7 +335,7 @@ async def test_a_plan_waits_for_nobody_who_is_busy(ground: Ground, monkeypatch: 
     monkeypatch.setattr(server_lock, "PREVIEWED_WITHIN_S", 0.05)
     async with asyncio.timeout(server_lock.TURN_COMES_WITHIN_S / 2):
         (row,) = await drain_moves.planned(ground.context, HOST, [await recorded(ground.small)], "admin", "admin")
-    assert row.progress is Progress.WAITING
+    assert row.progress is DrainProgress.WAITING
     assert row.why.startswith("busy: ")
 
 
@@ -346,7 +351,7 @@ async def test_a_database_that_was_out_costs_no_attempt(ground: Ground) -> None:
         patch.setattr(drain_moves, "leave", out)
         now = await ground.round()
     (row,) = now.servers
-    assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "out")
+    assert (row.progress, row.attempts, row.why) == (DrainProgress.WAITING, 0, "out")
     assert row.again_at > 0
 
 
@@ -376,10 +381,10 @@ async def test_who_is_held_by_somebody_else_takes_nobodys_turn(ground: Ground) -
     await booted(ground.small)
     await ground.ask()
     (row,) = (await ground.round()).servers
-    assert (row.progress, row.attempts, row.why) == (Progress.WAITING, 0, "another action on it is under way")
+    assert (row.progress, row.attempts, row.why) == (DrainProgress.WAITING, 0, "another action on it is under way")
     await ground.let_go()
     (row,) = (await ground.round()).servers
-    assert (row.progress, row.attempts, row.why) == (Progress.MOVING, 1, "")
+    assert (row.progress, row.attempts, row.why) == (DrainProgress.MOVING, 1, "")
     assert await ground.began() == ["resize/1"]
 
 
@@ -392,5 +397,5 @@ async def test_a_move_that_an_earlier_leader_began_is_on_its_way(ground: Ground)
         ground.context, seen, drain_moves.MoveAway(HOST, "admin", "admin"), request_id=f"req-{DRAIN.id}"
     )
     (row,) = (await ground.round()).servers
-    assert row.progress is Progress.MOVING
+    assert row.progress is DrainProgress.MOVING
     assert await ground.began() == ["resize/1"]

@@ -6,7 +6,7 @@ import pytest
 from tests.helpers.proof_parameters import matrix_part
 
 from moorage.main.flat_networks import Book
-from moorage.model.flat_network import Wanted
+from moorage.model.flat_network import AddressRequest
 from moorage.model.ids import OperationId
 from moorage.model.network import mint_mac
 from moorage.operations.delete.delete import Delete
@@ -96,7 +96,7 @@ async def test_the_address_that_was_asked_for_is_given_and_refused_to_the_next(f
     _, second = await Book(flat.region).of_server(SERVER)
     assert flat.pools[0].address(second.slot) == wished
     await flat.fresh(a_server(), BOOTED)
-    await Book(flat.region).take("somebody", HOSTS[0][0], [Wanted(0, "fa:16:3e:00:00:09", flat.pools[0], 6)])
+    await Book(flat.region).take("somebody", HOSTS[0][0], [AddressRequest(0, "fa:16:3e:00:00:09", flat.pools[0], 6)])
     with pytest.raises(Unwound) as unwound:
         await execute(BOOT, BOOTED, boot, flat.context, MemoryJournal(first_lines(BOOT), flat.transact))
     assert f"{wished} of network flat-net is in use" in unwound.value.cause.private

@@ -40,7 +40,7 @@ class Doors:
         self.told.append((subject, payload))
 
     async def say(self, message: Message, subject: str = "") -> None:
-        await self.conductor._hear(subject or "a subject", encode(message))
+        await self.conductor._on_message(subject or "a subject", encode(message))
         await until(lambda: self.bus.quiet)
 
     async def speaks(self, host: str = NEW, cell: CellId | None = None, **more: Any) -> None:
@@ -51,7 +51,7 @@ class Doors:
         await self.say(Heartbeat(host, where, LIFE, 1))
 
     async def look(self) -> None:
-        self.conductor._forget_revoked(await self.conductor._approvals.look())
+        self.conductor._forget_revoked(await self.conductor._approvals.refresh())
 
     async def approve(self, host: str, cell: CellId, now: int = 1) -> None:
         await self.small.region.write(lambda tx: host_approvals.approve(tx, host, cell, None, now, "operator"))

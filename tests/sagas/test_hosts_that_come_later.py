@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from moorage.conductor.reconcile_loop import Rounds
-from moorage.conductor.reconcilers.devices import Devices
+from moorage.conductor.reconcile_loop import ReconcileLoop
+from moorage.conductor.reconcilers.devices import DeviceSync
 from moorage.conductor.reconcilers.segments import Segments, SegmentsDone
 from moorage.model.clock import SystemClock
 from moorage.model.ids import NetworkId
@@ -84,10 +84,10 @@ async def test_the_next_round_ties_it_to_its_segments(small: SmallRegion) -> Non
 
 async def test_its_rounds_are_brought_forward(small: SmallRegion) -> None:
     clock, network = SystemClock(), cast("Any", Network())
-    segments, devices = Segments(network, small.engine), Devices(network, small.engine, clock)
-    rounds = Rounds(clock)
-    rounds.add("segments", 3600.0, segments.run, sooner=lambda: segments.somebody_came(clock))
-    rounds.add("devices", 3600.0, devices.run, sooner=devices.somebody_came)
+    segments, devices = Segments(network, small.engine), DeviceSync(network, small.engine, clock)
+    rounds = ReconcileLoop(clock)
+    rounds.add("segments", 3600.0, segments.run, sooner=lambda: segments.until_host_appears(clock))
+    rounds.add("devices", 3600.0, devices.run, sooner=devices.until_host_appears)
     try:
         await until(lambda: all(map(len, rounds.runs.values())))
         assert LATE not in wired(small) | guaranteeing(small)

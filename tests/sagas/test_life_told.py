@@ -83,14 +83,14 @@ def failing(small: SmallRegion, name: str, patch: pytest.MonkeyPatch) -> None:
     async def refuse(*_: Any, **__: Any) -> Any:
         raise HostFailed("the host failed", code=code)
 
-    tell_host = small.hosts.tell
+    tell_host = small.hosts.change_guest
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.SEND_LIVE:
             await refuse()
         return await tell_host(to, errand, server, verb, payload)
 
-    patch.setattr(small.hosts, "tell", telling)
+    patch.setattr(small.hosts, "change_guest", telling)
     patch.setattr(small.hosts, "start_guest", refuse)
     patch.setattr(small.hosts, "swap_volume", refuse)
 

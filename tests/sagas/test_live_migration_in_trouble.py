@@ -16,7 +16,7 @@ from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Proble
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.live_migration import LiveNow, LiveState
-from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, TransferProgress
 from moorage.model.network import BindRefused
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.principal import Principal
@@ -77,7 +77,7 @@ async def status(small: SmallRegion) -> MigrationStatus:
 
 def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int = 10**6) -> list[str]:
     """The source is not heard from the moment on that it is told to send; `began`: it heard that, and the guest left."""
-    tell_host, ask, silent = small.hosts.tell, small.hosts.ask, list[str]()
+    tell_host, ask, silent = small.hosts.change_guest, small.hosts.ask, list[str]()
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if to.host == SOURCE and (silent or verb is Verb.SEND_LIVE) and len(silent) < answers:
@@ -93,7 +93,7 @@ def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int =
             raise HostFailed("nobody hears it", code=HOST_SILENT)
         return await ask(to, server, verb, payload, kind, patience_s)
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "ask", asking)
     return silent
 
@@ -127,7 +127,7 @@ async def test_nothing_arrives_from_a_source_that_was_silent_before(small: Small
 async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, monkeypatch: Any) -> None:
     """The source aborts, and cannot say so at first: the step is tried again. Time runs since it was first told to go."""
     asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
-    tell_host, ask, heard, aborts = small.hosts.tell, small.hosts.ask, list[Verb](), list[str]()
+    tell_host, ask, heard, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         heard.append(verb)
@@ -146,7 +146,7 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, 
     began = now_us()
     later_us = 3601 * 1_000_000 if why == "took too long" else 0
     monkeypatch.setattr(live_migration, "now_us", lambda: began + (later_us if Verb.SEND_LIVE in heard else 0))
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "ask", asking)
     monkeypatch.setattr(live_migration, "is_cancelled", cancelled)
     with pytest.raises(Unwound):
@@ -160,7 +160,7 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, 
 
 async def test_a_progress_that_cannot_be_written_stops_no_transfer(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await live_migrating(small)
-    ask, sending = small.hosts.ask, [LiveNow(LiveState.RUNNING, Progress(10, 5, 5, 0, 0, 0))] * 2
+    ask, sending = small.hosts.ask, [LiveNow(LiveState.RUNNING, TransferProgress(10, 5, 5, 0, 0, 0))] * 2
 
     async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
         if verb is Verb.LIVE_STATUS and sending:
@@ -282,7 +282,7 @@ async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
     """A new host that cannot destroy what it has holds up nobody else of the old one."""
     asked, tell_host, destroy, stays = (
         await live_migrating(small),
-        small.hosts.tell,
+        small.hosts.change_guest,
         small.hosts.destroy_guest,
         list[bool](),
     )
@@ -298,7 +298,7 @@ async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
         stays.append(move.stays)
         await destroy(to, errand, server, release)
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "destroy_guest", clearing)
     with pytest.raises(Unwound):
         await told(small, asked)
@@ -408,7 +408,7 @@ def test_more_hosts_are_tried_than_for_a_boot() -> None:
 
 def after_the_switch(small: SmallRegion, monkeypatch: Any, do: Callable[[], None]) -> None:
     """Done as soon as the guest has left."""
-    tell_host = small.hosts.tell
+    tell_host = small.hosts.change_guest
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         answer = await tell_host(to, errand, server, verb, payload)
@@ -416,7 +416,7 @@ def after_the_switch(small: SmallRegion, monkeypatch: Any, do: Callable[[], None
             do()
         return answer
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
 
 
 async def moved_all_the_same(small: SmallRegion) -> Server:
@@ -535,14 +535,14 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
 ) -> None:
     """The record names it, so that the server can be evacuated from it."""
     asked = await live_migrating(small)
-    tell_host = small.hosts.tell
+    tell_host = small.hosts.change_guest
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.LAND_LIVE:
             raise HostFailed("nobody hears it", code=HOST_SILENT)
         return await tell_host(to, errand, server, verb, payload)
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     await told(small, asked)
     server = await moved_all_the_same(small)
     assert server.power_state == PowerState.RUNNING

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from moorage.clients.http import CREDENTIALS
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.boot_request import NicWish
 from moorage.model.errors import Unavailable
 from moorage.model.ids import OperationId
@@ -70,7 +70,7 @@ async def ask_to_delete(small: SmallRegion) -> None:
 async def delete(small: SmallRegion, seq: int) -> dict[str, Any]:
     """The delete that waited has its turn, with credentials that work; what is held after a round."""
     await told(small, "delete/4", Delete(a_server(operation=DELETE), seq, "req-delete", "user-1"), 1_000, DELETE)
-    await StrayPorts(small.context).run()
+    await OrphanPorts(small.context).run()
     return await small.held()
 
 

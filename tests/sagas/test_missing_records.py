@@ -14,8 +14,8 @@ from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import HostReport, ServersOfHost, encode, read
 from moorage.cli.status import databases
 from moorage.conductor.cell_conductor import CellConductor
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.clock import SystemClock
 from moorage.model.errors import NotFound, Unavailable
@@ -91,8 +91,8 @@ async def told_wrong(small: SmallRegion, cell: CellId, *guests: ServerId) -> lis
 async def test_a_lost_record_costs_no_guest_port_or_claim(small: SmallRegion) -> None:
     before = await small.held()
     cell = await lose_the_record(small)
-    assert (await StrayPorts(small.context).run()).mended == 0
-    assert (await StrayClaims(small.context).run()).released == ()
+    assert (await OrphanPorts(small.context).run()).mended == 0
+    assert (await OrphanAllocations(small.context).run()).released == ()
     assert await told_wrong(small, cell, SERVER) == []
     after = await small.held()
     assert (after["ports"], after["claims"], after["guests"]) == (before["ports"], before["claims"], before["guests"])
@@ -137,7 +137,7 @@ async def test_a_delete_that_was_carried_out_is_a_word(small: SmallRegion) -> No
     cell = await lose_the_record(small)
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     assert await told_wrong(small, cell, SERVER) == [SERVER]
-    assert (await StrayClaims(small.context).run()).released == (SERVER,)
+    assert (await OrphanAllocations(small.context).run()).released == (SERVER,)
 
 
 async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> None:

@@ -91,7 +91,7 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
     small: SmallRegion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its new host has lost the guest, and the old host's disk is all there is: both records stay until somebody decides."""
-    asked, tell_host = await live_migrating_elsewhere(small), small.hosts.tell
+    asked, tell_host = await live_migrating_elsewhere(small), small.hosts.change_guest
 
     async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         answer = await tell_host(to, errand, server, verb, payload)
@@ -100,7 +100,7 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
             small.hosts.waits.clear()
         return answer
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     await told(small, "live_migrate/2", asked)
     server = await recorded(small)
     assert (server.cell, server.vm_state) == (THERE, VmState.ERROR)

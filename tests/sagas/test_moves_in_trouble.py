@@ -357,7 +357,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
 ) -> None:
     """After everything of the first is taken back: its guest, its bindings, the exports, and what was claimed there."""
     asked = await resizing(small, volumes=volumes)
-    tell_host, start, failed = small.hosts.tell, small.hosts.start_guest, list[str]()
+    tell_host, start, failed = small.hosts.change_guest, small.hosts.start_guest, list[str]()
 
     def fails(kind: str, host: str) -> None:
         if kind == verb and not failed:
@@ -375,7 +375,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
         fails("start", to.host)
         return answer
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "start_guest", starting)
     await told(small, "resize/1", asked)
     server = await recorded(small)
@@ -391,7 +391,7 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
 
 async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small)
-    tell_host, sent = small.hosts.tell, list[str]()
+    tell_host, sent = small.hosts.change_guest, list[str]()
 
     async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
@@ -399,7 +399,7 @@ async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: Small
             raise HostFailed("its disk cannot be read", code="host_failed")
         return await tell_host(to, errand, server, what, payload)
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
         await told(small, "resize/1", asked)
     assert len(sent) == 1
@@ -425,7 +425,7 @@ async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start
     small: SmallRegion, monkeypatch: Any
 ) -> None:
     asked, unheard = await resizing(small), Unheard(small, monkeypatch)
-    tell_host = small.hosts.tell
+    tell_host = small.hosts.change_guest
 
     async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
@@ -433,7 +433,7 @@ async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start
             raise HostFailed("its disk cannot be read", code="host_failed")
         return await tell_host(to, errand, server, what, payload)
 
-    monkeypatch.setattr(small.hosts, "tell", telling)
+    monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
         await told(small, "resize/1", asked)
     assert unheard.times == 3
@@ -460,7 +460,7 @@ async def test_a_shelve_that_is_taken_back_waits_for_the_host_that_is_to_start_t
 
 async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: SmallRegion, monkeypatch: Any) -> None:
     asked = await resizing(small)
-    tell_host, seen = small.hosts.tell, list[tuple[str, str]]()
+    tell_host, seen = small.hosts.change_guest, list[tuple[str, str]]()
 
     async def lost(to: Any, errand: Any, server: Any, verb: Verb, payload: Any) -> Any:
         answer = await tell_host(to, errand, server, verb, payload)
@@ -476,7 +476,7 @@ async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: Sm
             return await _real(to, *rest)
 
         monkeypatch.setattr(small.hosts, name, noted)
-    monkeypatch.setattr(small.hosts, "tell", lost)
+    monkeypatch.setattr(small.hosts, "change_guest", lost)
     with pytest.raises(Unwound):
         await told(small, "resize/1", asked)
     tried = [host for what, host in seen if what == "destroy_guest"]

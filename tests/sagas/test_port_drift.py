@@ -184,7 +184,7 @@ async def test_ports_that_are_not_shown_are_not_gone_by_that(
     assert await PortDrift(small.context).run() == PortDriftDone(looked_at=1, amiss=(SERVER,))
     changed_event = ExternalEvent(SERVER, "network-changed", "", seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [changed_event]))
-    assert await Events(small.context, cast("Any", None), SystemClock()).look() == 1
+    assert await Events(small.context, cast("Any", None), SystemClock()).process_pending() == 1
     assert (await small.held(), await record(small)) == before
     assert "does not say that it is gone" in caplog.text
     small.network.blind = False
@@ -196,7 +196,7 @@ async def test_of_ports_that_are_not_shown_only_those_named_as_deleted_are_unplu
     small.network.blind = True
     told = ExternalEvent(SERVER, "network-vif-deleted", port, seen_at=1)
     await small.region.write(lambda tx: inbox.put_placed(tx, [told]))
-    assert await Events(small.context, cast("Any", None), SystemClock()).look() == 1
+    assert await Events(small.context, cast("Any", None), SystemClock()).process_pending() == 1
     nics = (await record(small)).nics
     assert len(nics) == 2
     assert port not in {str(nic.port) for nic in nics}
@@ -217,10 +217,10 @@ async def test_events_are_acted_on_once_and_kept_while_the_server_is_held(small:
     assert len(await small.region.write(lambda tx: inbox.put_placed(tx, [told, plugged]))) == 2
     del small.network.ports[port]
     await small.hand_to(PROVED_OPERATION)
-    assert await events.look() == 0
+    assert await events.process_pending() == 0
     await small.region.write(lambda tx: region_servers.release(tx, SERVER, PROVED_OPERATION))
-    assert await events.look() == 1
-    assert await events.look() == 0
+    assert await events.process_pending() == 1
+    assert await events.process_pending() == 0
     assert len((await record(small)).nics) == 2
     assert await held(small) == {}
     left = await small.region.read(lambda tx: inbox.of_server(tx, SERVER))
@@ -361,7 +361,7 @@ async def test_a_server_that_cannot_be_acted_on_keeps_no_others_waiting(
 
     monkeypatch.setattr(port_sync, "reconcile", look)
     monkeypatch.setattr(inbox, "ready", lambda tx, names, limit, after: told)
-    assert await events.look() == 1
+    assert await events.process_pending() == 1
     assert sorted(looked) == sorted([bad, SERVER])
 
 
@@ -401,13 +401,13 @@ async def test_events_that_cannot_be_acted_on_hide_none_that_came_later(
         return port_sync.SyncOutcome.TRUE
 
     monkeypatch.setattr(port_sync, "reconcile", look)
-    assert await events.look() == 1
+    assert await events.process_pending() == 1
     assert set(looked) == {*bad, SERVER}
     looked.clear()
-    assert await events.look() == 0
+    assert await events.process_pending() == 0
     assert looked == []
     clock.at += 2 * LOOK_EVERY_S
-    assert await events.look() == 0
+    assert await events.process_pending() == 0
     assert set(looked) == set(bad)
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typing_extensions import override
 
-from moorage.conductor.reconcilers.reclaim_deleted import Reclaim, Reclaimed
+from moorage.conductor.reconcilers.reclaim_deleted import Reclaim, ReclaimResult
 from moorage.model.clock import SystemClock
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted
@@ -83,7 +83,7 @@ async def test_reclaim_deleted_already_fine(small: SmallRegion) -> None:
     before = await small.held()
     for interval_s in (0.0, 60.0):
         reclaim, book = round_of(small, interval_s, 3600.0)
-        assert await reclaim.run() == Reclaimed()
+        assert await reclaim.run() == ReclaimResult()
         assert book.begun_ == []
     assert await small.held() == before
 
@@ -91,16 +91,16 @@ async def test_reclaim_deleted_already_fine(small: SmallRegion) -> None:
 async def test_what_is_old_enough_goes_and_what_an_operation_holds_does_not(small: SmallRegion) -> None:
     await softly_deleted(small)
     reclaim, book = round_of(small, 60.0, 3600.0)
-    assert await reclaim.run() == Reclaimed(), "an operation holds it"
+    assert await reclaim.run() == ReclaimResult(), "an operation holds it"
     await free(small)
     young, _ = round_of(small, 60.0, 1.0)
-    assert await young.run() == Reclaimed(), "its time is not over"
+    assert await young.run() == ReclaimResult(), "its time is not over"
     off, _ = round_of(small, 0.0, 3600.0)
-    assert await off.run() == Reclaimed(), "nothing is reclaimed where nothing is kept"
-    assert await reclaim.run() == Reclaimed((SERVER,))
+    assert await off.run() == ReclaimResult(), "nothing is reclaimed where nothing is kept"
+    assert await reclaim.run() == ReclaimResult((SERVER,))
     (begun,) = book.begun_
     assert (begun.saga.partition("/")[0], begun.server) == ("delete", SERVER)
-    assert await reclaim.run() == Reclaimed(), "its delete holds it"
+    assert await reclaim.run() == ReclaimResult(), "its delete holds it"
 
 
 async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
@@ -115,7 +115,7 @@ async def test_a_server_that_is_active_again_stays(small: SmallRegion) -> None:
     await records.change(small.context, found.cell, SERVER, fence, active)
     await free(small)
     reclaim, book = round_of(small, 60.0, 3600.0)
-    assert await reclaim.run() == Reclaimed()
+    assert await reclaim.run() == ReclaimResult()
     assert book.begun_ == []
 
 
@@ -166,7 +166,7 @@ async def gone_at_once(small: SmallRegion) -> str:
     assert server.vm_state is VmState.SOFT_DELETED
     await free(small)
     reclaim, book = round_of(small, 60.0, 1.0)
-    assert await reclaim.run() == Reclaimed((SERVER,)), "nobody can have it back, so nobody waits"
+    assert await reclaim.run() == ReclaimResult((SERVER,)), "nobody can have it back, so nobody waits"
     (begun,) = book.begun_
     assert begun.saga.startswith("delete/")
     return begun.saga

@@ -12,14 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.bus.notifications import Message
-from moorage.conductor.reconcilers.devices import Devices, DevicesDone
+from moorage.conductor.reconcilers.devices import DevicesDone, DeviceSync
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
-from moorage.conductor.reconcilers.notifications import Notifications, NotificationsDone, OutboxLimits
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims, StrayClaimsDone
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts, StrayPortsDone
+from moorage.conductor.reconcilers.notifications import NotificationRelay, NotificationsDone, OutboxLimits
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations, OrphanAllocationsDone
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts, OrphanPortsDone
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.purge import DELETED_SERVERS_KEPT_US, Tidied, Tidy
-from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage, QuotaUsageDone
+from moorage.conductor.reconcilers.quota_usage import CorrectedUsage, QuotaUsage, QuotaUsageDone
 from moorage.conductor.reconcilers.segments import ASKED_EVERY_S, Segments, SegmentsDone
 from moorage.conductor.reconcilers.usage_audit import PAGE_MAX, UsageAudit, UsageAuditDone
 from moorage.model.aggregate import Aggregate
@@ -86,21 +86,21 @@ def plant(small: SmallRegion, server: ServerId, index: int, *, ours: bool = True
 
 async def test_orphan_ports_already_fine(small: SmallRegion) -> None:
     before = await small.held(), dict(small.network.ports)
-    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=1, mended=0)
+    assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=1, mended=0)
     assert (await small.held(), small.network.ports) == before
 
 
 async def test_a_port_that_came_after_it_was_taken_back_is_deleted(small: SmallRegion) -> None:
     fine = dict(small.network.ports)
     plant(small, SERVER, 5)
-    assert (await StrayPorts(small.context).run()).mended == 1
+    assert (await OrphanPorts(small.context).run()).mended == 1
     assert small.network.ports == fine
-    assert (await StrayPorts(small.context).run()).mended == 0
+    assert (await OrphanPorts(small.context).run()).mended == 0
 
 
 async def test_a_users_stray_port_is_let_go_and_not_deleted(small: SmallRegion) -> None:
     port = plant(small, SERVER, 5, ours=False)
-    assert (await StrayPorts(small.context).run()).mended == 1
+    assert (await OrphanPorts(small.context).run()).mended == 1
     assert small.network.ports[port].device_id == ""
 
 
@@ -108,7 +108,7 @@ async def test_ports_of_others_and_of_servers_at_work_are_left_alone(small: Smal
     stranger = plant(small, STRANGER, 0)
     at_work = plant(small, SERVER, 5)
     await small.hand_to(OperationId("somebody"))
-    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=2, mended=0)
+    assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=2, mended=0)
     assert {stranger, at_work} <= small.network.ports.keys()
 
 
@@ -120,11 +120,11 @@ async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_l
     assert found is not None
     port = plant(small, SERVER, 5)
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host=found.host or "")
-    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=1, amiss=(port,))
+    assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=1, amiss=(port,))
     assert port in small.network.ports
     assert f"port {port} is bound where server {SERVER} is" in caplog.text
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host="elsewhere")
-    assert (await StrayPorts(small.context).run()).mended == 1
+    assert (await OrphanPorts(small.context).run()).mended == 1
     assert port not in small.network.ports
 
 
@@ -166,7 +166,7 @@ async def test_a_cell_that_is_out_keeps_no_reconciler_from_the_others(small: Sma
     dead, _ = await with_a_dead_cell(small)
     plant(small, OTHERS, 0)
     plant(small, SERVER, 5)
-    assert await StrayPorts(small.context).run() == StrayPortsDone(looked_at=2, mended=1, waiting=(OTHERS,))
+    assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=2, mended=1, waiting=(OTHERS,))
 
     drifted = await PortDrift(small.context).run()
     assert (drifted.looked_at, drifted.waiting) == (1, (dead,))
@@ -184,7 +184,9 @@ async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small
     await small.region.write(lambda tx: tx.run(consumers.insert().values(values)))
     await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
     await small.cells[CellId(cell)].write(lambda tx: tx.run(sa.delete(cell_servers.servers)))
-    assert await StrayClaims(small.context).run() == StrayClaimsDone(looked_at=2, released=(SERVER,), waiting=1)
+    assert await OrphanAllocations(small.context).run() == OrphanAllocationsDone(
+        looked_at=2, released=(SERVER,), waiting=1
+    )
 
 
 # -------------------------------------------------------------------------------------------------- stray claims
@@ -192,7 +194,7 @@ async def test_a_dead_cells_claims_wait_and_those_of_others_are_given_back(small
 
 async def test_orphan_allocations_already_fine(small: SmallRegion) -> None:
     before = await small.held()
-    assert await StrayClaims(small.context).run() == StrayClaimsDone(looked_at=1)
+    assert await OrphanAllocations(small.context).run() == OrphanAllocationsDone(looked_at=1)
     assert await small.held() == before
 
 
@@ -205,16 +207,16 @@ async def lose_the_server(small: SmallRegion) -> None:
 
 async def test_the_claim_of_a_server_that_is_nowhere_is_given_back(small: SmallRegion) -> None:
     await lose_the_server(small)
-    assert (await StrayClaims(small.context).run()).released == (SERVER,)
+    assert (await OrphanAllocations(small.context).run()).released == (SERVER,)
     assert (await small.held())["claims"] == 0
     assert (await small.held())["used"] == 0
-    assert await StrayClaims(small.context).run() == StrayClaimsDone()
+    assert await OrphanAllocations(small.context).run() == OrphanAllocationsDone()
 
 
 async def test_the_claim_of_a_server_at_work_is_left_alone(small: SmallRegion) -> None:
     await lose_the_server(small)
     await small.hand_to(OperationId("somebody"))
-    assert (await StrayClaims(small.context).run()).released == ()
+    assert (await OrphanAllocations(small.context).run()).released == ()
     assert (await small.held())["claims"] > 0
 
 
@@ -222,7 +224,7 @@ async def test_counters_that_drifted_are_said(small: SmallRegion) -> None:
     inventories = sa.table("inventories", sa.column("used"), sa.column("class"))
     wrong = sa.update(inventories).where(inventories.c["class"] == "VCPU").values(used=inventories.c.used + 1)
     await small.region.write(lambda tx: tx.run(wrong))
-    assert (await StrayClaims(small.context).run()).drifted == len(HOSTS)
+    assert (await OrphanAllocations(small.context).run()).drifted == len(HOSTS)
 
 
 # --------------------------------------------------------------------------------------------------- quota usage
@@ -244,14 +246,14 @@ async def test_quota_usage_already_fine(small: SmallRegion) -> None:
 @pytest.mark.parametrize("wrong", [{"instances": 3, "cores": 7, "ram": 64}, NONE])
 async def test_counters_of_quota_are_counted_again(small: SmallRegion, wrong: dict[str, int]) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, PROJECT, wrong))
-    assert (await QuotaUsage(small.context).run()).mended == (Mended(PROJECT, wrong, ONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (CorrectedUsage(PROJECT, wrong, ONE),)
     assert await kept(small) == ONE
     assert (await QuotaUsage(small.context).run()).mended == ()
 
 
 async def test_a_project_without_servers_is_charged_nothing(small: SmallRegion) -> None:
     await small.region.write(lambda tx: quotas.recount(tx, "another", ONE))
-    assert (await QuotaUsage(small.context).run()).mended == (Mended("another", ONE, NONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (CorrectedUsage("another", ONE, NONE),)
 
 
 async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ async def test_a_server_that_never_got_a_host_is_charged(tmp_path: Path) -> None
     await region.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
     assert await QuotaUsage(region.context).run() == QuotaUsageDone(looked_at=1)
     await region.region.write(lambda tx: region_servers.write_order(tx, a_server(deleted_at=5)))
-    assert (await QuotaUsage(region.context).run()).mended == (Mended(PROJECT, ONE, NONE),)
+    assert (await QuotaUsage(region.context).run()).mended == (CorrectedUsage(PROJECT, ONE, NONE),)
     await region.close()
 
 
@@ -297,7 +299,7 @@ async def test_what_was_begun_while_servers_were_counted_is_not_counted_over(sma
     cell.read = slow  # type: ignore[method-assign]
     assert (await QuotaUsage(small.context).run()).mended == ()
     cell.read = plain  # type: ignore[method-assign]
-    assert (await QuotaUsage(small.context).run()).mended == (Mended(PROJECT, NONE, ONE),)
+    assert (await QuotaUsage(small.context).run()).mended == (CorrectedUsage(PROJECT, NONE, ONE),)
 
 
 # ------------------------------------------------------------------------------------------------------ segments
@@ -482,7 +484,7 @@ def devices_of(small: SmallRegion) -> dict[str, dict[str, tuple[int, int]]]:
 
 async def test_devices_already_fine(small: SmallRegion) -> None:
     network = OneAgent(br1=5_000, br2=3_000)
-    devices = Devices(cast("Any", network), small.engine)
+    devices = DeviceSync(cast("Any", network), small.engine)
     waiting = ("not-yet",)
     assert await devices.run() == DevicesDone(looked_at=1, reported=2, waiting=waiting)
     bandwidth, packets = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
@@ -493,13 +495,13 @@ async def test_devices_already_fine(small: SmallRegion) -> None:
     }
     assert devices_of(small) == fine
     assert await devices.run() == DevicesDone(looked_at=1, reported=1, waiting=waiting)
-    assert await Devices(cast("Any", network), small.engine).run() == DevicesDone(1, 2, waiting)  # another process
+    assert await DeviceSync(cast("Any", network), small.engine).run() == DevicesDone(1, 2, waiting)  # another process
     assert devices_of(small) == fine
 
 
 async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(small: SmallRegion) -> None:
     network = OneAgent(br1=5_000, br2=3_000)
-    devices = Devices(cast("Any", network), small.engine)
+    devices = DeviceSync(cast("Any", network), small.engine)
     await devices.run()
     group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 3_000}, ("CUSTOM_PHYSNET_WIRE_BR2",))
     ask = Ask(resources={}, groups=(group,))
@@ -512,14 +514,14 @@ async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(smal
     assert devices_of(small)[f"host1:{OVS}:br1"] == {bandwidth: (4_000, 4_000)}
     assert devices_of(small)[f"host1:{OVS}:br2"] == {bandwidth: (0, 3_000)}, "it is held, and stays until it is not"
     await small.region.write(lambda tx: small.engine.release(tx, "somebody"))
-    await Devices(cast("Any", network), small.engine).run()
+    await DeviceSync(cast("Any", network), small.engine).run()
     assert f"host1:{OVS}:br2" not in devices_of(small)
 
 
 async def test_what_the_network_service_reports_itself_is_left_alone(small: SmallRegion) -> None:
     network = OneAgent(br1=5_000)
     network.synced = True
-    assert await Devices(cast("Any", network), small.engine).run() == DevicesDone()
+    assert await DeviceSync(cast("Any", network), small.engine).run() == DevicesDone()
     assert devices_of(small) == {}
 
 
@@ -628,9 +630,9 @@ class Broker:
     async def close(self) -> None: ...
 
 
-def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -> Notifications:
+def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -> NotificationRelay:
     cells = tuple(small.cells.values())
-    return Notifications(small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits))
+    return NotificationRelay(small.region, cells, broker, Wording(), cast("Any", clock), OutboxLimits(**limits))
 
 
 async def boot_told(small: SmallRegion) -> None:
@@ -721,7 +723,7 @@ async def test_a_cell_that_is_out_keeps_no_notification_of_the_others(small: Sma
     cell = next(iter(small.cells.values()))
     await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))
     broker, clock = Broker(), cast("Any", HeldClock())
-    sending = Notifications(small.region, (a_cell_that_is_out(), cell), broker, Wording(), clock)
+    sending = NotificationRelay(small.region, (a_cell_that_is_out(), cell), broker, Wording(), clock)
     assert await sending.run() == NotificationsDone(2 * len(TOLD), out=("out",))
     assert broker.taken == TOLD * 2
     await cell.write(lambda tx: CELL_OUTBOX.write(tx, kept))

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.ids import ConductorId
@@ -84,8 +84,8 @@ CASES = {
     "delete": Case("delete/4", _before_delete),
 }
 RECONCILERS: dict[str, Callable[[SagaContext], Awaitable[object]]] = {
-    "stray_ports": lambda context: StrayPorts(context).run(),
-    "stray_claims": lambda context: StrayClaims(context).run(),
+    "stray_ports": lambda context: OrphanPorts(context).run(),
+    "stray_claims": lambda context: OrphanAllocations(context).run(),
     "port_drift": lambda context: PortDrift(context).run(),
     "quota_usage": lambda context: QuotaUsage(context).run(),
     "an event": lambda context: port_sync.reconcile(context, SERVER),
@@ -129,7 +129,7 @@ async def world(small: SmallRegion, case: Case) -> Callable[[SagaContext], Await
 
 async def outcome(small: SmallRegion) -> dict[str, Any]:
     """Everything, after all is quiet: what stands in the record is in the network, and claimed."""
-    for each in (StrayPorts, StrayClaims, PortDrift, QuotaUsage):
+    for each in (OrphanPorts, OrphanAllocations, PortDrift, QuotaUsage):
         await cast("Any", each)(small.context).run()
     found = (await records.find(small.context, SERVER)).server
     cards = () if found is None or found.deleted else found.nics
@@ -181,7 +181,7 @@ async def test_a_users_stray_port_that_an_attach_takes_meanwhile_stays_attached(
         port = small.network.ports["spare-port"]
         small.network.ports["spare-port"] = msgspec.structs.replace(port, device_id=SERVER)
         context = waiting(small.context)
-        lives = {OPERATION: lambda: operation(context), RECONCILER: lambda: StrayPorts(context).run()}  # noqa: B023
+        lives = {OPERATION: lambda: operation(context), RECONCILER: lambda: OrphanPorts(context).run()}  # noqa: B023
         await together(((RECONCILER, stops), (OPERATION, None), (RECONCILER, None)), lives)
         assert small.network.ports["spare-port"].device_id == SERVER
         assert (await outcome(small))["lost"] == []

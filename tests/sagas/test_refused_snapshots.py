@@ -7,7 +7,7 @@ import pytest
 
 from moorage.model.errors import Invalid
 from moorage.model.ids import ImageId
-from moorage.model.volume import Snapshot
+from moorage.model.volume import VolumeSnapshot
 from moorage.operations.images import snapshot_volumes
 from moorage.operations.registry import SAGAS
 from moorage.saga import MemoryJournal, Unwound, execute, first_lines
@@ -25,7 +25,7 @@ async def test_a_snapshot_that_is_being_made_goes_before_the_refusal_is_told(
 ) -> None:
     small = await SmallRegion.open()
     small.images.whole[IMAGE] = False
-    small.volumes.snapshots["snap"] = Snapshot(id="snap", volume="v", status="creating")
+    small.volumes.snapshots["snap"] = VolumeSnapshot(id="snap", volume="v", status="creating")
     small.volumes.made_for["snap"] = IMAGE
     delete, refused = small.volumes.delete_snapshot, list[str]()
 

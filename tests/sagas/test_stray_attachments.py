@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments, StrayAttachmentsDone
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments, OrphanAttachmentsDone
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.volume import KEY, Attachment, NewVolume
 from moorage.operations.delete.delete import Delete
@@ -41,13 +41,13 @@ def plant(small: SmallRegion, volume: str, status: str, host: str = "", server: 
     return made.id
 
 
-async def run(small: SmallRegion) -> StrayAttachmentsDone:
-    return await StrayAttachments(small.context).run()
+async def run(small: SmallRegion) -> OrphanAttachmentsDone:
+    return await OrphanAttachments(small.context).run()
 
 
 async def test_orphan_attachments_already_fine(small: SmallRegion) -> None:
     before = small.volumes.held()
-    assert await run(small) == StrayAttachmentsDone(looked_at=1)
+    assert await run(small) == OrphanAttachmentsDone(looked_at=1)
     assert small.volumes.held() == before
 
 
@@ -60,7 +60,7 @@ async def test_orphan_attachments_already_fine(small: SmallRegion) -> None:
 async def test_what_no_guest_can_have_goes(small: SmallRegion, volume: str, status: str, host: str) -> None:
     late = plant(small, volume, status, host)
     assert (await run(small)).dropped == (late,)
-    assert (await run(small)) == StrayAttachmentsDone(looked_at=1)
+    assert (await run(small)) == OrphanAttachmentsDone(looked_at=1)
 
 
 @pytest.mark.parametrize(("volume", "status", "host"), [

@@ -6,10 +6,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.conductor.reconcilers.orphan_images import GRACE_S, StrayImages, StrayImagesDone
+from moorage.conductor.reconcilers.orphan_images import GRACE_S, OrphanImages, OrphanImagesDone
 from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.server import Server, Shelved
-from moorage.model.volume import Snapshot
+from moorage.model.volume import VolumeSnapshot
 from moorage.operations.registry import SAGAS
 from moorage.operations.steps import servers as records
 from moorage.saga import MemoryJournal, execute, first_lines
@@ -40,9 +40,9 @@ def plant(small: SmallRegion, image: str, made_for: str, *, whole: bool = False,
     return image
 
 
-async def rounds(small: SmallRegion, *waits_s: float) -> list[StrayImagesDone]:
+async def rounds(small: SmallRegion, *waits_s: float) -> list[OrphanImagesDone]:
     clock = HeldClock()
-    reconciler = StrayImages(small.context, cast("Any", clock))
+    reconciler = OrphanImages(small.context, cast("Any", clock))
     done = [await reconciler.run()]
     for wait_s in waits_s:
         clock.now += wait_s
@@ -115,7 +115,7 @@ async def test_a_shelved_disk_stays_while_its_record_is_lost(small: SmallRegion)
 
 async def test_snapshots_of_volumes_go_with_the_stray_image_they_were_made_for(small: SmallRegion) -> None:
     for number, image in enumerate((plant(small, "half", "snapshot"), plant(small, "whole", "snapshot", whole=True))):
-        taken = Snapshot(id=f"snapshot-{number}", volume="volume-1", status="available")
+        taken = VolumeSnapshot(id=f"snapshot-{number}", volume="volume-1", status="available")
         small.volumes.snapshots[taken.id], small.volumes.made_for[taken.id] = taken, image
     await rounds(small, GRACE_S + 1)
     assert ("half" in small.images.whole, "whole" in small.images.whole) == (False, True)

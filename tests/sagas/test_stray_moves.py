@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
@@ -86,7 +86,7 @@ async def test_the_claim_of_a_move_goes_when_its_record_says_that_it_ended(
     uuid = await moved(small, status)
     held = partial(claim_statements.held, consumer=uuid)
     assert await small.region.read(held)
-    done = await StrayClaims(small.context).run()
+    done = await OrphanAllocations(small.context).run()
     assert done.released == ((uuid,) if gone else ())
     assert bool(await small.region.read(held)) is not gone
     assert (await small.held())["claims"] > 0, "the server's own claim stays"
@@ -104,7 +104,7 @@ async def test_what_no_cell_has_a_record_of_goes_with_its_server(
     if deleted:
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
         await small.region.write(lambda tx: region_servers.release(tx, SERVER, BOOT))
-    done = await StrayClaims(small.context).run()
+    done = await OrphanAllocations(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claim_statements.held, consumer=uuid))) is not gone
     assert done.drifted == 0
@@ -127,9 +127,9 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
     if deleted:
         await small.hand_to(deleting)
         await small.region.write(lambda tx: region_servers.mark_deleted(tx, SERVER, 1))
-        assert (await StrayClaims(small.context).run()).released == (), "its delete is under way"
+        assert (await OrphanAllocations(small.context).run()).released == (), "its delete is under way"
         await small.region.write(lambda tx: region_servers.release(tx, SERVER, deleting))
-    done = await StrayClaims(small.context).run()
+    done = await OrphanAllocations(small.context).run()
     assert (uuid in done.released) is gone
     assert bool(await small.region.read(partial(claim_statements.held, consumer=uuid))) is not gone
 
@@ -137,7 +137,7 @@ async def test_what_is_said_to_be_under_way_goes_with_its_server(
 async def test_the_claim_of_a_move_at_work_is_left_alone(small: SmallRegion) -> None:
     uuid = await moved(small, MigrationStatus.REVERTED)
     await small.hand_to(OperationId("somebody"))
-    assert (await StrayClaims(small.context).run()).released == ()
+    assert (await OrphanAllocations(small.context).run()).released == ()
     assert await small.region.read(partial(claim_statements.held, consumer=uuid))
 
 

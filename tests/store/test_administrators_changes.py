@@ -16,7 +16,7 @@ from moorage.model.ids import CellId, ProviderId, SegmentId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
-from moorage.model.world import Ask, Choice, NicAsk
+from moorage.model.world import Ask, Choice, NicRequirement
 from moorage.operations.records import aggregates as aggregate_writes
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport, host_id, report_segment, set_enabled
@@ -39,7 +39,7 @@ ASK = Ask(
     required=("CUSTOM_FAST",),
     project="p",
     availability_zone="west",
-    nics=(NicAsk("nic", (ProviderId(SEGMENT), ProviderId(OTHER))),),
+    nics=(NicRequirement("nic", (ProviderId(SEGMENT), ProviderId(OTHER))),),
     host=None,
 )
 

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from moorage.model.cell_drain import CellDrain, CellDrainAsked, HostPart, RecordRow
-from moorage.model.drain import DrainStatus, Progress
+from moorage.model.cell_drain import CellDrain, CellDrainRequest, HostPart, RecordRow
+from moorage.model.drain import DrainProgress, DrainStatus
 from moorage.model.ids import CellId, ServerId
 from moorage.sql import Database
 from moorage.store.region import cell_drains
@@ -15,7 +15,7 @@ changed = msgspec.structs.replace
 
 
 def a_drain(id: str, cell: str, at: int = 1) -> CellDrain:
-    asked = CellDrainAsked(hosts=3, live=False)
+    asked = CellDrainRequest(hosts=3, live=False)
     return CellDrain(id, CellId(cell), at, "admin", "admins", asked, DrainStatus.WAITING)
 
 
@@ -46,8 +46,8 @@ async def test_who_writes_it_has_read_it(database: Database) -> None:
         first,
         status=DrainStatus.RUNNING,
         began_at=2,
-        hosts=(HostPart("h", "d", Progress.MOVING, {"moving": 2}),),
-        records=(RecordRow(ServerId("s"), "s", "cell2", Progress.LEFT, 1, 2, "why"),),
+        hosts=(HostPart("h", "d", DrainProgress.MOVING, {"moving": 2}),),
+        records=(RecordRow(ServerId("s"), "s", "cell2", DrainProgress.LEFT, 1, 2, "why"),),
         records_gone=7,
         why="w",
     )

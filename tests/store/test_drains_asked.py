@@ -2,7 +2,7 @@
 
 import asyncio
 
-from moorage.model.drain import Drain, DrainAsked, DrainStatus
+from moorage.model.drain import Drain, DrainRequest, DrainStatus
 from moorage.model.ids import CellId
 from moorage.sql import Database
 from moorage.store.region import drains
@@ -11,7 +11,7 @@ from moorage.store.region.tables import region_metadata
 
 async def refusal(region: Database, id: str, host: str) -> str:
     """Why it is not begun; empty: it is."""
-    asked, waiting = DrainAsked(), DrainStatus.WAITING
+    asked, waiting = DrainRequest(), DrainStatus.WAITING
     new = Drain(id, host, CellId("c"), asked_at=1, asked_by="admin", project="admin", asked=asked, status=waiting)
     refused = await region.write(lambda tx: drains.ask(tx, new))
     return "" if refused is None else refused.public

@@ -5,7 +5,7 @@ import ipaddress
 
 import pytest
 
-from moorage.model.flat_network import Exhausted, FlatPool, Wanted, pool_of
+from moorage.model.flat_network import AddressRequest, Exhausted, FlatPool, pool_of
 from moorage.model.ids import CellId
 from moorage.sql import Database
 from moorage.store.region import flat_addresses
@@ -24,13 +24,13 @@ async def region(database: Database) -> Database:
     return database
 
 
-async def take(region: Database, server: str, *wants: Wanted, host: str = "host1") -> object:
+async def take(region: Database, server: str, *wants: AddressRequest, host: str = "host1") -> object:
     return await region.write(lambda tx: flat_addresses.take(tx, server, host, wants))
 
 
 async def test_rivals_for_the_last_addresses(region: Database) -> None:
     """Twelve servers want two of seven addresses each: three get them, and one address stays free."""
-    wants = [Wanted(nic, f"fa:16:3e:00:00:{nic:02x}", pool(7)) for nic in range(2)]
+    wants = [AddressRequest(nic, f"fa:16:3e:00:00:{nic:02x}", pool(7)) for nic in range(2)]
     answers = await asyncio.gather(*(take(region, f"server-{n}", *wants) for n in range(12)))
     won = [leases for leases in answers if isinstance(leases, tuple)]
     lost = [answer for answer in answers if isinstance(answer, Exhausted)]
@@ -42,24 +42,24 @@ async def test_rivals_for_the_last_addresses(region: Database) -> None:
 
 
 async def test_taken_again_it_is_the_same_and_in_another_cell_it_is_exchanged(region: Database) -> None:
-    want = Wanted(0, "fa:16:3e:00:00:01", pool(4))
+    want = AddressRequest(0, "fa:16:3e:00:00:01", pool(4))
     first = await take(region, "s", want)
     assert await take(region, "s", want) == first
     moved = await take(region, "s", want, host="host2")
     assert isinstance(first, tuple)
     assert isinstance(moved, tuple)
     assert (moved[0].slot, moved[0].host) == (first[0].slot, "host2")
-    elsewhere = await take(region, "s", Wanted(0, want.mac, pool(4, TWO)), host="host3")
+    elsewhere = await take(region, "s", AddressRequest(0, want.mac, pool(4, TWO)), host="host3")
     assert isinstance(elsewhere, tuple)
     assert elsewhere[0].cell == TWO
     assert len(await region.read(lambda tx: flat_addresses.of_server(tx, "s"))) == 1
 
 
 async def test_a_refusal_leaves_what_was_held(region: Database) -> None:
-    want = Wanted(0, "fa:16:3e:00:00:01", pool(4))
+    want = AddressRequest(0, "fa:16:3e:00:00:01", pool(4))
     first = await take(region, "s", want)
-    await take(region, "other", Wanted(0, "fa:16:3e:00:00:02", pool(1, TWO)))
-    assert isinstance(await take(region, "s", Wanted(0, want.mac, pool(1, TWO))), Exhausted)
+    await take(region, "other", AddressRequest(0, "fa:16:3e:00:00:02", pool(1, TWO)))
+    assert isinstance(await take(region, "s", AddressRequest(0, want.mac, pool(1, TWO))), Exhausted)
     assert tuple(await region.read(lambda tx: flat_addresses.of_server(tx, "s"))) == first
     await region.write(lambda tx: flat_addresses.give_back(tx, "s"))
     await region.write(lambda tx: flat_addresses.give_back(tx, "s"))
@@ -92,18 +92,18 @@ def test_a_pool_by_its_cidr_alone() -> None:
 
 async def test_a_wished_address_is_given_to_who_wishes_it(region: Database) -> None:
     """Not to another NIC of the same server that takes any; a second wish for it is refused, and so is another one by who has one."""
-    wants = [Wanted(nic, f"fa:16:3e:00:00:{nic:02x}", pool(4), 2 if nic == 3 else None) for nic in range(4)]
+    wants = [AddressRequest(nic, f"fa:16:3e:00:00:{nic:02x}", pool(4), 2 if nic == 3 else None) for nic in range(4)]
     leases = await take(region, "s", *wants)
     assert isinstance(leases, tuple)
     assert [lease.nic for lease in leases] == [0, 1, 2, 3]
     assert leases[3].slot == 2
     assert sorted(lease.slot for lease in leases) == [0, 1, 2, 3]
     assert await take(region, "s", *wants) == leases
-    assert await take(region, "t", Wanted(0, "fa:16:3e:00:00:10", pool(4), 2)) == Exhausted(0, pool(4), 2)
+    assert await take(region, "t", AddressRequest(0, "fa:16:3e:00:00:10", pool(4), 2)) == Exhausted(0, pool(4), 2)
     assert await region.read(lambda tx: flat_addresses.holder(tx, pool(4), 2)) == "s"
     assert await region.read(lambda tx: flat_addresses.holder(tx, pool(4, TWO), 2)) is None
     await region.write(lambda tx: flat_addresses.give_back(tx, "s", (0,)))
     free = leases[0].slot
-    moved = await take(region, "s", Wanted(1, wants[1].mac, pool(4), free))
+    moved = await take(region, "s", AddressRequest(1, wants[1].mac, pool(4), free))
     assert isinstance(moved, tuple)
     assert moved[0].slot == free, "the one that was taken before is exchanged for the one that is wished"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from moorage.main.databases import open_databases
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
@@ -47,7 +47,7 @@ def by(line: int, *, epoch: int = 1, seq: int = 2) -> Fence:
 
 
 def action(number: int, server: ServerId = ID) -> Action:
-    event = Event(f"compute_{number}", 5, 6, "Success", "host1")
+    event = ActionEvent(f"compute_{number}", 5, 6, "Success", "host1")
     return Action(server, "resize", f"req-{number}", "u1", "p1", number, number, events=(event,))
 
 

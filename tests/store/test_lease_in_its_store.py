@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from moorage.conductor.lease import Lease
+from moorage.conductor.lease import ConductorLease
 from moorage.main.config import Cell, Config, RegionSettings
 from moorage.main.databases import Databases, open_databases, open_for_lease
 from moorage.main.local_cluster.postgres import Server
@@ -31,7 +31,7 @@ class Process:
     opened: Databases
     pool: Database
     watch: StoreWatch
-    lease: Lease
+    lease: ConductorLease
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ async def process(config: Config) -> AsyncIterator[Process]:
     assert pool is not opened.region
     await watch.also(pool)
     try:
-        yield Process(opened, pool, watch, Lease(ConductorId("me"), pool, SystemClock(), ["boot/1"], lease_s=600))
+        yield Process(
+            opened, pool, watch, ConductorLease(ConductorId("me"), pool, SystemClock(), ["boot/1"], lease_s=600)
+        )
     finally:
         await watch.stop()
         await pool.close()

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import Inventory
 from moorage.model.verdict import Claimed, Shortage
-from moorage.model.world import Ask, Choice, GroupAsk, NicAsk
+from moorage.model.world import Ask, Choice, GroupAsk, NicRequirement
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostInventory, SegmentReport
 from moorage.scheduler.profile import Profile
@@ -93,7 +93,9 @@ async def used(database: Database, provider: str) -> dict[str, int]:
 async def test_a_claim_takes_host_and_address_together(engine: Engine, database: Database) -> None:
     host = await engine.report_host(report("h1"))
     await engine.report_segments([segment("s1", 2, "h1")])
-    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)), NicAsk("net", (SegmentId("s1"),))))
+    ask = Ask(
+        resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)), NicRequirement("net", (SegmentId("s1"),)))
+    )
     verdict = engine.rank(ask)
     assert [(c.name, c.segments) for c in verdict.best] == [("h1", ("s1", "s1"))]
     database.meter.reset()
@@ -115,7 +117,7 @@ async def test_a_claim_takes_host_and_address_together(engine: Engine, database:
 async def test_a_shortage_takes_back_everything_and_names_the_row(engine: Engine, database: Database) -> None:
     host = await engine.report_host(report("h1"))
     await engine.report_segments([segment("s1", 1, "h1")])
-    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    ask = Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)),))
     choice = engine.rank(ask).best[0]
     assert isinstance(await claim(engine, database, "c1", choice, ask), Claimed)
     answer = await claim(engine, database, "c2", choice, ask)
@@ -132,7 +134,7 @@ async def test_replacing_moves_the_claim_in_one_transaction(engine: Engine, data
     h1 = await engine.report_host(report("h1"))
     h2 = await engine.report_host(report("h2"))
     await engine.report_segments([segment("s1", 1, "h1", "h2")])
-    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    ask = Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)),))
     first, second = (Choice(h, n, CELL, (SegmentId("s1"),)) for h, n in ((h1, "h1"), (h2, "h2")))
     assert isinstance(await claim(engine, database, "c1", first, ask), Claimed)
     again = await claim(engine, database, "c1", second, ask, attempt=2, replace=True)
@@ -183,7 +185,7 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
     h1 = await engine.report_host(report("h1"))
     h2 = await engine.report_host(report("h2"))
     await engine.report_segments([segment("s1", 1, "h1", "h2")])
-    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    ask = Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)),))
     before = Choice(h1, "h1", CELL, (SegmentId("s1"),))
     after = Choice(h2, "h2", CELL, (SegmentId("s1"),))
     assert isinstance(await claim(engine, database, "server", before, ask), Claimed)
@@ -244,10 +246,10 @@ async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, dat
     """A server that has its address asks for none, so a full segment is no reason not to move it."""
     h1, h2 = await engine.report_host(report("h1")), await engine.report_host(report("h2"))
     await engine.report_segments([segment("s1", 2, "h1", "h2")])
-    two = Ask(resources=SMALL, nics=tuple(NicAsk("net", (SegmentId("s1"),)) for _ in range(2)))
+    two = Ask(resources=SMALL, nics=tuple(NicRequirement("net", (SegmentId("s1"),)) for _ in range(2)))
     here, there = Choice(h1, "h1", CELL, (SegmentId("s1"),) * 2), Choice(h2, "h2", CELL, (SegmentId("s1"),) * 2)
     assert isinstance(await claim(engine, database, "server", here, two), Claimed)
-    none = Ask(resources=SMALL, nics=tuple(NicAsk("net", (SegmentId("s1"),), addresses=0) for _ in range(2)))
+    none = Ask(resources=SMALL, nics=tuple(NicRequirement("net", (SegmentId("s1"),), addresses=0) for _ in range(2)))
     stays = {(ProviderId("s1"), "IPV4_ADDRESS"): 2}
     move = partial(engine.move, server="server", migration="m", host=there, ask=none, project="p", user="u")
     for attempt in (1, 2):
@@ -284,7 +286,7 @@ async def test_rivals_never_get_more_than_there_is(engine: Engine, database: Dat
     names = [f"h{n}" for n in range(8)]
     hosts = [await engine.report_host(report(name)) for name in names]
     await engine.report_segments([segment("s1", 5, *names)])
-    ask = Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId("s1"),)),))
+    ask = Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId("s1"),)),))
 
     async def rival(number: int) -> int:
         choice = Choice(hosts[number % 8], names[number % 8], CELL, (SegmentId("s1"),))
@@ -361,7 +363,7 @@ async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engin
         return Choice(hosts[host], host, CELL, (SegmentId(on),))
 
     def ask(on: str, addresses: int = 1) -> Ask:
-        return Ask(resources=SMALL, nics=(NicAsk("net", (SegmentId(on),), addresses=addresses),))
+        return Ask(resources=SMALL, nics=(NicRequirement("net", (SegmentId(on),), addresses=addresses),))
 
     async def addresses() -> list[dict[tuple[ProviderId, str], int]]:
         rows = [await database.read(partial(claim_statements.held, consumer=each)) for each in ("server", "m")]

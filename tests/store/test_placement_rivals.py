@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from moorage.model.ids import CellId, HostId, ProviderId, SegmentId
 from moorage.model.resources import IPV4_ADDRESS, Inventory
 from moorage.model.verdict import Claimed, Shortage
-from moorage.model.world import Ask, Choice, NicAsk
+from moorage.model.world import Ask, Choice, NicRequirement
 from moorage.placement.engine import Engine
 from moorage.placement.inventory import HostInventory, SegmentReport, report_host, report_segment
 from moorage.scheduler.profile import Profile
@@ -81,7 +81,7 @@ async def _client(engine: Engine, database: Database, dice: random.Random, turns
 async def _claim(
     engine: Engine, database: Database, consumer: str, host: HostId, segment: SegmentId
 ) -> Claimed | Shortage:
-    ask = Ask(resources={"VCPU": 1}, nics=(NicAsk("nic"),))
+    ask = Ask(resources={"VCPU": 1}, nics=(NicRequirement("nic"),))
     choice = Choice(host, "", CellId("cell1"), segments=(ProviderId(segment),))
 
     def work(tx: Tx) -> Claimed | Shortage:

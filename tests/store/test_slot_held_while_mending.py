@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.util import await_only
 
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.main.schemas import PLACEMENT, REGION
 from moorage.model.ids import NetworkId, OperationId, PortId, ProviderId
 from moorage.model.server import Address, Nic
@@ -68,7 +68,7 @@ def mend_claim(context: Any) -> Awaitable[object]:
 
 
 def release_stray(context: Any) -> Awaitable[object]:
-    return StrayClaims(context)._release(SERVER, 1)
+    return OrphanAllocations(context)._release(SERVER, 1)
 
 
 @pytest.mark.parametrize("mend", [mend_claim, release_stray])

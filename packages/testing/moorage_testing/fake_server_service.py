@@ -11,7 +11,7 @@ from typing_extensions import override
 from moorage.model.boot_request import BootRequest, NicWish
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId, FlavorId, ImageId, NetworkId, PortId, ServerId
-from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, TransferProgress
 from moorage.model.principal import Principal
 from moorage.model.server import Address, BlockDevice, FlavorCopy, Nic, PowerState, Server, VmState
 from moorage.operations.boot.boot_checks import BootRights
@@ -99,7 +99,7 @@ def a_migration(
         dest_address="192.0.2.2",
         old_flavor=msgspec.structs.replace(server.flavor, number=1),
         new_flavor=msgspec.structs.replace(server.flavor, number=2),
-        progress=Progress(1_000, 400, 600, 2_000, 500, 1_500),
+        progress=TransferProgress(1_000, 400, 600, 2_000, 500, 1_500),
     )
     return msgspec.structs.replace(plain, **fields)
 

@@ -16,8 +16,8 @@ from typing_extensions import override
 from moorage.bus.agent_rpc import CommandContext, HostAddress
 from moorage.bus.messages import DestroyGuest, RebuildGuest, Verb
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
@@ -158,7 +158,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
 
         self._execute_once(to, errand, server, do)
 
-    async def tell(
+    async def change_guest(
         self,
         to: HostAddress,
         errand: CommandContext,
@@ -350,8 +350,8 @@ class SmallRegion:
 
     async def settle(self) -> None:
         """One round of the reconcilers."""
-        await StrayPorts(self.context).run()
-        await StrayAttachments(self.context).run()
+        await OrphanPorts(self.context).run()
+        await OrphanAttachments(self.context).run()
 
     async def held(self) -> dict[str, Any]:
         """Ports and bindings, claims and their sum, rows in cells, guests, quota, images that nobody is filling any more."""

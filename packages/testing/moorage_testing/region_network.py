@@ -5,19 +5,18 @@ A MAC is unique, a bind names a host, and what nobody may delete stays.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from moorage.model.errors import NotFound, Stale
 from moorage.model.network import (
+    BindOptions,
     FixedIp,
     NetworkFacts,
     NicAsk,
     Port,
     SegmentFacts,
     SubnetFacts,
-    SubnetsBeside,
     minted_macs,
 )  # fmt: skip
 from moorage_testing.region_guarantees import ONE_GROUP, in_groups
@@ -76,20 +75,10 @@ class DictNetwork(DictBindings):
         return self.ports[key]
 
     async def bind_ports(
-        self,
-        server: str,
-        host: str,
-        az: str,
-        ports: Sequence[Port],
-        *,
-        subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
-        profiles: Mapping[int, Mapping[str, Any]] | None = None,
-        tried: Collection[str] | None = None,
-        unsure: bool = False,
-        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
+        self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]:
-        mine = None if tried is None else {*tried, host, ""}
+        asked = options or BindOptions()
+        mine = None if asked.tried is None else {*asked.tried, host, ""}
         for port in ports:
             now = self.ports.get(port.id)
             if now is None or now.device_id != server or (mine is not None and now.host not in {*mine, port.host}):
@@ -98,9 +87,9 @@ class DictNetwork(DictBindings):
             msgspec.structs.replace(
                 self.ports[port.id],
                 host=host,
-                profile=dict((profiles or {}).get(port.index, {})),
+                profile=dict(asked.profiles.get(port.index, {})),
                 vif_type="ovs",
-                fixed_ips=addresses_of(self.ports[port.id], port.index, SUBNET, subnets, keeps),
+                fixed_ips=addresses_of(self.ports[port.id], port.index, SUBNET, asked.subnets, asked.keeps),
                 revision=self.ports[port.id].revision + 1,
             )
             for port in ports

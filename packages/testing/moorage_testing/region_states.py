@@ -9,8 +9,8 @@ from moorage.model.ids import CellId, ImageId, OperationId
 from moorage.model.network import NicAsk, mint_mac
 from moorage.model.rescue import RescueSpec
 from moorage.model.server import BlockDevice, VmState
-from moorage.model.volume import Snapshot as VolumeSnapshot
 from moorage.model.volume import Volume
+from moorage.model.volume import VolumeSnapshot as VolumeSnapshot
 from moorage.operations.boot.boot import Boot
 from moorage.operations.delete.soft_delete import SoftDelete
 from moorage.operations.guest.rescue import Rescue

@@ -15,7 +15,7 @@ from moorage.bus.agent_rpc import CommandContext, HostAddress
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.guest import PowerState, VolumeDisk
 from moorage.model.ids import ServerId
-from moorage.model.volume import KEY, Attachment, NewVolume, Snapshot, Volume
+from moorage.model.volume import KEY, Attachment, NewVolume, Volume, VolumeSnapshot
 
 MIGRATING = "migrating"
 VOLUME = "volume-1"
@@ -70,7 +70,7 @@ class DictVolumes:
     attachments: dict[str, Attachment] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     """Attachment → the host that it is exported to."""
-    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    snapshots: dict[str, VolumeSnapshot] = field(default_factory=dict)
     made_for: dict[str, str] = field(default_factory=dict)
     """Snapshot → the image it was made for."""
     said: dict[str, str] = field(default_factory=dict)
@@ -163,12 +163,12 @@ class DictVolumes:
 
     # ---- snapshots
 
-    async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> Snapshot:
+    async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> VolumeSnapshot:
         if snapshot not in self.snapshots:
             raise NotFound(f"Snapshot {snapshot} could not be found.")
         return self.snapshots[snapshot]
 
-    async def snapshots_for(self, image: str) -> tuple[Snapshot, ...]:
+    async def snapshots_for(self, image: str) -> tuple[VolumeSnapshot, ...]:
         return tuple(each for each in self.snapshots.values() if self.made_for.get(each.id) == image)
 
     async def made_snapshots(self) -> dict[str, str]:
@@ -198,7 +198,7 @@ class DictVolumes:
             raise Conflict(f"duplicate connectors detected on volume {volume}")
         return self._export(attachment, volume, connector)
 
-    async def export_beside(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
+    async def export_again(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
         made = await self.reserve(volume, server)
         return self._export(made.id, volume, connector)
 

@@ -18,7 +18,7 @@ from moorage.agent.authority import Authority, AuthorityOver
 from moorage.agent.commands import VERBS
 from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.held_guests import Hold
-from moorage.agent.journal import Journal
+from moorage.agent.journal import AgentJournal
 from moorage.agent.legacy_ports import Plumbing
 from moorage.agent.report import LEVEL
 from moorage.agent.report_subjects import Outgoing
@@ -49,7 +49,7 @@ from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.ids import CellId, ServerId
-from moorage.model.tracing import Kind, span
+from moorage.model.tracing import SpanType, span
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Agent:
         cell: CellId,
         bus: Bus,
         driver: Driver,
-        journal: Journal,
+        journal: AgentJournal,
         clock: Clock,
         *,
         plumbing: Plumbing | None = None,
@@ -152,7 +152,7 @@ class Agent:
         await self._journal.open()
         await self._begin_life()
         await self._driver.start()
-        self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._hear)
+        self._subscription = await self._bus.subscribe(subjects.to_host(self.cell, self.host), self._on_message)
         self._life = asyncio.create_task(self._live())
 
     async def _begin_life(self) -> None:
@@ -226,14 +226,14 @@ class Agent:
             try:
                 if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
                     await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
-                answer = await self._ask_who_belongs_here()
+                answer = await self._ask_for_servers()
                 await self._hold.end()
                 await self._come_home(answer)
             except Exception as failure:  # noqa: BLE001 - whatever a driver does, the host comes home when it can
                 _log.error("%s cannot come home yet: %s", self.host, _why(failure))
                 await self._clock.sleep(ASK_LAST_S)
 
-    async def _ask_who_belongs_here(self) -> ServersOfHost:
+    async def _ask_for_servers(self) -> ServersOfHost:
         wait_s = ASK_FIRST_S
         self._answer = asyncio.get_running_loop().create_future()
         while not self._answer.done():
@@ -262,7 +262,7 @@ class Agent:
             agent=self.boot,
             replaces=self._journal.earlier_lives,
         )
-        await self._outgoing.say(question)
+        await self._outgoing.publish(question)
 
     async def _ask_again_after_a_cut(self) -> None:
         """While we could not be heard, servers may have been given to other hosts.  Asked once: if it is lost, the cell, which has
@@ -282,14 +282,14 @@ class Agent:
 
     # ---- what is heard -------------------------------------------------------------------------------------------------
 
-    async def _hear(self, subject: str, payload: bytes) -> None:
+    async def _on_message(self, subject: str, payload: bytes) -> None:
         match read(payload):
             case Command() as command:
-                self._outgoing.heard(command.knows_senders)
+                self._outgoing.note_conductor(command.knows_senders)
                 self._journal.taken(command.taken)
                 self._take(command)
             case ServersOfHost() as answer:
-                self._outgoing.heard(answer.knows_senders)
+                self._outgoing.note_conductor(answer.knows_senders)
                 self._believe(answer)
             case AgentRefused() as refused if refused.agent == self.boot:
                 self._take_refusal(refused)
@@ -297,7 +297,7 @@ class Agent:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
             case ReportWanted() as wanted:
-                self._outgoing.heard(wanted.knows_senders)
+                self._outgoing.note_conductor(wanted.knows_senders)
                 if self._homecomings and not self._refused:
                     await self._reporter.report()
             case _:
@@ -320,8 +320,8 @@ class Agent:
         async def job() -> None:
             try:
                 facts = {"host": self.host, "server": command.server, "operation": command.operation}
-                with span(Kind.OBEY, command.verb, parent=command.trace, seed=command.request_id, **facts):
-                    await self._obey(key, command, ends, since)
+                with span(SpanType.OBEY, command.verb, parent=command.trace, seed=command.request_id, **facts):
+                    await self._execute(key, command, ends, since)
             finally:
                 self._queued.discard(key)
                 if self._to_go.get(command.server) == command.turn:
@@ -357,7 +357,7 @@ class Agent:
                 return
             self._leave_home("it could not be heard for a while, or was paused")
 
-    async def _obey(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
+    async def _execute(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
         """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins.
 
         `since`: the last homecoming when it was heard; None: the host was not at home.
@@ -445,7 +445,7 @@ class Agent:
                     self._doing[command.server] = doing
                 if command.verb == Verb.START_GUEST:
                     self._watch(doing)
-                with span(Kind.DRIVE, command.verb):
+                with span(SpanType.DRIVE, command.verb):
                     answer, running = await verb(self._driver, command)
                 self._doing.pop(command.server, None)
             if command.verb == Verb.START_GUEST and not self._authority.held:
@@ -517,7 +517,7 @@ class Agent:
 
     def _believe(self, answer: ServersOfHost) -> None:
         """The answer that we wait for; or, when we are home, what the cell says unasked, or says again, which changes nothing."""
-        asked = self._asked_at(answer) is not None
+        asked = self._question_sent_at(answer) is not None
         if not self.home.is_set():
             if asked and self._answer is not None and not self._answer.done():
                 self._answer.set_result(answer)
@@ -529,7 +529,7 @@ class Agent:
         """All that is older goes before anything is reported, obeyed or started; only then may what was on be on again."""
         await self._settler.settle(answer.servers)
         await self._journal.flush()
-        asked_at = self._asked_at(answer)
+        asked_at = self._question_sent_at(answer)
         if asked_at is None or not self._authority.covers(asked_at):
             return  # the machine stood still meanwhile: the answer is too old
         self._authority.prove(asked_at)
@@ -540,7 +540,7 @@ class Agent:
         for told in answer.servers:
             self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
 
-    def _asked_at(self, answer: ServersOfHost) -> float | None:
+    def _question_sent_at(self, answer: ServersOfHost) -> float | None:
         return next((at for number, at in self._questions if number == answer.boot), None)
 
     def _may_start(self) -> bool:

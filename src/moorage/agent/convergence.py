@@ -14,7 +14,7 @@ from moorage.model.ids import ServerId
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConvergencePlan:
     """In this order: destroy, know, forget, then report, then start.
 
     The turn is learnt after its destroy, and not before: an agent killed between the two finds the guest older still, and destroys it.
@@ -34,7 +34,7 @@ def converge(
     turns: Mapping[ServerId, FencingToken],
     was_running: Collection[ServerId],
     told: Iterable[ServerTurn],
-) -> Plan:
+) -> ConvergencePlan:
     """`turns` and `was_running` are from our journal, `told` from the cell."""
     know: list[tuple[ServerId, FencingToken]] = []
     destroy: list[ServerId] = []
@@ -56,4 +56,4 @@ def converge(
                 start.append(server)
         elif (newer or made_since) and server in guests:
             destroy.append(server)
-    return Plan(tuple(know), tuple(destroy), tuple(forget), tuple(start))
+    return ConvergencePlan(tuple(know), tuple(destroy), tuple(forget), tuple(start))

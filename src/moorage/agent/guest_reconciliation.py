@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from moorage.agent.convergence import converge
-from moorage.agent.journal import Journal
+from moorage.agent.journal import AgentJournal
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus.messages import ServerTurn
 from moorage.drivers.driver import Driver
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 class Settler:
     """One host's; `stop` leaves what could not be destroyed where it is, for the next life of the agent."""
 
-    def __init__(self, host: str, driver: Driver, journal: Journal, clock: Clock, lanes: ServerQueues) -> None:
+    def __init__(self, host: str, driver: Driver, journal: AgentJournal, clock: Clock, lanes: ServerQueues) -> None:
         self._host = host
         self._driver = driver
         self._journal = journal

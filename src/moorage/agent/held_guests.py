@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from moorage.agent.journal import Journal
+from moorage.agent.journal import AgentJournal
 from moorage.drivers.driver import Driver
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
@@ -33,7 +33,7 @@ class Hold:
     """One host's.  `is_busy`: whether a command about the server is being obeyed at the moment."""
 
     def __init__(
-        self, host: str, driver: Driver, journal: Journal, clock: Clock, is_busy: Callable[[ServerId], bool]
+        self, host: str, driver: Driver, journal: AgentJournal, clock: Clock, is_busy: Callable[[ServerId], bool]
     ) -> None:
         self._host = host
         self._driver = driver

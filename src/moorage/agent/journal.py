@@ -124,7 +124,7 @@ class JournalFile:
             except sqlite3.Error as error:
                 problem = Internal("the host's journal cannot be written", private=f"{self.path}: {error}")
             for loop in {id(work.loop): work.loop for work in group}.values():
-                _tell(loop, [work.done for work in group if work.loop is loop], problem)
+                _settle(loop, [work.done for work in group if work.loop is loop], problem)
         database.close()
 
     def _next_group(self) -> tuple[list[_Work], bool]:
@@ -154,8 +154,8 @@ def _commit(database: sqlite3.Connection, group: Iterable[_Work]) -> None:
         raise
 
 
-def _tell(loop: asyncio.AbstractEventLoop, waiting: list["asyncio.Future[None]"], problem: Exception | None) -> None:
-    def tell() -> None:
+def _settle(loop: asyncio.AbstractEventLoop, waiting: list["asyncio.Future[None]"], problem: Exception | None) -> None:
+    def settle() -> None:
         for each in waiting:
             if each.done():
                 continue
@@ -165,7 +165,7 @@ def _tell(loop: asyncio.AbstractEventLoop, waiting: list["asyncio.Future[None]"]
                 each.set_exception(problem)
 
     if not loop.is_closed():
-        loop.call_soon_threadsafe(tell)
+        loop.call_soon_threadsafe(settle)
 
 
 @dataclass
@@ -179,7 +179,7 @@ class _Memory:
     long as there is none.  None: it counts, or the turn is no start's."""
 
 
-class Journal:
+class AgentJournal:
     """One host's part of the file.  `raise_turn` and `keep` return when it is on the disk."""
 
     def __init__(self, file: JournalFile, host: str) -> None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from moorage.agent.authority import AuthorityOver
 from moorage.agent.commands import VERBS, Answer, payload_of
@@ -22,7 +22,7 @@ from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, Unk
 from moorage.model.guest import GuestSpec
 from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.ids import ServerId
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
+from moorage.model.network import BindOptions, NetworkFacts, NicAsk, Port
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostPortClient(Protocol):
-    """What a host needs of the network service; `clients.network.NetworkClient` is one."""
+    """What a host needs of the network service; `clients.network.NetworkBackend` has it."""
 
     async def ensure_ports(
         self,
@@ -49,17 +49,7 @@ class HostPortClient(Protocol):
     ) -> tuple[Port, ...]: ...
 
     async def bind_ports(
-        self,
-        server: str,
-        host: str,
-        az: str,
-        ports: Sequence[Port],
-        *,
-        subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
-        profiles: Mapping[int, Mapping[str, Any]] | None = None,
-        tried: Collection[str] | None = None,
-        unsure: bool = False,
+        self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]: ...
 
     async def release_ports(self, server: str, macs: Collection[str] = ()) -> None: ...
@@ -133,16 +123,14 @@ class Plumbing:
         if order.how == "make":
             refuse_unclaimed(ports)
         bound = await self._patiently(
-            lambda unsure: self.plumber.bind_ports(
+            lambda _: self.plumber.bind_ports(
                 guest.server,
                 self.host,
                 order.availability_zone,
                 ports,
-                subnets=order.subnets,
-                beside=order.beside,
-                profiles=order.profiles,
-                tried=order.tried,
-                unsure=unsure or order.unsure,
+                BindOptions(
+                    subnets=order.subnets, other_subnets=order.beside, profiles=order.profiles, tried=order.tried
+                ),
             )
         )
         self._keep(guest.server, bound, facts)

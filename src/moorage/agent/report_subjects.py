@@ -19,7 +19,7 @@ class Outgoing:
         """A conductor of release 0.1.0 has spoken to this agent, so it goes on to say all twice; None: none has spoken."""
         self._said = 0
 
-    def heard(self, knows_senders: bool) -> None:
+    def note_conductor(self, knows_senders: bool) -> None:
         """A conductor spoke to us: does it hear hosts under their names?"""
         if not self._may_be_earlier:
             return
@@ -28,7 +28,7 @@ class Outgoing:
         elif self._earlier is None:
             self._earlier = False
 
-    async def say(self, message: AgentReturned | Heartbeat | HostReport) -> None:
+    async def publish(self, message: AgentReturned | Heartbeat | HostReport) -> None:
         kind, payload = KINDS[type(message)], encode(message)
         await self._bus.publish(subjects.from_host(self._cell, self._host, kind), payload)
         if self._earlier or (self._earlier is None and self._said):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from moorage.agent.journal import Journal
+from moorage.agent.journal import AgentJournal
 from moorage.agent.report import changes, described, report
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat
@@ -28,7 +28,7 @@ class Reporter:
         level: int,
         outgoing: Outgoing,
         driver: Driver,
-        journal: Journal,
+        journal: AgentJournal,
         *,
         beats_per_look: int,
     ) -> None:
@@ -74,21 +74,21 @@ class Reporter:
             differ if len(differ) <= MAX_LISTED else {},
             self._journal.untaken(MAX_UNTAKEN_SAID),
         )
-        await self._outgoing.say(message)
+        await self._outgoing.publish(message)
 
     async def leave(self) -> None:
         """The last beat: nobody need wait until this agent is silent before another speaks for the host."""
         message = Heartbeat(
             self._host, self._cell, self._boot, self._number, len(self._said), self._digest, leaving=True
         )
-        await self._outgoing.say(message)
+        await self._outgoing.publish(message)
 
     async def report(self) -> None:
         description, guests = await self._driver.describe(), await self._driver.guests()
         whole = report(
             self._host, self._cell, self._boot, description, guests, self._level, self._journal.earlier_lives
         )
-        await self._outgoing.say(whole)
+        await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:
         """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
@@ -98,4 +98,4 @@ class Reporter:
         asked = ([each for each in tombstones if each > self._asked_last] or tombstones)[:TOMBSTONES_ASKED_MAX]
         self._asked_last = asked[-1]
         question = AgentReturned(self._host, self._cell, self._boot, tuple(asked), home=True, agent=self._boot)
-        await self._outgoing.say(question)
+        await self._outgoing.publish(question)

@@ -276,7 +276,7 @@ class ComputeApp:
         if not ready.lives_at(call.version):
             raise NotFound(NO_RESOURCE)
         route = ready.route
-        request("compute").say(route=route.path if route.action is None else f"{route.path}:{route.action}")
+        request("compute").annotate(route=route.path if route.action is None else f"{route.path}:{route.action}")
         call.bridge = ready.bridge(call.version)
         call.path = dict(zip(ready.names, match.values, strict=True))
         if call.query:

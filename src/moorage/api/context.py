@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from moorage.api.policy import Policy
 from moorage.api.rendered_rows import RenderedRowCache
 from moorage.clients.image import ImageClient
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.clients.volume import VolumeClient
 from moorage.model.principal import Principal
 from moorage.model.service_health import LeftAlone
@@ -71,7 +71,7 @@ class AppContext:
     """Begins boots, deletes and actions."""
     placement: Engine | None = None
     """The provider cache, for explanations."""
-    network: NetworkClient | None = None
+    network: NetworkBackend | None = None
     image: ImageClient | None = None
     volume: VolumeClient | None = None
     consoles: Consoles | None = None

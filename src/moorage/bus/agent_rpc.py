@@ -60,7 +60,7 @@ from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
-from moorage.model.tracing import Kind, span, traceparent
+from moorage.model.tracing import SpanType, span, traceparent
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
@@ -101,7 +101,7 @@ class CommandContext(msgspec.Struct, frozen=True):
     """What fails is asked again in the same turn and step, and is to be tried anew then."""
 
 
-class _Call:
+class _PendingCall:
     """One command under way, and everybody in this process who waits for it."""
 
     def __init__(self, address: HostAddress, command: Command, fails_fast: bool, ends: float) -> None:
@@ -151,7 +151,7 @@ class AgentClient:
         self._resend_s = resend_s
         self._silent_s = silent_s
         self._taken_after_s = taken_after_s
-        self._calls: dict[ResultKey, _Call] = {}
+        self._calls: dict[ResultKey, _PendingCall] = {}
         self._heard: dict[str, float] = {}
         self._listening = Listening(bus, clock)
         self._outages = bus.outages
@@ -185,11 +185,11 @@ class AgentClient:
         self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
         heard: list[tuple[str, Handler]] = []
         for cell in self._cells or ANY_CELL:
-            heard.append((subjects.results_for(self._me, cell), self._hear_result))
-            heard.append((subjects.heartbeats(cell), self._hear_heartbeat))
+            heard.append((subjects.results_for(self._me, cell), self._on_result))
+            heard.append((subjects.heartbeats(cell), self._on_heartbeat))
         if self._earlier:
-            heard.append((legacy_subjects.results_for(self._me), self._hear_result))
-            heard.append((legacy_subjects.ALL_HEARTBEATS, self._hear_heartbeat))
+            heard.append((legacy_subjects.results_for(self._me), self._on_result))
+            heard.append((legacy_subjects.ALL_HEARTBEATS, self._on_heartbeat))
         self._subscriptions = [await self._bus.subscribe(pattern, hear) for pattern, hear in heard]
 
     async def stop(self) -> None:
@@ -295,7 +295,7 @@ class AgentClient:
         """What the guest wrote to its console: a read, with no turn."""
         return (await self.ask(to, server, Verb.CONSOLE_OUTPUT, ConsoleOutput(lines), ConsoleText, patience_s)).text
 
-    async def tell(
+    async def change_guest(
         self,
         to: HostAddress,
         errand: CommandContext,
@@ -376,14 +376,14 @@ class AgentClient:
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
         """Send the command until its result comes; the result's payload."""
         facts = {"host": host, "server": command.server, "operation": command.operation}
-        with span(Kind.COMMAND, command.verb, **facts) as doing:
+        with span(SpanType.COMMAND, command.verb, **facts) as doing:
             if trace := traceparent():
                 command = msgspec.structs.replace(command, trace=trace)
             try:
                 return await self._called(host, cell, command, though_silent=though_silent)
             except HostFailed as failure:
                 doing.came_to("failed")
-                doing.say(problem=failure.code)
+                doing.annotate(problem=failure.code)
                 raise
 
     async def _called(self, host: str, cell: CellId, command: Command, *, though_silent: bool) -> msgspec.Raw:
@@ -398,7 +398,7 @@ class AgentClient:
         is_new = call is None
         if call is None:
             ends = self._clock.monotonic() + patience_s
-            call = self._calls[key] = _Call(HostAddress(cell, host), command, not though_silent, ends)
+            call = self._calls[key] = _PendingCall(HostAddress(cell, host), command, not though_silent, ends)
         call.waiters.add(waiter)
         try:
             async with asyncio.timeout(patience_s):
@@ -423,7 +423,7 @@ class AgentClient:
         if call is not None and call.timer is not None:
             call.timer.cancel()
 
-    async def _send(self, call: _Call, again_s: float) -> None:
+    async def _send(self, call: _PendingCall, again_s: float) -> None:
         if not call.waiters:
             return  # answered or given up in the moment in which it was to be sent again: nobody would end it any more
         address, loop = call.address, asyncio.get_running_loop()
@@ -460,7 +460,7 @@ class AgentClient:
 
     # ---- what is heard -------------------------------------------------------------------------------------------------
 
-    async def _hear_result(self, subject: str, payload: bytes) -> None:
+    async def _on_result(self, subject: str, payload: bytes) -> None:
         result = self._senders.read(subject, payload)
         if not isinstance(result, Result):
             return
@@ -478,7 +478,7 @@ class AgentClient:
         if len(taken) < MAX_TAKEN_WAITING:
             taken[result.key] = self._clock.monotonic()
 
-    async def _hear_heartbeat(self, subject: str, payload: bytes) -> None:
+    async def _on_heartbeat(self, subject: str, payload: bytes) -> None:
         beat = self._senders.read(subject, payload)
         if not isinstance(beat, Heartbeat):
             return
@@ -542,7 +542,7 @@ class AgentClient:
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             outages = self._bus.outages
-            self._listening.look()
+            self._listening.check()
             if outages == self._outages or not self._bus.healthy:
                 continue
             self._outages = outages

@@ -23,7 +23,7 @@ class TransportFaults:
     """Nothing passes, and the carrier knows it."""
 
 
-class _Listener:
+class _MemorySubscription:
     def __init__(self, bus: "MemoryBus", pattern: str, handler: Handler) -> None:
         self.pattern = pattern
         self._bus = bus
@@ -70,8 +70,8 @@ class MemoryBus:
         self._was_cut = False
         self._published: Counter[str] = Counter()
         self._dice = random.Random(seed)
-        self._exact: dict[str, list[_Listener]] = {}
-        self._patterns: list[_Listener] = []
+        self._exact: dict[str, list[_MemorySubscription]] = {}
+        self._patterns: list[_MemorySubscription] = []
         self._late: set[asyncio.TimerHandle] = set()
 
     @property
@@ -81,14 +81,14 @@ class MemoryBus:
 
     @property
     def healthy(self) -> bool:
-        return not self._look()
+        return not self._cut_now()
 
     @property
     def outages(self) -> int:
-        self._look()
+        self._cut_now()
         return self._outages
 
-    def _look(self) -> bool:
+    def _cut_now(self) -> bool:
         """Whether the dial says that it is cut; an end of that is counted."""
         was, self._was_cut = self._was_cut, self.dials.cut
         if was and not self._was_cut:
@@ -109,9 +109,9 @@ class MemoryBus:
         ]:
             self._send(listener, subject, payload)
 
-    def _send(self, listener: _Listener, subject: str, payload: bytes) -> None:
+    def _send(self, listener: _MemorySubscription, subject: str, payload: bytes) -> None:
         dials = self.dials
-        if self._look() or (dials.drop and self._dice.random() < dials.drop):
+        if self._cut_now() or (dials.drop and self._dice.random() < dials.drop):
             self.lost += 1
             return
         copies = 2 if dials.duplicate and self._dice.random() < dials.duplicate else 1
@@ -124,7 +124,7 @@ class MemoryBus:
             else:
                 listener.give(subject, payload)
 
-    def _later(self, delay_s: float, listener: _Listener, subject: str, payload: bytes) -> None:
+    def _later(self, delay_s: float, listener: _MemorySubscription, subject: str, payload: bytes) -> None:
         def arrive() -> None:
             self._late.discard(handle)
             listener.give(subject, payload)
@@ -133,14 +133,14 @@ class MemoryBus:
         self._late.add(handle)
 
     async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
-        listener = _Listener(self, pattern, handler)
+        listener = _MemorySubscription(self, pattern, handler)
         if "*" in pattern or ">" in pattern:
             self._patterns.append(listener)
         else:
             self._exact.setdefault(pattern, []).append(listener)
         return listener
 
-    def forget(self, listener: _Listener) -> None:
+    def forget(self, listener: _MemorySubscription) -> None:
         if listener in self._patterns:
             self._patterns.remove(listener)
         else:
@@ -157,5 +157,5 @@ class MemoryBus:
         for listener in self._listeners():
             await listener.close()
 
-    def _listeners(self) -> list[_Listener]:
+    def _listeners(self) -> list[_MemorySubscription]:
         return [*self._patterns, *(each for same in self._exact.values() for each in same)]

@@ -76,7 +76,7 @@ class _Careful(Client):
         return super()._connect_command()
 
 
-class _Listener:
+class _NatsSubscription:
     """One subscription, carried from client to client."""
 
     def __init__(self, bus: "NatsBus", pattern: str, handler: Handler) -> None:
@@ -112,7 +112,7 @@ class NatsBus:
         self._name = name
         self._security = security
         self._client: Client | None = None
-        self._listeners: list[_Listener] = []
+        self._listeners: list[_NatsSubscription] = []
         self._published: Counter[str] = Counter()
         self._proven_at = float("-inf")
         self._out_since: float | None = None
@@ -154,7 +154,7 @@ class NatsBus:
 
     async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
         """Counts from now on, or from when the bus is back."""
-        listener = _Listener(self, pattern, handler)
+        listener = _NatsSubscription(self, pattern, handler)
         self._listeners.append(listener)
         client = self._client
         if client is not None:
@@ -170,16 +170,16 @@ class NatsBus:
         """Whether the server has heard all we said."""
         asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
         self._asking.add(asking)
-        asking.add_done_callback(self._asked)
+        asking.add_done_callback(self._on_request_done)
         done, _ = await asyncio.wait({asking}, timeout=CONFIRM_WITHIN_S)
         return bool(done) and asking.exception() is None
 
-    def _asked(self, asking: "asyncio.Task[None]") -> None:
+    def _on_request_done(self, asking: "asyncio.Task[None]") -> None:
         self._asking.discard(asking)
         if not asking.cancelled() and asking.exception() is not None:
             _log.debug("bus: %s", asking.exception())
 
-    def forget(self, listener: _Listener) -> None:
+    def forget(self, listener: _NatsSubscription) -> None:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -228,15 +228,15 @@ class NatsBus:
                     asking.cancel()
                 await _drop(client)
             tries = 1 if _now() - began >= STEADY_AFTER_S else tries + 1
-            self._say_out(why)
+            self._log_outage(why)
             pause_s = min(PAUSE_FIRST_S * 2.0 ** min(tries - 1, 30), PAUSE_MOST_S)
             await asyncio.sleep(pause_s * (0.5 + 0.5 * self._dice.random()))
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
-        async def say(error: Exception) -> None:
+        async def on_error(error: Exception) -> None:
             why = _why(error)
             if DENIED in why.lower():
-                self._say_denied(why)
+                self._log_denied(why)
                 return
             if isinstance(error, ssl.SSLError) or why.startswith(NOT_ACCEPTED):
                 self._cause = why
@@ -255,7 +255,7 @@ class NatsBus:
             max_reconnect_attempts=1,
             reconnect_time_wait=0,  # each server is tried twice at most; the pause is ours
             ping_interval=120,
-            error_cb=say,
+            error_cb=on_error,
             closed_cb=ended,
             **self._security.options(),
         )
@@ -295,7 +295,7 @@ class NatsBus:
                 while not (await asyncio.wait({asking}, timeout=PROBE_EVERY_S))[0]:
                     silent_s = _now() - self._proven_at
                     if silent_s > PROVEN_FOR_S:
-                        self._say_out(f"no answer for {silent_s:.0f} s")
+                        self._log_outage(f"no answer for {silent_s:.0f} s")
                     if silent_s > REPLACE_AFTER_S:
                         return f"no answer for {silent_s:.0f} s"
                 await asking
@@ -315,7 +315,7 @@ class NatsBus:
             _log.warning("the message bus is back after %.0f s", now - self._out_since)
             self._out_since, self._said_at = None, float("-inf")
 
-    def _say_denied(self, why: str) -> None:
+    def _log_denied(self, why: str) -> None:
         """Permissions that are too narrow look like a host that says nothing: so it stands in the log."""
         self.denied += 1
         now = _now()
@@ -325,7 +325,7 @@ class NatsBus:
                 "the message bus lets this process not do all that it tries: %s (%d times so far)", why, self.denied
             )
 
-    def _say_out(self, why: str) -> None:
+    def _log_outage(self, why: str) -> None:
         now = _now()
         if self._out_since is None:
             self._out_since = now

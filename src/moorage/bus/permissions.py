@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from moorage.bus import subjects
-from moorage.bus.subjects import ROOT, word
+from moorage.bus.subjects import ROOT, token
 from moorage.model.errors import Invalid
 from moorage.model.ids import CellId
 
@@ -36,7 +36,7 @@ def of_agent(cell: str, host: str) -> Permissions:
 
 def of_process(role: str, cells: Sequence[str] = ()) -> Permissions:
     """Of every process of a role that works with these cells; none: with all. Raises Invalid for an unknown role."""
-    places = [word(cell) for cell in dict.fromkeys(cells)] or ["*"]
+    places = [token(cell) for cell in dict.fromkeys(cells)] or ["*"]
     hosts = tuple(f"{ROOT}.cell.{cell}.host.*" for cell in places)
     answers = _of_hosts(places, "result.*", subjects.HEARTBEAT)
     told = f"{ROOT}.notification.>"

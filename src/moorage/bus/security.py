@@ -49,7 +49,7 @@ class Security:
         for name in ("nkey", "credentials", "ca", "cert", "key"):
             path: Path | None = getattr(self, name)
             if path is not None:
-                _look(f"[bus] {name}", path, secret=name in ("nkey", "credentials", "key"))
+                _check_file(f"[bus] {name}", path, secret=name in ("nkey", "credentials", "key"))
         if self.nkey is not None:
             public_key(self.nkey)
         if self.tls:
@@ -131,7 +131,7 @@ def new_seed(random: bytes) -> str:
     return bytes(nkeys.encode_seed(random, nkeys.PREFIX_BYTE_USER)).decode()
 
 
-def _look(what: str, path: Path, *, secret: bool) -> None:
+def _check_file(what: str, path: Path, *, secret: bool) -> None:
     try:
         found = path.stat()
         with path.open("rb"):

@@ -51,7 +51,7 @@ class Senders:
         named, agent = subjects.sender(subject), _agent(message)
         if named is None:
             return None if agent and self._named.get(message.host) == agent else message
-        if named != (subjects.word(message.cell), subjects.word(message.host)):
+        if named != (subjects.token(message.cell), subjects.token(message.host)):
             self._leave(subject, f"it says that it comes from host {message.host!r} of cell {message.cell!r}")
             return None
         if agent and self._named.get(message.host) != agent:

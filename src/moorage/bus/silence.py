@@ -24,7 +24,7 @@ class Listening:
         self.out_since: float | None = None
         """When the bus was found out, in seconds since 1970; None: it is not."""
 
-    def look(self, gap_max_s: float = GAP_MAX_S) -> bool:
+    def check(self, gap_max_s: float = GAP_MAX_S) -> bool:
         """Whether the bus has been out, or we have stood still, since the last look; `gap_max_s`: when that is taken for a standstill."""
         now, healthy = self._clock.monotonic(), self._bus.healthy
         missed = not healthy or self._bus.outages != self._outages or now - self._looked > gap_max_s
@@ -39,10 +39,10 @@ class Listening:
 
     def unheard_for_s(self, heard: float) -> float:
         """How long somebody who was last heard at `heard` (monotonic) could have been heard and was not; 0 while the bus is out."""
-        self.look()
+        self.check()
         return 0.0 if self._out_at is not None else self._clock.monotonic() - max(heard, self._since)
 
     def out_for_s(self) -> float:
         """How long the bus has been out; 0: it is not."""
-        self.look()
+        self.check()
         return 0.0 if self._out_at is None else self._clock.monotonic() - self._out_at

@@ -36,7 +36,7 @@ class Deadline:
 
     async def __aenter__(self) -> None:
         await self._limit.__aenter__()
-        self._look_later()
+        self._check_later()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -45,7 +45,7 @@ class Deadline:
             self._look.cancel()
         await self._limit.__aexit__(kind, error, trace)
 
-    def _look_later(self) -> None:
+    def _check_later(self) -> None:
         at = self._limit.when()
         if at is not None and at < self._ends:
             self._look = asyncio.get_running_loop().call_at(at - LOOK_AGAIN_S, self._push)
@@ -56,7 +56,7 @@ class Deadline:
         at = min(self._ends, loop.time() + self._lease() - LEASE_MARGIN_S)
         if was is not None and at > was and not self._limit.expired():
             self._limit.reschedule(at)
-            self._look_later()
+            self._check_later()
 
 
 __all__ = ["LEASE_MARGIN_S", "Deadline", "LeaseEnds"]

@@ -56,7 +56,7 @@ from moorage.model.errors import (
     UnknownOutcome,
 )
 from moorage.model.task_context import global_request_id, lease_left
-from moorage.model.tracing import Kind, Span, span, traceparent
+from moorage.model.tracing import Span, SpanType, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json | list[Json]
@@ -158,7 +158,7 @@ class ServiceClient:
         `counted`: whether its failure is one of the service, for the breaker; not so of a call that may fail by what it asks.
         """
         kind = f"{method} {_kind(path)}"
-        with span(Kind.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind) as doing:
+        with span(SpanType.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind) as doing:
             return await self._called(
                 method, path, kind, token, body, params, headers, deadline_s, doing, counted=counted
             )
@@ -188,13 +188,13 @@ class ServiceClient:
         try:
             async with Deadline(patience_s):
                 if ours is not None:
-                    at_hand = ours.at_hand()
+                    fresh = ours.is_fresh()
                     if (
-                        not at_hand
+                        not fresh
                     ):  # the call for it may have to be the probe, where the identity service itself is called
                         passage.left()
                     said["X-Auth-Token"] = await ours.get()
-                    if not at_hand:
+                    if not fresh:
                         passage = enter(kind)
                 return await self._call(method, path, ours, body, params, said, passage, doing)
         except LeaseEnds:
@@ -237,7 +237,7 @@ class ServiceClient:
     async def _data(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
         """Around an exchange of data: its headers, its time, and its failures as problems."""
         kind = f"{method} {_kind(path)} data"
-        with span(Kind.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind):
+        with span(SpanType.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind):
             async with self._data_within(method, path, deadline_s) as headers:
                 yield headers
 
@@ -496,21 +496,21 @@ class ServiceTokens:
         self._good_until = 0.0
         self._asking: asyncio.Task[None] | None = None
 
-    def at_hand(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether there is one, so that `get` asks nobody."""
         return self._asking is None and time.monotonic() < self._good_until
 
     async def get(self, *, fresh: bool = False) -> str:
         """A token with time left. `fresh`: the one we gave was refused."""
-        if self._asking is None and (fresh or not self.at_hand()):
+        if self._asking is None and (fresh or not self.is_fresh()):
             self._good_until = 0.0
             self._asking = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
-            self._asking.add_done_callback(self._asked)
+            self._asking.add_done_callback(self._on_token_done)
         if self._asking is not None:
             await asyncio.shield(self._asking)
         return self._token
 
-    def _asked(self, asking: asyncio.Task[None]) -> None:
+    def _on_token_done(self, asking: asyncio.Task[None]) -> None:
         self._asking = None
         if not asking.cancelled():
             asking.exception()  # those who waited were told; it may be that nobody does any more

@@ -164,13 +164,13 @@ class ImageData:
             raise HostFailed(
                 f"image {image} takes no data: it is {record.get('status')}", private=image, code="image_refused"
             )
-        await self._say_formats(record, data)
+        await self._put_formats(record, data)
         size = data.path.stat().st_size
         await self._image.write_data(
             f"{_path(image)}/file", _pieces(data.path), size_bytes=size, deadline_s=DATA_DEADLINE_S
         )
 
-    async def _say_formats(self, record: Json, data: ImageFile) -> None:
+    async def _put_formats(self, record: Json, data: ImageFile) -> None:
         wanted = {"disk_format": data.disk_format, "container_format": data.container_format}
         changes = [
             {"op": "replace", "path": f"/{name}", "value": value}

@@ -24,7 +24,7 @@ from moorage.model.errors import (
     TooLarge,
     UnknownOutcome,
 )
-from moorage.model.volume import KEY, MADE_FOR_IMAGE, Attachment, NewVolume, Snapshot, Volume, VolumeUnreachable
+from moorage.model.volume import KEY, MADE_FOR_IMAGE, Attachment, NewVolume, Volume, VolumeSnapshot, VolumeUnreachable
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class VolumeClient:
             raise NotAcceptable(refused.public, private=refused.private) from refused
         return _volume(reply.body["volume"]).availability_zone
 
-    async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> Snapshot:
+    async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> VolumeSnapshot:
         """As the holder of `token` may see it (None: as we may). Raises NotFound."""
         try:
             reply = await self._call("GET", f"snapshots/{_id(snapshot)}", ATTACHMENTS, project, token)
@@ -75,7 +75,7 @@ class VolumeClient:
             raise NotFound(f"Snapshot {snapshot} could not be found.", code="snapshot_not_found") from missing
         return _snapshot(reply.body["snapshot"])
 
-    async def make_snapshot(self, volume: str, name: str, image: str, project: str, token: str) -> Snapshot:
+    async def make_snapshot(self, volume: str, name: str, image: str, project: str, token: str) -> VolumeSnapshot:
         """Begin a snapshot of a volume that may be in use, for an image, within the user's quota. Raises OverQuota, Invalid."""
         asked: Json = {"volume_id": volume, "name": name, "force": True, "metadata": {MADE_FOR_IMAGE: image}}
         try:
@@ -141,7 +141,7 @@ class VolumeClient:
 
     # ---- snapshots, as ourselves --------------------------------------------------------------------------------------
 
-    async def snapshots_for(self, image: str) -> tuple[Snapshot, ...]:
+    async def snapshots_for(self, image: str) -> tuple[VolumeSnapshot, ...]:
         """Those of any project that were made for an image."""
         params = {"all_tenants": "1", "metadata": repr({MADE_FOR_IMAGE: image})}
         reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
@@ -234,7 +234,7 @@ class VolumeClient:
 
     # ---- attachments, as ourselves ------------------------------------------------------------------------------------
 
-    async def export_beside(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
+    async def export_again(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
         """Reserve and export in one call, which a volume of one writer is given while it is exported to the server's own host too.
 
         It has no key: who is unsure looks at what there is. Raises VolumeUnreachable when the back end cannot.
@@ -365,8 +365,8 @@ def _volume(body: Json) -> Volume:
     )
 
 
-def _snapshot(body: Json) -> Snapshot:
-    return Snapshot(
+def _snapshot(body: Json) -> VolumeSnapshot:
+    return VolumeSnapshot(
         id=body["id"],
         volume=body.get("volume_id") or "",
         status=body.get("status", ""),

@@ -36,7 +36,7 @@ async def note(database: Database, known: KnownHost) -> None:
         known.noted = seen
 
 
-class WhoSpeaks:
+class AgentAdmission:
     """The door of one cell: which agent's messages are taken."""
 
     def __init__(

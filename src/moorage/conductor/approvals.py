@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from moorage.bus.sender_checks import FromHost
-from moorage.bus.subjects import word
+from moorage.bus.subjects import token
 from moorage.model.clock import Clock
 from moorage.model.ids import CellId
 from moorage.sql import Database, label
@@ -52,7 +52,7 @@ class Approvals:
         if cell is None:
             if len(self._waiting) < WAITING_MAX:
                 self._waiting[message.host] = self._cell
-            self._say(message.host, "waits for an operator to approve it: moorage host approve")
+            self._log_refusal(message.host, "waits for an operator to approve it: moorage host approve")
         else:
             self.refuse(message.host, f"it says that it is in cell {self._cell}, and is approved for {cell}")
         return False
@@ -65,14 +65,14 @@ class Approvals:
         """Something that it said was not taken."""
         if len(self._refused) < WAITING_MAX:
             self._refused[host] = why
-        self._say(host, f"is refused: {why}")
+        self._log_refusal(host, f"is refused: {why}")
 
     def refuse_forged(self, sender: tuple[str, str] | None, why: str) -> None:
         """The same, of who is known by the subject only."""
         if sender is not None and (host := self._names.get(sender[1])) is not None:
             self.refuse(host, why)
 
-    def _say(self, host: str, what: str) -> None:
+    def _log_refusal(self, host: str, what: str) -> None:
         now = self._clock.monotonic()
         if now - self._said.get((host, what), float("-inf")) < SAY_AGAIN_S:
             return
@@ -82,7 +82,7 @@ class Approvals:
             del self._said[next(iter(self._said))]
         logger.warning("cell %s: host %r %s", self._cell, host, what)
 
-    async def look(self) -> list[str]:
+    async def refresh(self) -> list[str]:
         """Read what operators said, and write what was seen; the hosts of this cell that may not be up any more."""
         with label("hosts"):
             await self._write()
@@ -92,7 +92,7 @@ class Approvals:
             approved = await self._region.read(host_approvals.approved)
         revoked = [host for host, cell in self._approved.items() if cell == self._cell and approved.get(host) != cell]
         self._counted, self._approved = counted, approved
-        self._names = {word(host): host for host in approved}
+        self._names = {token(host): host for host in approved}
         return [] if self._automatic else revoked
 
     async def _write(self) -> None:

@@ -21,7 +21,7 @@ Cleared = Callable[[Tx, Sequence[ServerId]], Collection[ServerId]]
 """Of servers of one cell: those that are as they should be."""
 
 
-class Glance(msgspec.Struct, frozen=True):
+class Precheck(msgspec.Struct, frozen=True):
     """What a glance at many servers left to be done."""
 
     suspects: tuple[ServerId, ...] = ()
@@ -30,7 +30,7 @@ class Glance(msgspec.Struct, frozen=True):
     """Servers whose cell did not answer."""
 
 
-async def glance(context: SagaContext, ids: Iterable[str], cleared: Cleared) -> Glance:
+async def precheck(context: SagaContext, ids: Iterable[str], cleared: Cleared) -> Precheck:
     """Clear what can be cleared, a page at a time: one read of the region and one of each cell that is concerned."""
     suspects: list[ServerId] = []
     waiting: list[ServerId] = []
@@ -47,7 +47,7 @@ async def glance(context: SagaContext, ids: Iterable[str], cleared: Cleared) -> 
                 waiting += servers
                 continue
             suspects += [server for server in servers if server not in fine]
-    return Glance(tuple(suspects), tuple(waiting))
+    return Precheck(tuple(suspects), tuple(waiting))
 
 
 async def _of_cell(

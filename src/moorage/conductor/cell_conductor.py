@@ -31,7 +31,7 @@ from moorage.bus.sender_checks import Senders
 from moorage.bus.silence import Listening
 from moorage.bus.transport import Bus, Subscription
 from moorage.conductor import host_overrides, returned_hosts
-from moorage.conductor.agent_identity import WhoSpeaks, note
+from moorage.conductor.agent_identity import AgentAdmission, note
 from moorage.conductor.approvals import Approvals
 from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
@@ -115,7 +115,7 @@ class CellConductor:
         self._silent_s = silent_s
         self._alone = alone
         self._belonging = Belonging(cell, database, region, engine)
-        self._who = WhoSpeaks(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
+        self._who = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
@@ -136,7 +136,7 @@ class CellConductor:
         """
         self._listening = Listening(self._bus, self._clock)
         began = self._clock.monotonic()
-        await self._approvals.look()
+        await self._approvals.refresh()
         if self._alone:
             await self._database.write(cell_hosts.forget_agents)
         rows, noted = await self._database.read(lambda tx: (cell_hosts.listed(tx), cell_hosts.troubles(tx)))
@@ -158,7 +158,7 @@ class CellConductor:
                 known.awaited = not self._alone and listened_at - row.seen_at <= self._silent_s * 1_000_000
             self._engine.set_alive(row.host, known.counts_as_up and row.host not in self._forced_down)
         self._subscriptions = [
-            await self._bus.subscribe(pattern(self.cell, kind), self._hear)
+            await self._bus.subscribe(pattern(self.cell, kind), self._on_message)
             for kind in (subjects.REPORT, subjects.RETURNED, subjects.HEARTBEAT)
             for pattern in self._heard_under
         ]
@@ -212,7 +212,7 @@ class CellConductor:
 
     # ------------------------------------------------------------------------------------------------- hearing
 
-    async def _hear(self, subject: str, payload: bytes) -> None:
+    async def _on_message(self, subject: str, payload: bytes) -> None:
         message = self._senders.read(subject, payload)
         if message is None or not self._approvals.admits(message):
             return
@@ -226,7 +226,7 @@ class CellConductor:
                         finally:
                             self._taking_reports -= 1
                     case AgentReturned():
-                        await self.welcome(message)
+                        await self.on_agent_returned(message)
                     case Heartbeat():
                         await self.take_beat(message)
                     case _:
@@ -244,7 +244,7 @@ class CellConductor:
         known = self._known[told.host]
         if not await self._who.admits(known, told.boot, told.replaces or (), by=HostReport):
             return
-        self._hear_of(known)
+        self._note_alive(known)
         doubts, self._storing_since = known.doubts, self._clock.monotonic()
         try:
             await self._store(known, told)
@@ -322,7 +322,7 @@ class CellConductor:
         have been on its way when the guest was made.
         """
         judged = await self._belonging.judge(told.host, told.guests)
-        await self._tell_wrong(told.host, judged)
+        await self._send_wrong_turns(told.host, judged)
         now = self._clock.monotonic()
         known.compared, known.differs = now, 0
         whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
@@ -346,7 +346,7 @@ class CellConductor:
             known.want(now, UNDECIDED_AGAIN_S)
         await note(self._database, known)
 
-    async def _tell_wrong(self, host: str, judged: Judged) -> None:
+    async def _send_wrong_turns(self, host: str, judged: Judged) -> None:
         if judged.wrong:
             await self._bus.publish(
                 subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))
@@ -362,7 +362,7 @@ class CellConductor:
             known, beat.boot, by=Heartbeat
         ):
             return
-        was_silent = self._hear_of(known)
+        was_silent = self._note_alive(known)
         now = self._clock.monotonic()
         if beat.changed:
             states = {server: int(state) for server, state in beat.changed.items()}
@@ -381,7 +381,7 @@ class CellConductor:
         if known.wanted is not None:
             await self._ask_if_due(known)
 
-    def _hear_of(self, known: KnownHost) -> bool:
+    def _note_alive(self, known: KnownHost) -> bool:
         """Whether it was silent until now."""
         known.heard = self._clock.monotonic()
         self._to_flush.add(known.host)
@@ -392,16 +392,16 @@ class CellConductor:
         self._engine.set_alive(known.host, known.host not in self._forced_down)
         return was_silent
 
-    async def welcome(self, returned: AgentReturned) -> None:
+    async def on_agent_returned(self, returned: AgentReturned) -> None:
         """Tell a host that came home which servers are its own; it destroys the others (RULES §10)."""
         known = self._known[returned.host]
         replaces = () if returned.home else returned.replaces
         if not await self._who.admits(known, returned.agent or returned.boot, replaces):
             return
-        self._hear_of(known)
+        self._note_alive(known)
         if returned.home:
             judged = await self._belonging.judge(returned.host, returned.guests, turns_only=True)
-            await self._tell_wrong(returned.host, judged)
+            await self._send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
         answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
@@ -420,7 +420,7 @@ class CellConductor:
         if self._storing_since is not None and now - self._storing_since > STORED_WITHIN_S:
             return  # a database hangs: more reports would only wait in line, and be stored one after the other when it is back
         if known.due(now):
-            known.asked(now)
+            known.report_requested(now)
             await self._bus.publish(
                 subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
             )
@@ -433,9 +433,9 @@ class CellConductor:
             await self._clock.sleep(WATCH_S)
             try:
                 now = self._clock.monotonic()
-                await self._heed_approvals()
-                self.look_whether_we_hear()
-                self.look_for_silence()
+                await self._apply_approvals()
+                self.check_bus_silence()
+                self.mark_silent_hosts()
                 for known in self._known:
                     if known.wanted is not None and not known.silent:
                         await self._ask_if_due(known)
@@ -445,12 +445,12 @@ class CellConductor:
                     await self.flush()
             except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
                 logger.warning("cell %s: %r", self.cell, failure)
-            self._listening.look(gap_max_s=math.inf)  # a slow database is no standstill of ours
+            self._listening.check(gap_max_s=math.inf)  # a slow database is no standstill of ours
 
-    async def _heed_approvals(self) -> None:
+    async def _apply_approvals(self) -> None:
         """A region that is out keeps nobody from seeing which hosts are silent: what was approved before holds."""
         try:
-            self._forget_revoked(await self._approvals.look())
+            self._forget_revoked(await self._approvals.refresh())
         except Problem as problem:
             logger.warning("cell %s cannot read which hosts are approved: %s %s", self.cell, problem, problem.private)
 
@@ -462,13 +462,13 @@ class CellConductor:
             known.silent, known.awaited, known.silent_since = True, False, self._clock.monotonic()
             self._engine.set_alive(host, False)
 
-    def look_whether_we_hear(self) -> None:
+    def check_bus_silence(self) -> None:
         """While we stood still or the bus was out nobody could be heard: what happened meanwhile is found by comparing."""
-        if self._listening.look():
+        if self._listening.check():
             for known in self._known:
                 known.compared = NEVER
 
-    def look_for_silence(self) -> None:
+    def mark_silent_hosts(self) -> None:
         """Hosts not heard of for too long, though they could have been, are down until they are heard again."""
         for known in self._known:
             if not known.silent and (unheard_s := self._listening.unheard_for_s(known.heard)) > self._silent_s:

@@ -15,7 +15,7 @@ import msgspec
 
 from moorage.model.cell_drain import RECORDS_AT_ONCE, CellDrain, HostPart, RecordRow
 from moorage.model.clock import Clock
-from moorage.model.drain import Drain, DrainAsked, DrainStatus, Progress
+from moorage.model.drain import Drain, DrainProgress, DrainRequest, DrainStatus
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
@@ -33,7 +33,7 @@ AGAIN_AFTER_US = 5_000_000
 """After a move that failed; twice as long after the second."""
 BUSY = "another action on it is under way"
 US = 1_000_000
-GOING = (Progress.WAITING, Progress.MOVING, Progress.CONFIRMING)
+GOING = (DrainProgress.WAITING, DrainProgress.MOVING, DrainProgress.CONFIRMING)
 
 logger = logging.getLogger(__name__)
 changed = msgspec.structs.replace
@@ -100,32 +100,32 @@ class CellDrains:
         known = {each.host: each for each in drain.hosts}
         names = await cell_drain_moves.hosts_of(self._context, drain.cell)
         parts = [known.get(name, HostPart(name)) for name in (*known, *(each for each in names if each not in known))]
-        looked = [await self._looked(drain, each, there=each.host in names) for each in parts]
-        under_way = sum(each.progress is Progress.MOVING for each in looked)
+        looked = [await self._with_progress(drain, each, there=each.host in names) for each in parts]
+        under_way = sum(each.progress is DrainProgress.MOVING for each in looked)
         found: list[HostPart] = []
         for part in looked:
-            if part.progress is Progress.WAITING and not drain.cancel and under_way < drain.asked.hosts:
+            if part.progress is DrainProgress.WAITING and not drain.cancel and under_way < drain.asked.hosts:
                 part = await self._opened(drain, part)
-                under_way += part.progress is Progress.MOVING
+                under_way += part.progress is DrainProgress.MOVING
             found.append(part)
         return tuple(found)
 
-    async def _looked(self, drain: CellDrain, part: HostPart, *, there: bool) -> HostPart:
+    async def _with_progress(self, drain: CellDrain, part: HostPart, *, there: bool) -> HostPart:
         """How far the drain of the host is."""
         if part.progress not in GOING:
             return part
         if not there:
-            return changed(part, progress=Progress.DONE, why="the host was deleted")
+            return changed(part, progress=DrainProgress.DONE, why="the host was deleted")
         id = _id_of(drain, part.host)
         its = await self._context.region.read(lambda tx: drains.get(tx, id))
         if its is None:
-            return changed(part, drain="", progress=Progress.WAITING)
+            return changed(part, drain="", progress=DrainProgress.WAITING)
         if drain.cancel and its.ended_at is None and not its.cancel:
             await self._context.region.write(lambda tx: drains.cancel(tx, id))
         now = changed(part, drain=id, servers=its.counts(), why=its.why)
         if its.ended_at is None:
-            return changed(now, progress=Progress.MOVING)
-        return changed(now, progress=Progress.DONE if its.status is DrainStatus.DONE else Progress.LEFT)
+            return changed(now, progress=DrainProgress.MOVING)
+        return changed(now, progress=DrainProgress.DONE if its.status is DrainStatus.DONE else DrainProgress.LEFT)
 
     async def _opened(self, drain: CellDrain, part: HostPart) -> HostPart:
         """Its servers are found by the drain itself. One that somebody else asked for is waited for, as are places for more drains."""
@@ -137,7 +137,7 @@ class CellDrains:
             asked_at=self._now_us,
             asked_by=drain.asked_by,
             project=drain.project,
-            asked=DrainAsked(
+            asked=DrainRequest(
                 concurrency=asked.concurrency,
                 confirm=asked.confirm,
                 partial=True,
@@ -149,45 +149,45 @@ class CellDrains:
         refused = await self._context.region.write(lambda tx: drains.ask(tx, new))
         if refused is not None:
             return changed(part, why=refused.public)
-        return changed(part, drain=new.id, progress=Progress.MOVING, why="")
+        return changed(part, drain=new.id, progress=DrainProgress.MOVING, why="")
 
     # ----------------------------------------------------------------------------------------------------- records
 
     async def _records(self, drain: CellDrain) -> tuple[tuple[RecordRow, ...], int]:
         """Offloaded servers that are here yet, and how many of those that were have gone since."""
-        stay = sum(each.progress is Progress.LEFT for each in drain.records)
+        stay = sum(each.progress is DrainProgress.LEFT for each in drain.records)
         found = await cell_drain_moves.offloaded(self._context, drain.cell, stay + RECORDS_AT_ONCE)
         here = {each.id: each for each in found}
         known = {each.server for each in drain.records}
         rows: list[RecordRow] = []
         gone = 0
         for row in (*drain.records, *(RecordRow(each.id, each.name) for each in found if each.id not in known)):
-            looked = await self._look(drain, row, here)
+            looked = await self._refreshed(drain, row, here)
             if looked is None:
                 continue
-            if looked.progress is Progress.DONE:
+            if looked.progress is DrainProgress.DONE:
                 gone += 1
                 continue
             rows.append(looked)
         return tuple(rows if drain.cancel else await self._begin(drain, rows, here)), gone
 
-    async def _look(self, drain: CellDrain, row: RecordRow, here: Mapping[ServerId, Server]) -> RecordRow | None:
+    async def _refreshed(self, drain: CellDrain, row: RecordRow, here: Mapping[ServerId, Server]) -> RecordRow | None:
         """None: it is for nobody to move any more, being deleted or on a host."""
-        if row.progress is Progress.LEFT and row.server in here:
+        if row.progress is DrainProgress.LEFT and row.server in here:
             return row
         where = await self._context.region.read(lambda tx: region_servers.find(tx, row.server))
         if where is None or where.deleted:
             return None
         if where.operation is not None:
-            ours = row.progress is Progress.MOVING or await self._ours(drain, row.server)
-            return changed(row, progress=Progress.MOVING, why="") if ours else changed(row, why=BUSY)
+            ours = row.progress is DrainProgress.MOVING or await self._ours(drain, row.server)
+            return changed(row, progress=DrainProgress.MOVING, why="") if ours else changed(row, why=BUSY)
         if where.cell != drain.cell:
-            return changed(row, progress=Progress.DONE)
+            return changed(row, progress=DrainProgress.DONE)
         if row.server not in here:
             return None
-        if row.progress is Progress.MOVING:
+        if row.progress is DrainProgress.MOVING:
             return self._again(row, "its record came back")
-        return changed(row, progress=Progress.WAITING, why="" if row.why == BUSY else row.why)
+        return changed(row, progress=DrainProgress.WAITING, why="" if row.why == BUSY else row.why)
 
     async def _ours(self, drain: CellDrain, server: ServerId) -> bool:
         """Whether who holds it was begun by this drain."""
@@ -200,16 +200,16 @@ class CellDrains:
         return await self._context.region.read(work)
 
     async def _begin(self, drain: CellDrain, rows: list[RecordRow], here: Mapping[ServerId, Server]) -> list[RecordRow]:
-        under_way = sum(each.progress is Progress.MOVING for each in rows)
+        under_way = sum(each.progress is DrainProgress.MOVING for each in rows)
         found: list[RecordRow] = []
         for row in rows:
             server = here.get(row.server)
-            ready = row.progress is Progress.WAITING and row.again_at <= self._now_us and row.why != BUSY
+            ready = row.progress is DrainProgress.WAITING and row.again_at <= self._now_us and row.why != BUSY
             if server is None or not ready or under_way >= drain.asked.concurrency:
                 found.append(row)
                 continue
             moved = await self._move(drain, row, server)
-            under_way += moved.progress is Progress.MOVING
+            under_way += moved.progress is DrainProgress.MOVING
             found.append(moved)
         return found
 
@@ -228,7 +228,7 @@ class CellDrains:
             return self._again(tried, refused.public)
         except Problem as refused:
             return self._again(tried, refused.public)
-        return changed(now, progress=Progress.MOVING, why="")
+        return changed(now, progress=DrainProgress.MOVING, why="")
 
     async def _held(self, server: ServerId) -> bool:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
@@ -236,15 +236,17 @@ class CellDrains:
 
     def _again(self, row: RecordRow, why: str) -> RecordRow:
         if row.attempts >= ATTEMPTS_MAX:
-            return changed(row, progress=Progress.LEFT, why=why)
-        return changed(row, progress=Progress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why)
+            return changed(row, progress=DrainProgress.LEFT, why=why)
+        return changed(
+            row, progress=DrainProgress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why
+        )
 
     # ----------------------------------------------------------------------------------------------------- the end
 
     async def _ended(self, drain: CellDrain) -> CellDrain:
         """With its end, when nothing more is to be done."""
         far = {each.progress for each in drain.hosts} | {each.progress for each in drain.records}
-        if Progress.MOVING in far or (Progress.WAITING in far and not drain.cancel):
+        if DrainProgress.MOVING in far or (DrainProgress.WAITING in far and not drain.cancel):
             return drain
         counts = await self._context.region.read(region_servers.counts_by_cell)
         left = counts[drain.cell].servers if drain.cell in counts else 0

@@ -62,7 +62,7 @@ class BusDispatcher:
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
         """See `operations.context.Tellers`."""
         if self.local is not None and owner == self.local.id:
-            self.local.heed(operation)
+            self.local.check_cancel(operation)
         else:
             hint = OperationHint(operation, owner, cancelled=True)
             await self._bus.publish(subjects.to_conductor(owner), encode(hint))

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage.model.clock import Clock
-from moorage.model.drain import Drain, DrainServer, DrainStatus, Progress, Way
+from moorage.model.drain import Drain, DrainProgress, DrainServer, DrainStatus, MoveMethod
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.server import Server, VmState
@@ -96,7 +96,7 @@ class Drains:
             if id not in known
         ]
         came += await drain_moves.left_before(self._context, drain.cell, drain.host, {*here, *known})
-        rows = [await self._look(drain, each, here) for each in (*drain.servers, *came)]
+        rows = [await self._refreshed(drain, each, here) for each in (*drain.servers, *came)]
         rows, begun = (rows, 0) if drain.cancel else await self._begin(drain, rows, here)
         going = changed(drain, servers=tuple(rows), why="")
         now = _ended(going, self._now_us)
@@ -143,21 +143,21 @@ class Drains:
 
     # --------------------------------------------------------------------------------------------- how far each is
 
-    async def _look(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
+    async def _refreshed(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
         """Who only waits is known by the record that was just read; of the others, who holds it is asked before its record is.
 
         Of a drain that was cancelled nobody only waits: the round that was overtaken may have begun the move.
         """
         known = here.get(row.server)
-        if row.progress is Progress.DONE and known is None:
+        if row.progress is DrainProgress.DONE and known is None:
             return row
-        only_waits = row.progress is Progress.LEFT or (row.progress is Progress.WAITING and not drain.cancel)
+        only_waits = row.progress is DrainProgress.LEFT or (row.progress is DrainProgress.WAITING and not drain.cancel)
         if known is not None and only_waits:
             return _waits(drain, row, known)
         held = await self._held(row.server)
         server = (await records.find(self._context, row.server)).server
         if server is None or server.deleted:
-            return changed(row, progress=Progress.DONE, why="it was deleted")
+            return changed(row, progress=DrainProgress.DONE, why="it was deleted")
         if server.host == drain.host:
             return self._here(drain, row, server, held=held)
         leaves_something = server.moved is not None and server.moved.host == drain.host
@@ -165,10 +165,10 @@ class Drains:
             return await self._confirm(drain, row, server, held=held)
         if leaves_something and not held:
             why = drain_moves.UNDECIDED
-            return changed(row, way=Way.NONE, progress=Progress.LEFT, host=server.host or "", why=why)
+            return changed(row, way=MoveMethod.NONE, progress=DrainProgress.LEFT, host=server.host or "", why=why)
         if held:  # what is left on the host goes with the end of its move
-            return changed(row, progress=Progress.MOVING, host=server.host or "", why="")
-        return changed(row, progress=Progress.DONE, host=server.host or "", why="")
+            return changed(row, progress=DrainProgress.MOVING, host=server.host or "", why="")
+        return changed(row, progress=DrainProgress.DONE, host=server.host or "", why="")
 
     async def _held(self, server: ServerId) -> bool:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
@@ -187,30 +187,32 @@ class Drains:
     def _here(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """On the host still: on its way, or what was tried failed."""
         if held:
-            return changed(row, progress=Progress.MOVING, why="")
-        if row.progress in (Progress.MOVING, Progress.CONFIRMING) and row.attempts:
+            return changed(row, progress=DrainProgress.MOVING, why="")
+        if row.progress in (DrainProgress.MOVING, DrainProgress.CONFIRMING) and row.attempts:
             return self._again(row, server.fault.message if server.fault else "its move was taken back")
-        return _waits(drain, changed(row, progress=Progress.WAITING), server)
+        return _waits(drain, changed(row, progress=DrainProgress.WAITING), server)
 
     def _again(self, row: DrainServer, why: str) -> DrainServer:
         if row.attempts >= ATTEMPTS_MAX:
-            return changed(row, progress=Progress.LEFT, why=why)
-        return changed(row, progress=Progress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why)
+            return changed(row, progress=DrainProgress.LEFT, why=why)
+        return changed(
+            row, progress=DrainProgress.WAITING, again_at=self._now_us + AGAIN_AFTER_US * row.attempts, why=why
+        )
 
     async def _confirm(self, drain: Drain, row: DrainServer, server: Server, *, held: bool) -> DrainServer:
         """It is elsewhere; the host keeps its disk and its claim until the move is confirmed."""
-        at = changed(row, progress=Progress.CONFIRMING, host=server.host or "", why="")
+        at = changed(row, progress=DrainProgress.CONFIRMING, host=server.host or "", why="")
         if held:
             return at
         if not await drain_moves.begun_as(self._context, server, _request(drain)):
-            return changed(at, way=Way.NONE, progress=Progress.LEFT, why=drain_moves.OWNERS_MOVE)
+            return changed(at, way=MoveMethod.NONE, progress=DrainProgress.LEFT, why=drain_moves.OWNERS_MOVE)
         if not drain.asked.confirm:
             return changed(at, why="it waits for its owner to confirm")
         if self._context.hosts.is_silent(str(server.host)):
             return changed(at, why="its new host is silent, and does not say that it has it")
         try:
             if await moving.is_lost(self._context, server):
-                return changed(at, way=Way.NONE, progress=Progress.LEFT, why=confirm_resize.LOST)
+                return changed(at, way=MoveMethod.NONE, progress=DrainProgress.LEFT, why=confirm_resize.LOST)
             await drain_moves.confirm_move(self._context, server, _request(drain))
         except Problem as problem:
             return changed(at, why=problem.public)
@@ -226,7 +228,7 @@ class Drains:
         now, begun, found = self._now_us, 0, list[DrainServer]()
         for row in rows:
             server = here.get(row.server)
-            ready = row.progress is Progress.WAITING and row.again_at <= now and server is not None
+            ready = row.progress is DrainProgress.WAITING and row.again_at <= now and server is not None
             if not ready or server is None or under_way >= drain.asked.concurrency:
                 found.append(row)
                 continue
@@ -234,12 +236,12 @@ class Drains:
                 if not await self._ours(drain, row.server):  # it may take long, and takes nobody's turn meanwhile
                     found.append(changed(row, why=BUSY))
                     continue
-                found.append(changed(row, progress=Progress.MOVING, why=""))  # begun before this process led
+                found.append(changed(row, progress=DrainProgress.MOVING, why=""))  # begun before this process led
                 under_way += 1
                 continue
             moved = await self._move(drain, row, server)
-            under_way += moved.progress is Progress.MOVING
-            begun += moved.progress is Progress.MOVING
+            under_way += moved.progress is DrainProgress.MOVING
+            begun += moved.progress is DrainProgress.MOVING
             found.append(moved)
         return found, begun
 
@@ -261,7 +263,7 @@ class Drains:
             return changed(row, again_at=self._now_us + AGAIN_AFTER_US, why=later.public)
         except Problem as problem:
             return self._again(tried, problem.public)
-        return changed(tried, progress=Progress.MOVING, why="")
+        return changed(tried, progress=DrainProgress.MOVING, why="")
 
 
 def _request(drain: Drain) -> str:
@@ -272,24 +274,24 @@ def _request(drain: Drain) -> str:
 def _waits(drain: Drain, row: DrainServer, server: Server) -> DrainServer:
     """Its turn comes; or it cannot be moved as it is, until its owner has changed that."""
     way = drain_moves.way_of(server, live=drain.asked.live)
-    if way is Way.NONE:
-        return changed(row, way=way, progress=Progress.LEFT, why=drain_moves.why_none(server))
-    if row.progress is Progress.LEFT and row.way is not Way.NONE:
+    if way is MoveMethod.NONE:
+        return changed(row, way=way, progress=DrainProgress.LEFT, why=drain_moves.why_none(server))
+    if row.progress is DrainProgress.LEFT and row.way is not MoveMethod.NONE:
         return row
-    return changed(row, way=way, progress=Progress.WAITING)
+    return changed(row, way=way, progress=DrainProgress.WAITING)
 
 
 def _on_its_way(row: DrainServer) -> bool:
     """One that only waits for its owner's word takes nobody's turn."""
-    return row.progress is Progress.MOVING or (row.progress is Progress.CONFIRMING and not row.why)
+    return row.progress is DrainProgress.MOVING or (row.progress is DrainProgress.CONFIRMING and not row.why)
 
 
 def _ended(drain: Drain, now: int) -> Drain:
     """With its end, when nothing more is to be done."""
     if any(_on_its_way(each) for each in drain.servers):
         return drain
-    left = sum(each.progress is Progress.LEFT for each in drain.servers)
-    unfinished = sum(each.progress in (Progress.WAITING, Progress.CONFIRMING) for each in drain.servers)
+    left = sum(each.progress is DrainProgress.LEFT for each in drain.servers)
+    unfinished = sum(each.progress in (DrainProgress.WAITING, DrainProgress.CONFIRMING) for each in drain.servers)
     if drain.cancel:
         return changed(drain, status=DrainStatus.CANCELLED, ended_at=now, why=f"{left + unfinished} servers stay")
     if unfinished:

@@ -62,8 +62,8 @@ class Events:
         self._rests: dict[ServerId, _Rest] = {}
 
     async def start(self) -> None:
-        self._subscription = await self._bus.subscribe(subjects.EVENTS, self._hear)
-        self._life = asyncio.create_task(self._looking(), name="external-events")
+        self._subscription = await self._bus.subscribe(subjects.EVENTS, self._on_hint)
+        self._life = asyncio.create_task(self._poll_loop(), name="external-events")
 
     async def stop(self) -> None:
         if self._subscription is not None:
@@ -72,7 +72,7 @@ class Events:
             self._life.cancel()
             await asyncio.gather(self._life, return_exceptions=True)
 
-    async def _hear(self, subject: str, payload: bytes) -> None:
+    async def _on_hint(self, subject: str, payload: bytes) -> None:
         hint = read(payload)
         if not isinstance(hint, EventHint):
             return
@@ -82,7 +82,7 @@ class Events:
         else:
             self._context.arrivals.wake(hint.server)
 
-    async def _looking(self) -> None:
+    async def _poll_loop(self) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._look_every_s):
@@ -92,11 +92,11 @@ class Events:
             await self._clock.sleep(GATHERED_S)
             self._hinted.clear()
             try:
-                await self.look()
+                await self.process_pending()
             except Exception as failure:  # noqa: BLE001  whatever it is, the words are kept, and the next look is soon
                 logger.warning("external events could not be looked at: %r", failure)
 
-    async def look(self) -> int:
+    async def process_pending(self) -> int:
         """Act on what is ready; how many words were acted on.  What cannot be acted on now hides nothing that came after it."""
         done, after = 0, None
         for _ in range(PAGES_MAX):
@@ -117,18 +117,18 @@ class Events:
             by_server.setdefault(each.server, []).append(each)
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def heed(server: ServerId) -> Sequence[ExternalEvent]:
+        async def handle(server: ServerId) -> Sequence[ExternalEvent]:
             rest = self._rests.get(server)
             if rest is not None and self._clock.monotonic() < rest.until:
                 return ()
             async with slots:
-                if await self._heed(server, by_server[server]):
+                if await self._handle(server, by_server[server]):
                     self._rests.pop(server, None)
                     return by_server[server]
             self._leave_alone(server, rest)
             return ()
 
-        done = [each for some in await asyncio.gather(*map(heed, by_server)) for each in some]
+        done = [each for some in await asyncio.gather(*map(handle, by_server)) for each in some]
         if done:
             with label(LOOK):
                 await self._context.region.write(lambda tx: inbox.taken(tx, done))
@@ -140,7 +140,7 @@ class Events:
             self._rests.pop(next(iter(self._rests)))
         self._rests[server] = _Rest(self._clock.monotonic() + jittered(pause_s), pause_s)
 
-    async def _heed(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
+    async def _handle(self, server: ServerId, told: Sequence[ExternalEvent]) -> bool:
         deleted = frozenset(each.tag for each in told if each.name == DELETED)
         try:
             for each in told:

@@ -87,7 +87,7 @@ class Belonging:
             elif each in leaving.evacuated and _is_being_moved(row, where, host):
                 said = _elsewhere(where)
             else:
-                said = self._say(each, host, row, where, turns_only=turns_only)
+                said = self._turn_for(each, host, row, where, turns_only=turns_only)
             if said is not None:
                 told.append(said)
                 if not said.here and not said.gone and _is_on(row, host):
@@ -138,7 +138,7 @@ class Belonging:
             return True
         return where.claimed_on is not None and self._name_of(where.claimed_on) == host
 
-    def _say(
+    def _turn_for(
         self, server: ServerId, host: str, row: Placed | None, where: Standing | None, *, turns_only: bool
     ) -> ServerTurn | None:
         """None: no word names it."""

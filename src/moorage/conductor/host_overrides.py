@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Word:
+class _Override:
     """One thing that is said of hosts: where it stands in this process's picture, in the cell and in the region."""
 
     name: str
@@ -32,14 +32,14 @@ class _Word:
 
 
 _WORDS = (
-    _Word(
+    _Override(
         "forced down",
         lambda engine, cell: engine.forced_down(cell),
         lambda said: said.forced_down,
         provider_statements.hosts_forced_down,
         lambda tx, host, forced, version: provider_statements.force_down(tx, host, forced, stamp(tx), version),
     ),
-    _Word(
+    _Override(
         "disabled",
         lambda engine, cell: engine.picture.disabled(cell),
         lambda said: said.disabled,
@@ -59,7 +59,7 @@ async def mirror(
 
 
 async def _mirror(
-    cell: CellId, word: _Word, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
+    cell: CellId, word: _Override, said: cell_hosts.HostOverrides, database: Database, region: Database, engine: Engine
 ) -> bool:
     """The region is read first, then the cell, and written only at the version that was read: what a request wrote meanwhile stays."""
     suspects = word.drawn(engine, cell) ^ {host for host in word.said(said) if engine.host_named(host) is not None}

@@ -88,7 +88,7 @@ class KnownHost:
     def due(self, now: float) -> bool:
         return self.wanted is not None and now >= self.wanted
 
-    def asked(self, now: float) -> None:
+    def report_requested(self, now: float) -> None:
         """Asked for; and again later, unless it is stored by then."""
         self.tries += 1
         pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)

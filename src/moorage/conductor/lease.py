@@ -34,7 +34,7 @@ class LeaseLost(Exception):
     """The lease is over: it cannot be renewed, a new one must be taken."""
 
 
-class Lease:
+class ConductorLease:
     """The lease of one process, under one id after the other."""
 
     def __init__(

@@ -34,7 +34,7 @@ class RoundDone(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-class Rounds:
+class ReconcileLoop:
     """Runs reconcilers: `(name, seconds between, run)`; `nudge` brings the next run forward."""
 
     def __init__(self, clock: Clock, leads: Callable[[], bool] = lambda: True) -> None:
@@ -99,10 +99,10 @@ class Rounds:
     async def _to_lead(self) -> None:
         """Until this process leads: one asks for all rounds that wait for it."""
         if self._asking is None or self._asking.done():
-            self._asking = asyncio.create_task(self._ask_who_leads(), name="reconcilers-lead")
+            self._asking = asyncio.create_task(self._await_leadership(), name="reconcilers-lead")
         await asyncio.shield(self._asking)
 
-    async def _ask_who_leads(self) -> None:
+    async def _await_leadership(self) -> None:
         while not self._leads():
             await self._clock.sleep(LEADING_ASKED_EVERY_S)
 

@@ -19,14 +19,14 @@ from moorage.bus import subjects
 from moorage.bus.messages import OperationHint, read
 from moorage.bus.transport import Bus, Subscription
 from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
-from moorage.conductor.lease import Lease, LeaseLost, Peers
+from moorage.conductor.lease import ConductorLease, LeaseLost, Peers
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.model.task_context import global_request_id, lease_left, operation_id
-from moorage.model.tracing import Kind, span
+from moorage.model.tracing import SpanType, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
 from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
@@ -67,7 +67,7 @@ class Conductor:
     ) -> None:
         """`renamed` hears of the new id after a lost lease was taken again; `lease_on`: where the lease is renewed, if elsewhere."""
         self.context = context
-        self.lease = Lease(conductor, lease_on or context.region, clock, SAGAS, lease_s=lease_s)
+        self.lease = ConductorLease(conductor, lease_on or context.region, clock, SAGAS, lease_s=lease_s)
         self.peers = Peers(lease_s)
         self.bulkheads = Bulkheads(places or Places())
         self._bus = bus
@@ -78,7 +78,7 @@ class Conductor:
         self._told: dict[OperationId, asyncio.Task[None]] = {}
         self._cancels: dict[OperationId, asyncio.Event] = {}
         self._stuck_until: dict[OperationId, float] = {}
-        self._look = asyncio.Event()
+        self._poll_now = asyncio.Event()
         self._work = asyncio.Event()
         self._beat_now = asyncio.Event()
         self._log = SeldomLog(logger, clock.monotonic)
@@ -103,7 +103,7 @@ class Conductor:
         return self.alive and self.peers.leader() == self.id
 
     @property
-    def telling(self) -> int:
+    def executing(self) -> int:
         return len(self._told)
 
     async def start(self) -> None:
@@ -112,11 +112,11 @@ class Conductor:
         self.lease.tick()
         await self._be_known()
         await self.adopt(everything=self._alone)
-        self._look.set()
+        self._poll_now.set()
         self._life = [
             asyncio.create_task(self._ticking(), name="conductor-clock"),
             asyncio.create_task(self._beating(), name="conductor-lease"),
-            asyncio.create_task(self._looking(), name="conductor-look"),
+            asyncio.create_task(self._poll_loop(), name="conductor-poll"),
             asyncio.create_task(self._beginning(), name="conductor-begin"),
         ]
 
@@ -202,14 +202,14 @@ class Conductor:
                 self.lease.lose()
                 raise LeaseLost
         logger.warning("conductor %s lost its lease, and goes on as %s", was, self.id)
-        self._look.set()
+        self._poll_now.set()
 
     async def _be_known(self) -> None:
         """Under another id: hear the hints for it, no longer those for the one before, and tell who must know."""
         me, former = self.id, self._hints
         if self._known_as == me:
             return
-        hints = await self._bus.subscribe(subjects.to_conductor(me), self._hear)
+        hints = await self._bus.subscribe(subjects.to_conductor(me), self._on_hint)
         self._hints = hints
         if former is not None:
             await former.close()
@@ -244,7 +244,7 @@ class Conductor:
                 self._stuck_until |= {each: now for each, status in taken.items() if status is OperationStatus.STUCK}
         if adopted:
             logger.info("conductor %s adopted %d operations", self.id, adopted)
-            self._look.set()
+            self._poll_now.set()
         return adopted
 
     async def _drop_all(self) -> None:
@@ -285,20 +285,20 @@ class Conductor:
             )
         )
 
-    def heed(self, operation: OperationId) -> None:
+    def check_cancel(self, operation: OperationId) -> None:
         """Its `cancel` may have been written."""
         event = self._cancels.get(operation)
         if event is not None:
             event.set()
         else:
-            self._look.set()
+            self._poll_now.set()
 
-    async def _hear(self, subject: str, payload: bytes) -> None:
+    async def _on_hint(self, subject: str, payload: bytes) -> None:
         hint = read(payload)
         if not isinstance(hint, OperationHint) or hint.owner != self.id:
             return
         if hint.cancelled:
-            self.heed(hint.operation)
+            self.check_cancel(hint.operation)
         elif hint.operation not in self._told:
             try:
                 with label("fetch"):
@@ -309,18 +309,18 @@ class Conductor:
             self._queue(found)
             await self.begin_waiting()
 
-    async def _looking(self) -> None:
+    async def _poll_loop(self) -> None:
         backoff = Backoff(self._look_every_s, max(AGAIN_MOST_S, self._look_every_s))
         pause_s = self._look_every_s
         while True:
             try:
                 async with asyncio.timeout(pause_s):
-                    await self._look.wait()
+                    await self._poll_now.wait()
             except TimeoutError:
                 pass  # a quiet second
-            self._look.clear()
+            self._poll_now.clear()
             try:
-                await self.look()
+                await self.poll()
             except Exception as failure:  # noqa: BLE001  it is looked again
                 pause_s = backoff.next_s()
                 self._log.warning("look", "conductor %s could not look for work: %r", self.id, failure)
@@ -328,7 +328,7 @@ class Conductor:
                 backoff.reset()
                 pause_s = self._look_every_s
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Begin what is mine and not being executed: lost hints, heirs, and the stuck whose time has come.
 
         What could not be executed waits for its time too: it is taken up again as adopted, for nobody knows how far it came.
@@ -416,7 +416,7 @@ class Conductor:
 
     def _begin(self, operation: Operation) -> None:
         """It has its place."""
-        task = asyncio.create_task(self._tell(operation), name=f"operation-{operation.id}")
+        task = asyncio.create_task(self._execute(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
@@ -426,13 +426,13 @@ class Conductor:
 
         task.add_done_callback(ended)
 
-    async def _tell(self, operation: Operation) -> None:
+    async def _execute(self, operation: Operation) -> None:
         adopted = False
         backoff = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S)
         while True:
             head = operation.head
             try:
-                await self._tell_once(operation, adopted)
+                await self._execute_once(operation, adopted)
                 return
             except CommitUnknown as torn:
                 self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
@@ -451,7 +451,7 @@ class Conductor:
                 return
             except Unwound as unwound:
                 logger.info("operation %s of server %s unwound at %s", operation.id, operation.server, unwound)
-                self._look.set()  # a delete may have waited for it
+                self._poll_now.set()  # a delete may have waited for it
                 return
             except Exception:
                 logger.exception("operation %s could not be executed", operation.id)
@@ -461,7 +461,7 @@ class Conductor:
     def _later(self, operation: OperationId) -> None:
         self._stuck_until[operation] = self._clock.monotonic() + jittered(STUCK_AGAIN_S)
 
-    async def _tell_once(self, operation: Operation, adopted: bool) -> None:
+    async def _execute_once(self, operation: Operation, adopted: bool) -> None:
         saga = SAGAS.get(operation.saga)
         if saga is None:
             logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
@@ -473,7 +473,7 @@ class Conductor:
         global_request_id.set(getattr(asked, "global_request_id", "") or operation.request_id)
         journal = Journal(self.context.region, operation, held=self.lease.held)
         with span(
-            Kind.OPERATION,
+            SpanType.OPERATION,
             saga.name,
             parent=began_by(journal.journal),
             seed=operation.request_id,
@@ -500,7 +500,7 @@ class Conductor:
                 raise
             doing.came_to("done")
         if cancel.is_set():
-            self._look.set()
+            self._poll_now.set()
 
     async def _read_again(self, operation: OperationId, backoff: Backoff) -> Operation | None:
         """After a pause: what just failed would fail again."""

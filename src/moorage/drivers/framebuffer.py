@@ -83,7 +83,7 @@ FONT = bytes.fromhex(
 """Five columns of seven dots for each character from the space to Z, the lowest bit on top."""
 
 
-def picture(lines: Sequence[str]) -> list[bytearray]:
+def render_text(lines: Sequence[str]) -> list[bytearray]:
     """Rows of dots, 1 where there is ink."""
     rows = [bytearray(WIDTH) for _ in range(HEIGHT)]
     for number, line in enumerate(lines):
@@ -132,10 +132,10 @@ class Screen:
         head = struct.pack(">HH", WIDTH, HEIGHT) + struct.pack(">BBBBHHHBBBxxx", *self._format)
         self._writer.write(head + struct.pack(">I", len(self._name)) + self._name)
         await self._writer.drain()
-        while await self._heard():
+        while await self._read_message():
             pass
 
-    async def _heard(self) -> bool:
+    async def _read_message(self) -> bool:
         kind = (await self._reader.readexactly(1))[0]
         match kind:
             case 0:
@@ -175,7 +175,7 @@ class Screen:
             return
         self._asked = self._changed = False
         ink, paper = self._pixel(INK), self._pixel(PAPER)
-        rows = picture([*self._lines, self._typed])
+        rows = render_text([*self._lines, self._typed])
         dots = b"".join(b"".join(ink if dot else paper for dot in row) for row in rows)
         self._writer.write(struct.pack(">BxHHHHHi", 0, 1, 0, 0, WIDTH, HEIGHT, 0) + dots)
         await self._writer.drain()

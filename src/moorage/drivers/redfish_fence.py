@@ -25,7 +25,7 @@ THREADS_MAX = 32
 MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install 'moorage[redfish]'"
 
 
-class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RedfishMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host's management controller."""
 
     host: str
@@ -47,7 +47,7 @@ class RedfishFence:
     name = "redfish"
 
     def __init__(
-        self, machines: Mapping[str, Machine], *, power_off: bool, timeout_s: float, off_within_s: float
+        self, machines: Mapping[str, RedfishMachine], *, power_off: bool, timeout_s: float, off_within_s: float
     ) -> None:
         """Raises Invalid when the library is not installed."""
         self._machines, self._power_off = machines, power_off
@@ -79,7 +79,7 @@ class RedfishFence:
             coming = self._coming[host] = asyncio.create_task(self._ask(machine))
         return await asyncio.shield(coming)
 
-    async def _ask(self, machine: Machine) -> bool:
+    async def _ask(self, machine: RedfishMachine) -> bool:
         async with self._turns.setdefault(machine.host, asyncio.Lock()):
             self._coming.pop(machine.host, None)
             return await self._in_thread(self._is_off, machine)
@@ -96,7 +96,7 @@ class RedfishFence:
             return False
         machine, until = self._machines[host], time.monotonic() + self.off_within_s
         _log.warning("the machine of host %s is switched off, by %s", host, machine.url)
-        told = await self._in_thread(self._tell_off, machine)
+        told = await self._in_thread(self._force_off, machine)
         while True:
             if await self.is_off(host):
                 return True
@@ -104,10 +104,10 @@ class RedfishFence:
                 return False
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _in_thread(self, work: Callable[[Machine], bool], machine: Machine) -> bool:
+    async def _in_thread(self, work: Callable[[RedfishMachine], bool], machine: RedfishMachine) -> bool:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, machine)
 
-    def _is_off(self, machine: Machine) -> bool:
+    def _is_off(self, machine: RedfishMachine) -> bool:
         """What cannot be asked is not sure; a machine that is about to be off is not off."""
         try:
             return bool(self._system(machine).power_state is self._sushy.PowerState.OFF)
@@ -115,7 +115,7 @@ class RedfishFence:
             _log.warning("%s does not say whether host %s is off: %s", machine.url, machine.host, failure)
             return False
 
-    def _tell_off(self, machine: Machine) -> bool:
+    def _force_off(self, machine: RedfishMachine) -> bool:
         """False: it was certainly not told, so nobody waits for it."""
         try:
             self._system(machine).reset_system(self._sushy.ResetType.FORCE_OFF)
@@ -124,7 +124,7 @@ class RedfishFence:
             return not isinstance(failure, self._hopeless)
         return True
 
-    def _system(self, machine: Machine) -> Any:
+    def _system(self, machine: RedfishMachine) -> Any:
         """As it is now."""
         password = Path(machine.password_file).read_text().removesuffix("\n") if machine.password_file else ""
         root = self._sushy.Sushy(

@@ -105,7 +105,7 @@ class SimulatedConsoles:
             writer.write(written()[-TAIL_CHARACTERS:].encode())
             await _echo(reader, writer)
 
-        async def asked_first(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def answer_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n" if head.startswith(b"CONNECT /") else b"HTTP/1.1 404 No\r\n\r\n")
             await _echo(reader, writer)
@@ -114,7 +114,7 @@ class SimulatedConsoles:
             case ConsoleType.NOVNC:
                 return screen
             case ConsoleType.WEBMKS:
-                return asked_first
+                return answer_connect
             case ConsoleType.SERIAL:
                 return serial
             case _:

@@ -27,7 +27,7 @@ from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import GuestSpec, MoveTarget, PowerState
 from moorage.model.ids import ServerId
 from moorage.model.live_migration import LiveNow, LiveSource, LiveState
-from moorage.model.migration import Progress
+from moorage.model.migration import TransferProgress
 from moorage.model.private_files import private_directory, private_file
 
 TICK_S = 0.05
@@ -63,7 +63,7 @@ class Transfer:
         self.disk_left = self.memory_left = 0
 
     def now(self) -> LiveNow:
-        sent = Progress(
+        sent = TransferProgress(
             self.memory, self.memory_sent, self.memory_left, self.disk, self.disk_sent, self.disk_left
         )  # fmt: skip
         return LiveNow(self.state, sent, self.why)

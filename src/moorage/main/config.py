@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from moorage.drivers.libvirt.settings import Libvirt
-from moorage.drivers.redfish_fence import Machine
+from moorage.drivers.redfish_fence import RedfishMachine
 from moorage.main.config_api import LISTENERS, OPTIONAL_PORTS, Api, Listen, Placement
 from moorage.main.config_audit_log import AuditLog
 from moorage.main.config_bus import Bus, ImageUser
@@ -330,7 +330,7 @@ def _check_listeners(api: Api) -> None:
             raise Invalid(f"{listen.port} is no port for the {name} service: from 0 (none) to {PORT_MAX}")
 
 
-def _check_fence(machines: tuple[Machine, ...]) -> None:
+def _check_fence(machines: tuple[RedfishMachine, ...]) -> None:
     """Another host's machine would prove what it does not know. Raises Invalid."""
     if len({each.host for each in machines}) < len(machines):
         raise Invalid("[[fence.machines]] names a host twice")

@@ -4,13 +4,13 @@ from typing import Annotated
 
 import msgspec
 
-from moorage.drivers.redfish_fence import Machine
+from moorage.drivers.redfish_fence import RedfishMachine
 
 
 class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
 
-    machines: tuple[Machine, ...] = ()
+    machines: tuple[RedfishMachine, ...] = ()
     """One for each host that can be asked; a host without one needs an operator's word."""
     power_off: bool = False
     """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""

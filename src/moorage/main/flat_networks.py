@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from moorage.clients.network.flat import FlatNetwork
 from moorage.main.config import Config
 from moorage.model.errors import Invalid
-from moorage.model.flat_network import Exhausted, FlatPool, Lease, Wanted, pool_of
+from moorage.model.flat_network import AddressLease, AddressRequest, Exhausted, FlatPool, pool_of
 from moorage.model.ids import CellId
 from moorage.placement.engine import Engine
 from moorage.sql import Database, label
@@ -19,7 +19,9 @@ class Book:
 
     region: Database
 
-    async def take(self, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease, ...] | Exhausted:
+    async def take(
+        self, server: str, host: str, wants: Sequence[AddressRequest]
+    ) -> tuple[AddressLease, ...] | Exhausted:
         with label("bind_ports"):
             return await self.region.write(lambda tx: flat_addresses.take(tx, server, host, wants))
 
@@ -27,16 +29,16 @@ class Book:
         with label("release_ports"):
             await self.region.write(lambda tx: flat_addresses.give_back(tx, server, nics))
 
-    async def of_server(self, server: str) -> Sequence[Lease]:
+    async def of_server(self, server: str) -> Sequence[AddressLease]:
         return await self.region.read(lambda tx: flat_addresses.of_server(tx, server))
 
     async def holder(self, pool: FlatPool, slot: int) -> str | None:
         return await self.region.read(lambda tx: flat_addresses.holder(tx, pool, slot))
 
-    async def every(self) -> Sequence[Lease]:
+    async def every(self) -> Sequence[AddressLease]:
         return await self.region.read(flat_addresses.every)
 
-    async def give_back_exactly(self, leases: Sequence[Lease]) -> int:
+    async def give_back_exactly(self, leases: Sequence[AddressLease]) -> int:
         with label("release_ports"):
             return await self.region.write(lambda tx: flat_addresses.give_back_exactly(tx, leases))
 

@@ -4,7 +4,7 @@ import socket
 from dataclasses import dataclass
 
 from moorage.agent.agent import Agent
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, HostPortClient, Plumbing
 from moorage.bus.transport import Bus
 from moorage.drivers.driver import Driver
@@ -165,7 +165,7 @@ class Fleet:
             self.agents[plan.host] = self._agent(plan)
 
     def _agent(self, plan: HostPlan) -> Agent:
-        journal = Journal(self._journal, plan.host)
+        journal = AgentJournal(self._journal, plan.host)
         beat_s = self._config.hosts.beat_s
         plumbing = plumbing_of(plan.host, plan.level, self._plumber)
         driver: Driver = self._real[plan.host] if plan.real else self.drivers[plan.host]

@@ -5,7 +5,7 @@ import uuid
 
 from moorage.api.metadata.app import MetadataApp
 from moorage.api.metadata.servers import GuestLookup, MetadataSettings
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.clients.vendor_data import VendorData
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
@@ -31,7 +31,7 @@ def shared_secret(config: Config) -> str:
 
 
 def make_metadata(
-    config: Config, databases: Databases, network: NetworkClient, vendor_data: VendorData | None, seals: Encryption
+    config: Config, databases: Databases, network: NetworkBackend, vendor_data: VendorData | None, seals: Encryption
 ) -> MetadataApp:
     """The service over these databases and clients."""
     flat = config.network.backend == "flat"

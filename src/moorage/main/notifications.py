@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from moorage.bus.notifications import AllSenders, BusSender, OsloSender, Sender
 from moorage.bus.transport import Bus
-from moorage.conductor.reconcilers.notifications import Notifications, OutboxLimits
+from moorage.conductor.reconcilers.notifications import NotificationRelay, OutboxLimits
 from moorage.main.config import Config
 from moorage.main.config_notifications import Notifications as NotificationsConfig
 from moorage.model.clock import Clock
@@ -25,7 +25,7 @@ class NotificationParts:
     bus: Bus
     sender: Sender | None = None
 
-    def relay(self, region: Database, cells: Sequence[Database], clock: Clock) -> Notifications:
+    def relay(self, region: Database, cells: Sequence[Database], clock: Clock) -> NotificationRelay:
         """For a conductor. Raises Invalid when the address cannot be used."""
         wanted = self.wanted
         senders: list[Sender] = []
@@ -41,7 +41,7 @@ class NotificationParts:
             wanted.retry_most_s,
             wanted.tries_max,
         )
-        return Notifications(region, cells, self.sender, self.wording, clock, limits)
+        return NotificationRelay(region, cells, self.sender, self.wording, clock, limits)
 
     async def close(self) -> None:
         if self.sender is not None:

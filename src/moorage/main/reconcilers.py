@@ -4,19 +4,19 @@ from functools import partial
 
 from moorage.conductor.audit.audit_loop import Audits
 from moorage.conductor.audit.auditor import Auditor
-from moorage.conductor.audit.guest_reports import Heard
+from moorage.conductor.audit.guest_reports import ReportedGuests
 from moorage.conductor.cell_drains import CellDrains
 from moorage.conductor.drains import Drains
-from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
-from moorage.conductor.reconcilers.devices import Devices
+from moorage.conductor.reconcilers.devices import DeviceSync
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords
 from moorage.conductor.reconcilers.host_aggregates import HostAggregates
 from moorage.conductor.reconcilers.offload_shelved import OffloadShelved
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
-from moorage.conductor.reconcilers.orphan_images import StrayImages
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
+from moorage.conductor.reconcilers.orphan_images import OrphanImages
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.purge import Tidy
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
@@ -45,20 +45,20 @@ CONFIRM_EVERY_S, CONFIRM_SOONEST_S = 60.0, 0.5
 TIDY_EVERY_S = 600.0
 
 
-def add_rounds(rounds: Rounds, region: RegionProcess, asked_every_s: float | None = None) -> None:
+def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: float | None = None) -> None:
     """Every reconciler of this release, on its timer."""
     asked_every_s = ASKED_EVERY_S if asked_every_s is None else asked_every_s
     if region.segments is not None:
-        came = partial(region.segments.somebody_came, region.clock)
+        came = partial(region.segments.until_host_appears, region.clock)
         rounds.add("segments", SEGMENTS_EVERY_S, region.segments.run, sooner=came)
     if not region.config.network.reports:
-        devices = Devices(region.context.network, region.engine, region.clock)
-        rounds.add("devices", DEVICES_EVERY_S, devices.run, sooner=devices.somebody_came)
+        devices = DeviceSync(region.context.network, region.engine, region.clock)
+        rounds.add("devices", DEVICES_EVERY_S, devices.run, sooner=devices.until_host_appears)
     rounds.add("host_aggregates", AGGREGATES_EVERY_S, HostAggregates(region.engine).run, everywhere=True)
-    rounds.add("stray_ports", STRAYS_EVERY_S, StrayPorts(region.context).run)
+    rounds.add("stray_ports", STRAYS_EVERY_S, OrphanPorts(region.context).run)
     if region.context.volumes is not None:
-        rounds.add("stray_attachments", STRAYS_EVERY_S, StrayAttachments(region.context).run)
-    rounds.add("stray_claims", STRAYS_EVERY_S, StrayClaims(region.context).run)
+        rounds.add("stray_attachments", STRAYS_EVERY_S, OrphanAttachments(region.context).run)
+    rounds.add("stray_claims", STRAYS_EVERY_S, OrphanAllocations(region.context).run)
     if region.config.compute.shelved_offload_time >= 0:
         rounds.add("shelved", SHELVED_EVERY_S, OffloadShelved(region.context, region.clock).run)
     window_s = region.config.compute.resize_confirm_window
@@ -69,7 +69,7 @@ def add_rounds(rounds: Rounds, region: RegionProcess, asked_every_s: float | Non
         rounds.add("hidden_records", HIDDEN_EVERY_S, HiddenRecords(region.context, region.clock).run)
     if (copies_s := region.config.region.record_copies_s) > 0:
         rounds.add("record_copies", copies_s, RecordCopies(region.context, region.clock).run)
-    rounds.add("stray_images", IMAGES_EVERY_S, StrayImages(region.context, region.clock).run)
+    rounds.add("stray_images", IMAGES_EVERY_S, OrphanImages(region.context, region.clock).run)
     if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.context).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.context).run)
@@ -95,6 +95,6 @@ def add_rounds(rounds: Rounds, region: RegionProcess, asked_every_s: float | Non
 def audits_of(region: RegionProcess) -> Audits:
     """What compares everything with everything."""
     config = region.config
-    heard = Heard(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
+    heard = ReportedGuests(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
     auditor = Auditor(region.context, heard, region.clock, ports=config.network.backend != "flat")
     return Audits(region.context, auditor, region.clock, every_s=config.audit.every_s, repairs=config.audit.repair)

@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from moorage.agent.agent import Agent
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.bus.memory import MemoryBus
-from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.driver import Driver
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
@@ -81,7 +81,7 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
     except Problem:
         await region.stop()
         raise
-    rounds = Rounds(region.clock, region.leads)
+    rounds = ReconcileLoop(region.clock, region.leads)
     add_rounds(rounds, region)
     await region.appear("conductor")
     observed.sees(of_region(region, rounds))
@@ -127,7 +127,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         CellId(mine.cell),
         bus,
         driver,
-        Journal(file, mine.host),
+        AgentJournal(file, mine.host),
         clock,
         plumbing=plumbing,
         silence_s=config.compute.host_silence_s,

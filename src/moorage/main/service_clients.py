@@ -11,7 +11,7 @@ from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transpor
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.image_data import ImageData
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend, NetworkClient
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
 from moorage.main.config import Config, Volume
@@ -28,7 +28,7 @@ OWN_APIS_S = 15.0
 class Clients:
     identity: IdentityClient
     images: ImageClient
-    network: NetworkClient
+    network: NetworkBackend
     image_data: ImageData
     """Of the hosts of this process, if it has any."""
     neighbours: tuple[ServiceClient, ...] = field(default=())

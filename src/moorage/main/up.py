@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from moorage.api.console.app import ConsoleProxy
-from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.main.api_app import make_compute_app
 from moorage.main.audit_log import AuditMiddleware, open_audit_log
 from moorage.main.clouds_yaml import ADMIN, write_clouds
@@ -140,7 +140,7 @@ class Cloud:
     embedded: "Embedded"
     region: RegionProcess
     fleet: Fleet
-    rounds: Rounds
+    rounds: ReconcileLoop
     own: OwnApis
     audited: AuditMiddleware
     observed: Observed
@@ -208,7 +208,7 @@ async def start_cloud(config: Config) -> Cloud:
         await _all_hosts(region, plans)
 
     await start_conducting(region, alone=config.holds_region, hosts=hosts)
-    rounds = Rounds(region.clock, region.leads)
+    rounds = ReconcileLoop(region.clock, region.leads)
     add_rounds(rounds, region)
     await doors["compute"].open(observed.app("compute", audited.around("compute", make_compute_app(region))))
     await doors["placement"].open(observed.app("placement", audited.around("placement", make_placement(region))))

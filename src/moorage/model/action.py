@@ -5,7 +5,7 @@ import msgspec
 from moorage.model.ids import ServerId
 
 
-class Event(msgspec.Struct, frozen=True):
+class ActionEvent(msgspec.Struct, frozen=True):
     """One part of an action, usually something a host did."""
 
     name: str
@@ -32,4 +32,4 @@ class Action(msgspec.Struct, frozen=True):
     finished_at: int | None = None
     message: str | None = None
     """`Error` when it failed."""
-    events: tuple[Event, ...] = ()
+    events: tuple[ActionEvent, ...] = ()

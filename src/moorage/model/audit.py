@@ -60,7 +60,7 @@ class Repair(msgspec.Struct, frozen=True):
     done: str
 
 
-class AuditAsked(msgspec.Struct, frozen=True):
+class AuditRequest(msgspec.Struct, frozen=True):
     """What somebody wants to know, and to have done."""
 
     kinds: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Audit(msgspec.Struct, frozen=True):
     id: str
     asked_at: int
     asked_by: str
-    asked: AuditAsked
+    asked: AuditRequest
     status: AuditStatus
     began_at: int | None = None
     ended_at: int | None = None
@@ -106,7 +106,7 @@ class Audit(msgspec.Struct, frozen=True):
     report: AuditReport = AuditReport()
 
 
-class Kind(NamedTuple):
+class FindingKind(NamedTuple):
     says: str
     repair: str
     """What a repair does; of kinds that are never repaired, what a person can do."""
@@ -116,89 +116,111 @@ class Kind(NamedTuple):
 HEAL = "the claim is made to say what the server and its ports have"
 LOOK = "look at it; nothing is done to it"
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, FindingKind] = {
     # records and mappings
-    "mapping_missing": Kind("a cell has a record of a server that the region does not know", "the region learns of it"),
-    "mapping_wrong_cell": Kind("the region has a server in a cell that is not the one with its record", "the mapping"),
-    "record_in_two_cells": Kind("two cells have a record of one server", "the older record goes"),
-    "hidden_record_left": Kind(
+    "mapping_missing": FindingKind(
+        "a cell has a record of a server that the region does not know", "the region learns of it"
+    ),
+    "mapping_wrong_cell": FindingKind(
+        "the region has a server in a cell that is not the one with its record", "the mapping"
+    ),
+    "record_in_two_cells": FindingKind("two cells have a record of one server", "the older record goes"),
+    "hidden_record_left": FindingKind(
         "a sealed record is left of a server that is shown elsewhere, was deleted, or is not moved by anybody",
         "it is hidden, and removed once nobody needs it; of a server that is shown there, it takes writes again",
     ),
-    "hidden_record_missing": Kind(
+    "hidden_record_missing": FindingKind(
         "the region says that a cell has a record that is not shown, and it has none", "the region forgets it"
     ),
-    "record_missing": Kind("the cell of a server does not have its record", "restore the cell's database", False),
-    "record_deleted_mapping_live": Kind("a record is deleted, and the region does not know it", "the region is told"),
-    "mapping_deleted_record_live": Kind(
+    "record_missing": FindingKind(
+        "the cell of a server does not have its record", "restore the cell's database", False
+    ),
+    "record_deleted_mapping_live": FindingKind(
+        "a record is deleted, and the region does not know it", "the region is told"
+    ),
+    "mapping_deleted_record_live": FindingKind(
         "the region knows that a server is deleted, and its record does not", "the record"
     ),
-    "build_request_left": Kind("an order is kept though its server has a record", "the order goes"),
-    "task_state_left": Kind("a server shows a task that no operation does", "the task state is cleared"),
-    "building_without_operation": Kind("a server is in BUILD, and nobody builds it", "it is shown in ERROR"),
-    "slot_left": Kind("an operation that has ended still holds a server", "the server is let go"),
-    "operation_without_server": Kind("an open operation does not hold its server", LOOK, False),
-    "migration_left_open": Kind("a migration is open, and no operation is at it", "it is recorded as failed"),
-    "deleted_record_old": Kind("records of long deleted servers are kept", "they are forgotten"),
-    "fence_left": Kind("a cell keeps a fence of a server that nobody knows", "it is forgotten"),
+    "build_request_left": FindingKind("an order is kept though its server has a record", "the order goes"),
+    "task_state_left": FindingKind("a server shows a task that no operation does", "the task state is cleared"),
+    "building_without_operation": FindingKind("a server is in BUILD, and nobody builds it", "it is shown in ERROR"),
+    "slot_left": FindingKind("an operation that has ended still holds a server", "the server is let go"),
+    "operation_without_server": FindingKind("an open operation does not hold its server", LOOK, False),
+    "migration_left_open": FindingKind("a migration is open, and no operation is at it", "it is recorded as failed"),
+    "deleted_record_old": FindingKind("records of long deleted servers are kept", "they are forgotten"),
+    "fence_left": FindingKind("a cell keeps a fence of a server that nobody knows", "it is forgotten"),
     # claims
-    "allocation_missing": Kind("a server on a host has no allocation there", HEAL),
-    "allocation_amounts_wrong": Kind("an allocation is not what the flavor asks", HEAL),
-    "allocation_wrong_host": Kind("a server holds resources of a host that it is not on", HEAL),
-    "allocation_orphaned": Kind("a claim of no server, or of one that is on no host", "the claim is released"),
-    "allocation_owner_wrong": Kind("a claim is not in its server's project and user, or on its host", HEAL),
-    "shelved_holds_host": Kind("a server that is shelved and offloaded holds resources of a host", HEAL),
-    "port_allocation_missing": Kind("what a port is guaranteed is not claimed", HEAL),
-    "port_allocation_wrong": Kind("the claim for a port's guarantee has the wrong amount", HEAL),
-    "port_allocation_wrong_provider": Kind("a guarantee is claimed of a provider that no port names", HEAL),
-    "address_claim_missing": Kind("an address of a segment is not claimed", HEAL),
-    "address_claim_orphaned": Kind("an address of a segment is claimed that no port has", HEAL),
-    "migration_allocation_orphaned": Kind("a move that has ended holds resources", "they are released"),
-    "migration_allocation_unknown": Kind("a move of which nobody has a record holds resources", LOOK, False),
-    "usage_drifted": Kind("a counter is not the sum of its allocations", "the counter is summed again"),
+    "allocation_missing": FindingKind("a server on a host has no allocation there", HEAL),
+    "allocation_amounts_wrong": FindingKind("an allocation is not what the flavor asks", HEAL),
+    "allocation_wrong_host": FindingKind("a server holds resources of a host that it is not on", HEAL),
+    "allocation_orphaned": FindingKind("a claim of no server, or of one that is on no host", "the claim is released"),
+    "allocation_owner_wrong": FindingKind("a claim is not in its server's project and user, or on its host", HEAL),
+    "shelved_holds_host": FindingKind("a server that is shelved and offloaded holds resources of a host", HEAL),
+    "port_allocation_missing": FindingKind("what a port is guaranteed is not claimed", HEAL),
+    "port_allocation_wrong": FindingKind("the claim for a port's guarantee has the wrong amount", HEAL),
+    "port_allocation_wrong_provider": FindingKind("a guarantee is claimed of a provider that no port names", HEAL),
+    "address_claim_missing": FindingKind("an address of a segment is not claimed", HEAL),
+    "address_claim_orphaned": FindingKind("an address of a segment is claimed that no port has", HEAL),
+    "migration_allocation_orphaned": FindingKind("a move that has ended holds resources", "they are released"),
+    "migration_allocation_unknown": FindingKind("a move of which nobody has a record holds resources", LOOK, False),
+    "usage_drifted": FindingKind("a counter is not the sum of its allocations", "the counter is summed again"),
     # ports
-    "port_orphaned": Kind("a port of ours names a server that does not have it", "it is deleted"),
-    "port_not_let_go": Kind("a user's port names a server that does not have it", "it is let go"),
-    "port_missing": Kind(
+    "port_orphaned": FindingKind("a port of ours names a server that does not have it", "it is deleted"),
+    "port_not_let_go": FindingKind("a user's port names a server that does not have it", "it is let go"),
+    "port_missing": FindingKind(
         "a server's port is not there", "its card is unplugged, if the network service says it is gone"
     ),
-    "port_bound_elsewhere": Kind("a port is bound to another host than its server's", "it is bound to that host"),
-    "port_unbound": Kind("a port of a server on a host is not bound", "it is bound to that host"),
-    "port_bound_of_shelved": Kind("a port of a server that is on no host is bound", "it is taken off that host"),
-    "port_taken_by_other": Kind("a server's port names another device", LOOK, False),
-    "port_addresses_differ": Kind(
+    "port_bound_elsewhere": FindingKind(
+        "a port is bound to another host than its server's", "it is bound to that host"
+    ),
+    "port_unbound": FindingKind("a port of a server on a host is not bound", "it is bound to that host"),
+    "port_bound_of_shelved": FindingKind("a port of a server that is on no host is bound", "it is taken off that host"),
+    "port_taken_by_other": FindingKind("a server's port names another device", LOOK, False),
+    "port_addresses_differ": FindingKind(
         "a server shows other addresses than its port has", "the record is brought up to date"
     ),
-    "port_profile_wrong": Kind(
+    "port_profile_wrong": FindingKind(
         "a binding does not name the providers of a guarantee", "it names those that are claimed"
     ),
-    "port_binding_left": Kind("an inactive binding is left of a move that has ended", "it is deleted"),
+    "port_binding_left": FindingKind("an inactive binding is left of a move that has ended", "it is deleted"),
     # volumes and images
-    "attachment_orphaned": Kind("an attachment names a server that does not have it", "it is deleted"),
-    "volume_reserved": Kind("a volume is reserved for a server that does not have it", "the reservation is deleted"),
-    "attachment_missing": Kind("a server's volume has no such attachment", "detach and attach the volume", False),
-    "attachment_unfinished": Kind("an attachment that a server has is half made", "it is completed"),
-    "volume_detaching_left": Kind("a volume is said to be going, and nobody detaches it", "it is in use again"),
-    "volume_intent_left": Kind("volumes were begun for a server that was never accepted", "they are deleted"),
-    "volume_snapshot_left": Kind(
+    "attachment_orphaned": FindingKind("an attachment names a server that does not have it", "it is deleted"),
+    "volume_reserved": FindingKind(
+        "a volume is reserved for a server that does not have it", "the reservation is deleted"
+    ),
+    "attachment_missing": FindingKind(
+        "a server's volume has no such attachment", "detach and attach the volume", False
+    ),
+    "attachment_unfinished": FindingKind("an attachment that a server has is half made", "it is completed"),
+    "volume_detaching_left": FindingKind("a volume is said to be going, and nobody detaches it", "it is in use again"),
+    "volume_intent_left": FindingKind("volumes were begun for a server that was never accepted", "they are deleted"),
+    "volume_snapshot_left": FindingKind(
         "a volume's snapshot was made for an image that is not there", "delete it, if nobody wants its data", False
     ),
-    "image_left_half_made": Kind("an image of ours is half made, and nobody is at it", "it is deleted"),
-    "image_of_shelved_left": Kind("the image of a shelved disk is nobody's", "it is deleted"),
-    "image_of_move_left": Kind(
+    "image_left_half_made": FindingKind("an image of ours is half made, and nobody is at it", "it is deleted"),
+    "image_of_shelved_left": FindingKind("the image of a shelved disk is nobody's", "it is deleted"),
+    "image_of_move_left": FindingKind(
         "the image through which a disk was moved is left of a move that is over", "it is deleted"
     ),
     # hosts
-    "guest_orphaned": Kind("a host has a guest of a server that was deleted", "the host is told, and destroys it"),
-    "guest_unknown": Kind("a host has a guest that nobody knows", LOOK, False),
-    "guest_elsewhere": Kind("a host has a guest of a server that is elsewhere", "the host is told, and destroys it"),
-    "guest_on_two_hosts": Kind("two hosts have a guest of one server", "the host that is not the server's is told"),
-    "guest_missing": Kind("a server's host does not have its guest", "rebuild or hard reboot it", False),
+    "guest_orphaned": FindingKind(
+        "a host has a guest of a server that was deleted", "the host is told, and destroys it"
+    ),
+    "guest_unknown": FindingKind("a host has a guest that nobody knows", LOOK, False),
+    "guest_elsewhere": FindingKind(
+        "a host has a guest of a server that is elsewhere", "the host is told, and destroys it"
+    ),
+    "guest_on_two_hosts": FindingKind(
+        "two hosts have a guest of one server", "the host that is not the server's is told"
+    ),
+    "guest_missing": FindingKind("a server's host does not have its guest", "rebuild or hard reboot it", False),
     # counted by project, and what is only kept for a time
-    "quota_usage_wrong": Kind("a project's quota is not what its servers weigh", "it is counted again"),
-    "quota_user_usage_wrong": Kind("a user's quota is not what their servers weigh", "it is counted again"),
-    "console_tokens_expired": Kind("tokens of consoles are kept though their time is over", "they are forgotten"),
-    "events_left": Kind("events that nobody waited for are kept", "they are forgotten"),
+    "quota_usage_wrong": FindingKind("a project's quota is not what its servers weigh", "it is counted again"),
+    "quota_user_usage_wrong": FindingKind("a user's quota is not what their servers weigh", "it is counted again"),
+    "console_tokens_expired": FindingKind(
+        "tokens of consoles are kept though their time is over", "they are forgotten"
+    ),
+    "events_left": FindingKind("events that nobody waited for are kept", "they are forgotten"),
 }
 
 OF_ALLOCATIONS = tuple(

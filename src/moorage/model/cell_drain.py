@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 
-from moorage.model.drain import DrainServer, DrainStatus, Progress
+from moorage.model.drain import DrainProgress, DrainServer, DrainStatus
 from moorage.model.ids import CellId, ServerId
 
 HOSTS_AT_ONCE_MAX = 20
@@ -15,7 +15,7 @@ RECORDS_AT_ONCE = 200
 """Offloaded servers that a drain has in view, besides those that stay; the others follow when these have gone."""
 
 
-class CellDrainAsked(msgspec.Struct, frozen=True):
+class CellDrainRequest(msgspec.Struct, frozen=True):
     hosts: int = 2
     """That are emptied at once."""
     concurrency: int = 2
@@ -34,7 +34,7 @@ class HostPart(msgspec.Struct, frozen=True):
     host: str
     drain: str = ""
     """The drain of it that was begun for this; empty: none was yet."""
-    progress: Progress = Progress.WAITING
+    progress: DrainProgress = DrainProgress.WAITING
     servers: dict[str, int] = {}
     """How many of its servers are how far."""
     why: str = ""
@@ -47,7 +47,7 @@ class RecordRow(msgspec.Struct, frozen=True):
     name: str
     to: str = ""
     """The cell that would have it, or has it."""
-    progress: Progress = Progress.WAITING
+    progress: DrainProgress = DrainProgress.WAITING
     attempts: int = 0
     again_at: int = 0
     why: str = ""
@@ -59,7 +59,7 @@ class CellDrain(msgspec.Struct, frozen=True):
     asked_at: int
     asked_by: str
     project: str
-    asked: CellDrainAsked
+    asked: CellDrainRequest
     status: DrainStatus
     hosts: tuple[HostPart, ...] = ()
     """In the order in which they are emptied."""
@@ -76,13 +76,13 @@ class CellDrain(msgspec.Struct, frozen=True):
     def counts(self) -> dict[str, int]:
         """Servers by how far they are."""
         found = Counter(each.progress.value for each in self.records)
-        found[Progress.DONE.value] += self.records_gone
+        found[DrainProgress.DONE.value] += self.records_gone
         for each in self.hosts:
             found.update(each.servers)
-        return {each.value: found[each.value] for each in Progress}
+        return {each.value: found[each.value] for each in DrainProgress}
 
 
-class HostPlan(msgspec.Struct, frozen=True):
+class HostDrainPlan(msgspec.Struct, frozen=True):
     """Of one host, who would go where."""
 
     host: str
@@ -92,5 +92,5 @@ class HostPlan(msgspec.Struct, frozen=True):
 class CellPlan(msgspec.Struct, frozen=True):
     """Who of a cell would go where, and who stays."""
 
-    hosts: tuple[HostPlan, ...]
+    hosts: tuple[HostDrainPlan, ...]
     records: tuple[RecordRow, ...]

@@ -26,7 +26,7 @@ class DrainStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-class Way(StrEnum):
+class MoveMethod(StrEnum):
     LIVE = "live"
     COLD = "cold"
     OFFLOAD = "offload"
@@ -35,7 +35,7 @@ class Way(StrEnum):
     """It cannot be moved as it is."""
 
 
-class Progress(StrEnum):
+class DrainProgress(StrEnum):
     WAITING = "waiting"
     MOVING = "moving"
     CONFIRMING = "confirming"
@@ -45,7 +45,7 @@ class Progress(StrEnum):
     """It stays."""
 
 
-OPEN = frozenset({Progress.WAITING, Progress.MOVING, Progress.CONFIRMING})
+OPEN = frozenset({DrainProgress.WAITING, DrainProgress.MOVING, DrainProgress.CONFIRMING})
 
 
 class DrainServer(msgspec.Struct, frozen=True):
@@ -53,8 +53,8 @@ class DrainServer(msgspec.Struct, frozen=True):
 
     server: ServerId
     name: str
-    way: Way
-    progress: Progress = Progress.WAITING
+    way: MoveMethod
+    progress: DrainProgress = DrainProgress.WAITING
     planned: str = ""
     """The host that the plan found for it."""
     host: str = ""
@@ -66,7 +66,7 @@ class DrainServer(msgspec.Struct, frozen=True):
     """What it waits for, or why it stays."""
 
 
-class DrainAsked(msgspec.Struct, frozen=True):
+class DrainRequest(msgspec.Struct, frozen=True):
     concurrency: int = 2
     """Servers that are on their way at once."""
     confirm: bool = True
@@ -86,7 +86,7 @@ class Drain(msgspec.Struct, frozen=True):
     asked_at: int
     asked_by: str
     project: str
-    asked: DrainAsked
+    asked: DrainRequest
     status: DrainStatus
     servers: tuple[DrainServer, ...] = ()
     """In the order in which they are moved."""
@@ -98,4 +98,4 @@ class Drain(msgspec.Struct, frozen=True):
 
     def counts(self) -> dict[str, int]:
         found = Counter(each.progress.value for each in self.servers)
-        return {each.value: found[each.value] for each in Progress}
+        return {each.value: found[each.value] for each in DrainProgress}

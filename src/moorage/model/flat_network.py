@@ -51,7 +51,7 @@ class FlatPool(msgspec.Struct, frozen=True):
         return slot if wanted.version == 4 and 0 <= slot < self.size else None
 
 
-class Lease(msgspec.Struct, frozen=True):
+class AddressLease(msgspec.Struct, frozen=True):
     """One address of a pool, held by one NIC of a server."""
 
     server: str
@@ -64,7 +64,7 @@ class Lease(msgspec.Struct, frozen=True):
     host: str = ""
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AddressRequest(msgspec.Struct, frozen=True):
     """A NIC that wants an address of a pool."""
 
     nic: int

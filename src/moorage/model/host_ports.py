@@ -13,7 +13,7 @@ import msgspec
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VifAddress, VifData
 from moorage.model.instance_metadata import interface_of_port
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetFacts, SubnetsBeside
+from moorage.model.network import NetworkFacts, NicAsk, OtherSubnets, Port, SubnetFacts
 
 MTU_DEFAULT = 1500
 
@@ -31,7 +31,7 @@ class PortOrder(msgspec.Struct, frozen=True):
     networks: dict[str, NetworkFacts] = {}
     subnets: dict[int, str] = {}
     """NIC index → the subnet its address is to come from, on routed networks."""
-    beside: dict[int, SubnetsBeside] = {}
+    beside: dict[int, OtherSubnets] = {}
     """NIC index → what else that subnet's segment has."""
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what is added to its binding profile: `allocation`, where its resources are claimed."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.migration import Progress
+from moorage.model.migration import TransferProgress
 
 
 class LiveState(StrEnum):
@@ -33,7 +33,7 @@ class LiveNow(msgspec.Struct, frozen=True):
     """How it stands at one host."""
 
     state: LiveState = LiveState.NONE
-    progress: Progress | None = None
+    progress: TransferProgress | None = None
     why: str = ""
 
 

@@ -66,7 +66,7 @@ SENDING = frozenset({MigrationStatus.QUEUED, MigrationStatus.PREPARING, Migratio
 """Of a live migration: it has one of the places of its source, or waits for one."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class TransferProgress(msgspec.Struct, frozen=True):
     """How much of a live migration was sent, in bytes."""
 
     memory_total: int = 0
@@ -99,7 +99,7 @@ class Migration(msgspec.Struct, frozen=True):
     dest_provider: HostId | None = None
     old_flavor: FlavorCopy | None = None
     new_flavor: FlavorCopy | None = None
-    progress: Progress | None = None
+    progress: TransferProgress | None = None
     """None: nothing was sent yet, or nothing is sent while the guest runs."""
     sending_at: int = 0
     """When a guest that moves while it runs was first told to go, as `created_at`; 0: it was not."""

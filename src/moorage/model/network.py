@@ -4,6 +4,7 @@ These values stand in the journal of a boot (RULES §19): a field is added with 
 """
 
 import hashlib
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +42,7 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     """How guests get their IPv6 address: `slaac`, `dhcpv6-stateful` or `dhcpv6-stateless`; None: the network service does not say."""
 
 
-class SubnetsBeside(msgspec.Struct, frozen=True):
+class OtherSubnets(msgspec.Struct, frozen=True):
     """What else a segment has beside the subnet that an IPv4 address is asked of."""
 
     spare: tuple[str, ...] = ()
@@ -235,6 +236,24 @@ class AgentDevices(msgspec.Struct, frozen=True):
     """Physical network → devices."""
     synced: bool | None = None
     """Whether the network service reported it itself; None: it does not do so."""
+
+
+class BindOptions(msgspec.Struct, frozen=True):
+    """How ports are bound to a host, each field by the NIC's index."""
+
+    subnets: Mapping[int, str] = {}
+    """The subnet that a NIC's address is claimed from."""
+    other_subnets: Mapping[int, OtherSubnets] = {}
+    """The segment's other subnets; its other IPv4 subnets are asked in turn when the claimed one has no address left."""
+    profiles: Mapping[int, Mapping[str, Any]] = {}
+    """What is added to the binding profile: `allocation`, a PCI device."""
+    tried: Collection[str] | None = None
+    """Hosts where earlier attempts of this operation may have left a port, though their results are not among the ports.
+
+    A port on any other host was bound by somebody else: Stale.  None: any host is accepted, as long as the port is the server's.
+    """
+    keeps: Mapping[int, Sequence[FixedIp]] | None = None
+    """Addresses that a port keeps beside the one of its subnet, on whatever segment; without a subnet: all that it is to have."""
 
 
 class BindRefused(Problem):

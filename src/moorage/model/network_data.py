@@ -34,13 +34,13 @@ def network_data(interfaces: Iterable[Interface]) -> Mapping[str, Any]:
                 "ethernet_mac_address": interface.mac,
             }
         )
-        for address in _told(known):
+        for address in _advertised(known):
             networks.append(_network(address, f"network{len(networks)}", link, interface.network))
             services += [each for each in _services(address) if each not in services]
     return {"links": links, "networks": networks, "services": services}
 
 
-def _told(addresses: Iterable[GuestAddress]) -> Iterable[GuestAddress]:
+def _advertised(addresses: Iterable[GuestAddress]) -> Iterable[GuestAddress]:
     """IPv4 first; of those that a server on the wire gives, one of each version."""
     served: set[int] = set()
     for each in sorted(addresses, key=lambda one: one.version):

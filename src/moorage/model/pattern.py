@@ -54,7 +54,7 @@ class Pattern:
         return None if SPECIAL & set(self.text) else self.text
 
     @property
-    def whole(self) -> str | None:
+    def exact(self) -> str | None:
         """The only text that the expression matches, when it is `^text$`: what clients send to find a name."""
         if not (self.text.startswith("^") and self.text.endswith("$")) or "\0" in self.text:
             return None

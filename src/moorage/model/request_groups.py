@@ -67,7 +67,7 @@ class VirtualFunction(msgspec.Struct, frozen=True):
         said |= {"pf_mac_address": self.pf_mac} if self.pf_mac else {}
         return said | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
 
-    def profile_of_whole(self) -> dict[str, Any]:
+    def profile_of_undivided(self) -> dict[str, Any]:
         """The same for an interface that is not divided: its MAC becomes the port's."""
         said: dict[str, Any] = {
             "pci_slot": self.address,

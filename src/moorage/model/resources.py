@@ -78,14 +78,14 @@ def needs_of(
     they are a group that one provider serves; a policy that nobody said, or that is no policy, is `none`.
     `disk_gb` is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
     """
-    own = _Asked({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
-    suffixed: dict[str, _Asked] = {}
+    own = _ParsedGroup({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
+    suffixed: dict[str, _ParsedGroup] = {}
     for key, value in (extra_specs or {}).items():
         if found := _RESOURCE_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _Asked()) if found[1] else own
+            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
             asked.resources[found[2]] = _amount(key, value)
         elif found := _TRAIT_SPEC.match(key):
-            asked = suffixed.setdefault(found[1], _Asked()) if found[1] else own
+            asked = suffixed.setdefault(found[1], _ParsedGroup()) if found[1] else own
             _trait(found[2], key, value, asked.required, asked.forbidden)
     for key, value in (image_properties or {}).items():
         if (found := _TRAIT_SPEC.match(key)) and not found[1]:
@@ -105,7 +105,7 @@ def needs_of(
 
 
 @dataclass
-class _Asked:
+class _ParsedGroup:
     """What is asked together, while it is read."""
 
     resources: dict[str, int] = field(default_factory=dict)

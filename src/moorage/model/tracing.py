@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 
-class Kind(StrEnum):
+class SpanType(StrEnum):
     REQUEST = "request"
     """Somebody asks one of our services."""
     OPERATION = "operation"
@@ -45,7 +45,7 @@ class Span:
 
     __slots__ = ("_seen_by", "began", "facts", "kind", "name", "outcome", "parent", "seed", "took_s")
 
-    def __init__(self, kind: Kind, name: str, parent: str, seed: str, facts: dict[str, Any]) -> None:
+    def __init__(self, kind: SpanType, name: str, parent: str, seed: str, facts: dict[str, Any]) -> None:
         self.kind = kind
         self.name = name
         """Of a bounded set: no ids are in it."""
@@ -59,7 +59,7 @@ class Span:
         self.took_s = 0.0
         self._seen_by: list[tuple[Watcher, Any]] = []
 
-    def say(self, **facts: Any) -> None:
+    def annotate(self, **facts: Any) -> None:
         """Add to what is known of it."""
         self.facts.update(facts)
 
@@ -106,7 +106,7 @@ class _Unseen(Span):
     __slots__ = ()
 
     @override
-    def say(self, **facts: Any) -> None:
+    def annotate(self, **facts: Any) -> None:
         """Nobody asks."""
 
     @override
@@ -128,7 +128,7 @@ class _Unseen(Span):
         """Nobody asks."""
 
 
-UNSEEN = _Unseen(Kind.STEP, "", "", "", {})
+UNSEEN = _Unseen(SpanType.STEP, "", "", "", {})
 
 _watchers: tuple[Watcher, ...] = ()
 _asked: ContextVar[Span] = ContextVar("moorage_request", default=UNSEEN)
@@ -170,7 +170,7 @@ def watched() -> bool:
     return bool(_watchers)
 
 
-def span(kind: Kind, name: str, *, parent: str = "", seed: str = "", **facts: Any) -> Span:
+def span(kind: SpanType, name: str, *, parent: str = "", seed: str = "", **facts: Any) -> Span:
     """What is about to be done; a context manager. `parent`, `seed`: see `Span`; ids belong into `facts`."""
     if not _watchers:
         return UNSEEN

@@ -47,7 +47,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         return self.status == AVAILABLE or (self.multiattach and self.status == IN_USE)
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class VolumeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     volume: str = ""
     status: str = ""

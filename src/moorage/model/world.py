@@ -26,7 +26,7 @@ Slots: TypeAlias = NDArray[np.intp]
 GroupPolicy: TypeAlias = Literal["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
 
 
-class NicAsk(msgspec.Struct, frozen=True):
+class NicRequirement(msgspec.Struct, frozen=True):
     """One NIC: which segments could serve it. No segments: nothing is claimed for its address."""
 
     name: str
@@ -68,7 +68,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, int]
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
-    nics: tuple[NicAsk, ...] = ()
+    nics: tuple[NicRequirement, ...] = ()
     availability_zone: str | None = None
     host: str | None = None
     """Only this host, by the name people know."""

@@ -214,7 +214,7 @@ def world_of(photo: WorldSnapshot) -> World:
         capacity={name: _column(hosts, name, "capacity", 0) for name in classes},
         units={name: _units(hosts, name) for name in classes},
         trait_bits=traits,
-        trait_bitmap=_trait_words(hosts, traits),
+        trait_bitmap=_trait_bits(hosts, traits),
         slots=slots,
         slots_by_name={host.name: slot for slot, host in enumerate(hosts)},
         segments={
@@ -256,7 +256,7 @@ def _nested(hosts: Sequence[HostPhoto], others: Sequence[SharingPhoto]) -> Neste
         capacity={name: _column(devices, name, "capacity", 0) for name in classes},
         units={name: _units(devices, name) for name in classes},
         trait_bits=traits,
-        trait_bitmap=_trait_words(devices, traits),
+        trait_bitmap=_trait_bits(devices, traits),
         below=below,
     )
 
@@ -281,7 +281,7 @@ def _units(hosts: _Some, name: str) -> Units:
     return Units(minimum, maximum, step, int(minimum.max()), int(maximum.min()), int(step.max()))
 
 
-def _trait_words(hosts: _Some, bits: dict[str, int]) -> Any:
+def _trait_bits(hosts: _Some, bits: dict[str, int]) -> Any:
     words = np.zeros((len(bits) // WORD_BITS + 1, len(hosts)), dtype=np.uint64)
     for slot, traits in enumerate([each.traits for each in hosts]):
         for name in traits:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from moorage.bus.agent_rpc import AgentClient
 from moorage.clients.image import ImageClient
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
 from moorage.model.fence_proof import FencePlugin
@@ -113,7 +113,7 @@ class SagaContext:
     region: Database
     cells: Cells
     placement: Engine
-    network: NetworkClient
+    network: NetworkBackend
     images: ImageClient
     hosts: AgentClient
     dispatcher: OperationDispatcher

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.clients.http import CREDENTIALS
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.clock import Clock
 from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
 from moorage.model.ids import ConductorId
@@ -166,7 +166,7 @@ class GateWatch:
         return mine
 
 
-async def try_credentials(network: NetworkClient) -> tuple[Credentials, str]:
+async def try_credentials(network: NetworkBackend) -> tuple[Credentials, str]:
     """Whether the network service takes our credentials, and if not, why."""
     try:
         await network.try_credentials()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
 from moorage.bus.messages import CacheImage, Done, SetAdminPassword, Verb
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.errors import Conflict, HostFailed, Problem
 from moorage.model.ids import ServerId
@@ -47,15 +47,15 @@ class GuestService:
         to, cell, begun = _where(server), self.context.cells[_where(server).cell], now_us()
         shown = Action(server.id, "changePassword", request_id, principal.user, server.project, begun, begun)
         await cell.write(lambda tx: actions.write(tx, shown))
-        event, message = Event(PASSWORD_EVENT, begun, result="Error", host=to.host), "Error"
+        event, message = ActionEvent(PASSWORD_EVENT, begun, result="Error", host=to.host), "Error"
         try:
             await self.context.hosts.ask(
                 to, server.id, Verb.SET_ADMIN_PASSWORD, SetAdminPassword(password), Done, PASSWORD_S
             )
-            event, message = Event(PASSWORD_EVENT, begun, result="Success", host=to.host), ""
+            event, message = ActionEvent(PASSWORD_EVENT, begun, result="Success", host=to.host), ""
         finally:
             ended = now_us()
-            whole = (Event(event.name, begun, ended, event.result, event.host),)
+            whole = (ActionEvent(event.name, begun, ended, event.result, event.host),)
             await cell.write(lambda tx: actions.finish(tx, server.id, request_id, whole, ended, message or None))
 
     async def diagnostics(self, server: Server) -> GuestDiagnostics:

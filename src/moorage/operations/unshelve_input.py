@@ -12,7 +12,7 @@ from moorage.model.network import NetworkFacts, Port
 from moorage.model.resources import IPV4_ADDRESS, Needs
 from moorage.model.server import Server
 from moorage.model.world import Ask, GroupAsk
-from moorage.model.world import NicAsk as SegmentAsk
+from moorage.model.world import NicRequirement as SegmentAsk
 from moorage.operations.boot.boot_servers import needs_of_flavor
 from moorage.operations.gates import BINDS_PORTS, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps import groups

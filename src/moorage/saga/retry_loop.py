@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from moorage.model.errors import Problem, Unavailable, UnknownOutcome
-from moorage.model.tracing import Kind, Span, span
+from moorage.model.tracing import Span, SpanType, span
 from moorage.saga.cancellation import CancelListener, Interrupted
 from moorage.saga.journal import CommitUnknown, Fenced, Status, Waiting, as_problem
 from moorage.saga.journal_writer import JournalWriter
@@ -47,7 +47,9 @@ class RetryLoop:
 
         `past`: the point of no return lies behind, so every problem is tried again.
         """
-        with span(Kind.STEP, step.name, phase=phase, saga=self.state.saga.name, attempt=self.state.attempt) as doing:
+        with span(
+            SpanType.STEP, step.name, phase=phase, saga=self.state.saga.name, attempt=self.state.attempt
+        ) as doing:
             return await self._tries(step, phase, patience_s, once, doing, past)
 
     async def _tries(
@@ -71,7 +73,7 @@ class RetryLoop:
             except Problem as failure:
                 problem = failure
             tries += 1
-            doing.say(tries=tries, problem=problem.public)
+            doing.annotate(tries=tries, problem=problem.public)
             pause_s = self._pause_s(tries, problem)
             waited_s = self.clock.monotonic() - since
             if isinstance(problem, Unavailable) and problem.excused:

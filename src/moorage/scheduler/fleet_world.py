@@ -13,7 +13,7 @@ from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.network_providers import BANDWIDTH, physnet_trait, vnic_trait
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resident import Resident
-from moorage.model.world import Ask, Choice, GroupAsk, NicAsk, World
+from moorage.model.world import Ask, Choice, GroupAsk, NicRequirement, World
 from moorage.model.world_snapshot import (
     AggregatePhoto,
     Amount,
@@ -118,10 +118,10 @@ def _one(known: Mapping[str, T], kind: str, name: str) -> T:
     return found
 
 
-def _nic(name: str, network: FleetNetwork) -> NicAsk:
+def _nic(name: str, network: FleetNetwork) -> NicRequirement:
     if network.segments:
-        return NicAsk(name, tuple(ProviderId(each) for each in network.segments))
-    return NicAsk(name, physnets=() if network.physical_network is None else (network.physical_network,))
+        return NicRequirement(name, tuple(ProviderId(each) for each in network.segments))
+    return NicRequirement(name, physnets=() if network.physical_network is None else (network.physical_network,))
 
 
 def _bandwidth(network: FleetNetwork) -> dict[str, int]:

@@ -301,8 +301,8 @@ def _search(
     tests: list[_Test],
 ) -> None:
     """One expression on one field: what means only a text is the database's to find, an index may serve it."""
-    if is_text and pattern.whole is not None:
-        found.append(field == pattern.whole)
+    if is_text and pattern.exact is not None:
+        found.append(field == pattern.exact)
     elif is_text and pattern.literal is not None:
         found.append(_inside(dialect)(field, pattern.literal) > 0)
     else:

@@ -62,6 +62,6 @@ def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
             raise Fault(
                 405, f"The method {method} is not allowed for this resource.", {"Allow": ", ".join(sorted(verbs))}
             )
-        request("image").say(route=f"/v2/{path}")
+        request("image").annotate(route=f"/v2/{path}")
         return verbs[method]
     raise not_found("The resource could not be found.")

@@ -207,7 +207,7 @@ def find_route(method: str, parts: tuple[str, ...]) -> Route:
     rest = len(parts) - (2 if parts[0] == "qos" else 1)
     found = _find(method, head, parts, rest)
     if found is not None:
-        request("network").say(route=f"/v2.0/{head}{'/*' * rest}")
+        request("network").annotate(route=f"/v2.0/{head}{'/*' * rest}")
         return found
     if any(_find(other, head, parts, rest) for other in ("GET", "POST", "PUT", "DELETE")):
         raise Fault(405, "HTTPMethodNotAllowed", "The method is not allowed for this resource.")

@@ -125,6 +125,6 @@ def find_verb(method: str, parts: tuple[str, ...]) -> Verb:
     """Raises Fault with 404 for no such path, and for a method that it does not have: Cinder has no 405."""
     for path, verbs in TABLE.matching(parts):
         if method in verbs:
-            request("volume").say(route=f"/v3/{path}")
+            request("volume").annotate(route=f"/v3/{path}")
             return verbs[method]
     raise no_such_path()

@@ -13,7 +13,7 @@ import numpy as np
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
 from moorage.model.resident import Resident
-from moorage.model.world import Ask, NicAsk, World
+from moorage.model.world import Ask, NicRequirement, World
 from moorage.model.world_snapshot import (
     AggregatePhoto,
     Amount,
@@ -94,8 +94,10 @@ def populated(world: World) -> list[Resident]:
                 for name, amount in group.resources.items():
                     world.nested.free[name][device] -= amount
             own = of_host[slot]
-            stays = Ask(resources=amounts, nics=(NicAsk("r", (own,), 0),), groups=groups, leaves=host)
-            goes = msgspec.structs.replace(stays, nics=(NicAsk("r", tuple(each for each in segments if each != own)),))
+            stays = Ask(resources=amounts, nics=(NicRequirement("r", (own,), 0),), groups=groups, leaves=host)
+            goes = msgspec.structs.replace(
+                stays, nics=(NicRequirement("r", tuple(each for each in segments if each != own)),)
+            )
             residents.append(Resident(f"v{slot}-{number}", host, (own,), (stays, goes)))
     return residents
 
@@ -106,7 +108,7 @@ def capacity(table: Table) -> None:
     before = _resident_mib()
     ask = Ask(
         resources=FLAVORS[1],
-        nics=(NicAsk("routed", tuple(world.segments)), NicAsk("guaranteed", physnets=("p",))),
+        nics=(NicRequirement("routed", tuple(world.segments)), NicRequirement("guaranteed", physnets=("p",))),
         groups=(RequestGroup("p", GUARANTEE, ("CUSTOM_PHYSNET_P", "CUSTOM_VNIC_TYPE_NORMAL"), port="p"),),
     )
     began = time.perf_counter()

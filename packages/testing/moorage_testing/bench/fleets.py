@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.request_groups import RequestGroup
-from moorage.model.world import Ask, NicAsk
+from moorage.model.world import Ask, NicRequirement
 from moorage.model.world_snapshot import Amount, DevicePhoto, HostPhoto, SegmentPhoto, WorldSnapshot, world_of
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -64,7 +64,7 @@ def routed(hosts: int, seed: int) -> Fleet:
     asks: list[Ask] = []
     for number in range(hosts * 6):
         bound = draw.random() < 0.3
-        nic = NicAsk("routed", (scarce,) if bound else (scarce, ample))
+        nic = NicRequirement("routed", (scarce,) if bound else (scarce, ample))
         asks.append(Ask(resources=_size(1), nics=(nic,), seed=number))
     return Fleet(
         "a routed network, one segment with few addresses",

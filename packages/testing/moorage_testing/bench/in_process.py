@@ -169,7 +169,7 @@ async def _deafen(cloud: Cloud, deaf: bool) -> None:
 async def _until_quiet(cloud: Cloud) -> None:
     """No story is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
     conductor = cloud.region.conductor
-    while conductor is not None and conductor.telling:  # noqa: ASYNC110
+    while conductor is not None and conductor.executing:  # noqa: ASYNC110
         await asyncio.sleep(QUIET_PERIOD_S)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from moorage.main.event_loop import settle_memory
 from moorage.model.ids import ProviderId, new_uuid
 from moorage.model.verdict import Claimed, Shortage
-from moorage.model.world import Ask, Choice, NicAsk
+from moorage.model.world import Ask, Choice, NicRequirement
 from moorage.placement.engine import Engine
 from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
@@ -53,7 +53,7 @@ async def _over(table: Table, database: Database, hosts: int) -> None:
     engine.world()
     taken = f"read in {time.perf_counter() - began:.1f} s, {_resident_mib() - resident:.0f} MiB resident"
     settle_memory()
-    nics = (NicAsk("network", tuple(ProviderId(each) for each in segments)),)
+    nics = (NicRequirement("network", tuple(ProviderId(each) for each in segments)),)
     try:
         _decisions(table, engine, f"a decision over {hosts:,} flat hosts, CPU", Ask(resources=ASKED), taken)
         _decisions(table, engine, f"  with a network of {SEGMENTS} segments", Ask(resources=ASKED, nics=nics), "")

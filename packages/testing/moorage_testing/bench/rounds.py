@@ -12,8 +12,8 @@ import msgspec
 
 from moorage.clients.network.decoding import port_of
 from moorage.clients.network.queries import DEVICE_FIELDS, HELD_FIELDS
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.conductor.reconcilers.port_drift import PortDrift
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.ids import HostId, NetworkId, OperationId, PortId, ServerId
@@ -154,8 +154,8 @@ def _port(server: Server) -> dict[str, Any]:
 async def measured(table: Table, small: SmallRegion, context: SagaContext, count: int) -> None:
     """One row for each round: CPU of this process, and statements, for each server."""
     runs: tuple[tuple[str, Callable[[], Awaitable[Any]]], ...] = (
-        ("stray_ports", StrayPorts(context).run),
-        ("stray_claims", StrayClaims(context).run),
+        ("stray_ports", OrphanPorts(context).run),
+        ("stray_claims", OrphanAllocations(context).run),
         ("port_drift", PortDrift(context).run),
         ("quota_usage", QuotaUsage(context).run),
     )

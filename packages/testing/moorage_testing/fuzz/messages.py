@@ -61,7 +61,7 @@ class Messages:
             return dice.one(legacy_subjects.of_cell(to, dice.choice(KINDS)), legacy_subjects.result_for(to, conductor))
         if place == 7:
             return dice.one(*HINTS, subjects.cell_hint(to), subjects.to_conductor(conductor))
-        odd = subjects.word(dice.text().encode("utf-8", "replace").decode())[:SUBJECT_CHARACTERS_MAX] or "x"
+        odd = subjects.token(dice.text().encode("utf-8", "replace").decode())[:SUBJECT_CHARACTERS_MAX] or "x"
         return dice.one(
             f"{subjects.ROOT}.{odd}",
             f"{subjects.ROOT}.cell.{odd}.from.{odd}.{odd}",

@@ -7,9 +7,9 @@ import msgspec
 from typing_extensions import override
 
 from moorage.agent.agent import Agent
-from moorage.agent.journal import Journal
+from moorage.agent.journal import AgentJournal
 from moorage.clients.asgi_transport import Base
-from moorage.conductor.reconcile_loop import Rounds
+from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.drivers.simulated_guest import SimulatedGuest
@@ -127,13 +127,13 @@ class Api(RegionRole):
 class ConductorRole(RegionRole):
     """`moorage conductor`."""
 
-    rounds: Rounds | None = None
+    rounds: ReconcileLoop | None = None
 
     @override
     async def open(self, process: MachineProcess) -> None:
         region = await self.open_region(process)
         await start_conducting(region, alone=False)
-        self.rounds = Rounds(region.clock, region.leads)
+        self.rounds = ReconcileLoop(region.clock, region.leads)
         add_rounds(self.rounds, region, ASKED_EVERY_S)
 
     @override
@@ -228,7 +228,7 @@ class AgentRole(Role):
         self._clients = make_clients(self._config(), cloud.service_transports())
         plumbing = plumbing_of(host, self.level, self._clients.network)
         self.driver = WatchedDriver(cloud, host, self.name, clock, self.dials, self._clients.image_data)
-        journal = Journal(MemoryJournal(cloud.disks[self.name]), host)
+        journal = AgentJournal(MemoryJournal(cloud.disks[self.name]), host)
         self.agent = Agent(
             host,
             self.plan.cell,

@@ -11,7 +11,7 @@ from moorage.api.cross_cell import find_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import micros
 from moorage.api.version_changes import v2_021_servers, v2_051_servers, v2_058_servers
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server
@@ -127,7 +127,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"instanceAction": body})
 
 
-def _event(event: Event, project: str, *, whole: bool, details: bool) -> dict[str, Any]:
+def _event(event: ActionEvent, project: str, *, whole: bool, details: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "event": event.name,
         "start_time": micros(event.started_at),

@@ -11,7 +11,7 @@ from moorage.api.compute.server_bodies import Tag, Uuid
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.boot_request import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.network import Port
@@ -80,7 +80,7 @@ async def _one(call: Call[Any], server: Server, port: str) -> Response:
     raise NotFound(f"Instance {server.id} does not have a port with id {port}")
 
 
-async def _must_be_there(network: NetworkClient, port: str, token: str) -> None:
+async def _must_be_there(network: NetworkBackend, port: str, token: str) -> None:
     """Raises NotFound for a port that the asker does not see, whoever's it may be."""
     try:
         await network.port(port, token)

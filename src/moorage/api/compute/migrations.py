@@ -18,7 +18,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_059_servers, v2_065_servers
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
-from moorage.model.migration import Migration, MigrationStatus, MigrationType, Progress
+from moorage.model.migration import Migration, MigrationStatus, MigrationType, TransferProgress
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
 from moorage.operations.shown_records import Ask, CellQuery, EveryCell
 from moorage.sql import Database
@@ -184,7 +184,7 @@ async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration |
 
 
 def _live_row(migration: Migration, *, hosts: bool) -> dict[str, Any]:
-    sent = migration.progress or Progress()
+    sent = migration.progress or TransferProgress()
     row: dict[str, Any] = {
         "created_at": micros(migration.created_at),
         "dest_compute": migration.dest_host,

@@ -14,7 +14,7 @@ from moorage.api.compute.server_lookup import in_state, not_locked, notification
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaInt
 from moorage.api.timestamps import now_us
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import Conflict, HostFailed, NotBuilt
 from moorage.model.server import Server, VmState
 from moorage.operations.guest.power import REBOOTED_AFTER, PowerVerb
@@ -93,7 +93,7 @@ async def _write(call: Call[Any], server: Server, action: str, changed: writes.C
         started_at=now,
         updated_at=now,
         finished_at=now,
-        events=(Event(event, now, now, "Success", socket.gethostname()),) if event else (),
+        events=(ActionEvent(event, now, now, "Success", socket.gethostname()),) if event else (),
     )
     told = notification_of(call, "lock" if action == "lock" else "unlock" if action == "unlock" else "update")
     await writes.change(call.context.region, call.context.cells, server.id, changed, now, shown, told)

@@ -5,12 +5,12 @@ from typing import Any, NoReturn
 
 from moorage.api.call import Call
 from moorage.clients.image import ImageClient
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.clients.volume import VolumeClient
 from moorage.model.errors import Invalid, NotBuilt
 
 
-def network_of(call: Call[Any]) -> NetworkClient:
+def network_of(call: Call[Any]) -> NetworkBackend:
     """The network service. Raises NotBuilt when this API process has none."""
     found = call.context.network
     if found is None:

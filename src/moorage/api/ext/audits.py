@@ -10,7 +10,7 @@ from moorage.api.compute.server_bodies import Uuid
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
-from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, SERVERS_ASKED_MAX, Audit, AuditAsked, Repair
+from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, SERVERS_ASKED_MAX, Audit, AuditRequest, Repair
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import new_uuid
 from moorage.store.region import audits
@@ -40,7 +40,7 @@ async def create(call: Call[CreateBody]) -> Response:
         if each not in KINDS:
             raise Invalid(f"'{each}' is not a kind of findings; GET /ext/audits/kinds lists them")
     id, now = new_uuid(), now_us(call.context.clock)
-    asked = AuditAsked(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
+    asked = AuditRequest(wanted.kinds, wanted.servers, wanted.repair, wanted.dry_run, wanted.limit)
     await call.context.region.write(lambda tx: audits.ask(tx, id, call.principal.user, asked, now))
     return Response(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
 

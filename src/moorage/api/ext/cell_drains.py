@@ -12,8 +12,8 @@ from moorage.api.ext.drains import server_row
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
-from moorage.model.cell_drain import HOSTS_AT_ONCE_MAX, CellDrain, CellDrainAsked, CellPlan, HostPart, RecordRow
-from moorage.model.drain import CONCURRENCY_MAX, DrainServer, DrainStatus, Progress
+from moorage.model.cell_drain import HOSTS_AT_ONCE_MAX, CellDrain, CellDrainRequest, CellPlan, HostPart, RecordRow
+from moorage.model.drain import CONCURRENCY_MAX, DrainProgress, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
 from moorage.store.region import cell_drains
@@ -25,8 +25,8 @@ NAMED_MAX = 5
 
 class NewDrain(Body):
     cell: Annotated[str, Meta(min_length=1, max_length=64)]
-    hosts: Annotated[int, Meta(ge=1, le=HOSTS_AT_ONCE_MAX)] = CellDrainAsked().hosts
-    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = CellDrainAsked().concurrency
+    hosts: Annotated[int, Meta(ge=1, le=HOSTS_AT_ONCE_MAX)] = CellDrainRequest().hosts
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = CellDrainRequest().concurrency
     confirm: bool = True
     partial: bool = False
     live: bool = True
@@ -45,7 +45,7 @@ async def create(call: Call[CreateBody]) -> Response:
         raise NotFound(f"Cell {wanted.cell} could not be found.")
     cell, project = CellId(wanted.cell), call.project
     plan = await service_of(call).cell_drain_plan(call.principal, cell, live=wanted.live)
-    asked = CellDrainAsked(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    asked = CellDrainRequest(wanted.hosts, wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = CellDrain(
         id=new_uuid(),
         cell=cell,
@@ -72,11 +72,11 @@ async def create(call: Call[CreateBody]) -> Response:
 def _stays(plan: CellPlan) -> list[DrainServer | RecordRow]:
     every: list[DrainServer | RecordRow] = [row for each in plan.hosts for row in each.servers]
     every += plan.records
-    return [each for each in every if each.progress is Progress.LEFT]
+    return [each for each in every if each.progress is DrainProgress.LEFT]
 
 
 def _counts(rows: Sequence[DrainServer]) -> dict[str, int]:
-    return {each.value: n for each in Progress if (n := sum(row.progress is each for row in rows))}
+    return {each.value: n for each in DrainProgress if (n := sum(row.progress is each for row in rows))}
 
 
 def _refusal(cell: CellId, left: Sequence[DrainServer | RecordRow]) -> str:

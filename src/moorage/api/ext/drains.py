@@ -11,7 +11,7 @@ from moorage.api.host_view import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
-from moorage.model.drain import CONCURRENCY_MAX, Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.model.drain import CONCURRENCY_MAX, Drain, DrainRequest, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
 from moorage.operations.drains.drain_moves import stays
@@ -24,7 +24,7 @@ NAMED_MAX = 5
 
 class NewDrain(Body):
     host: Annotated[str, Meta(min_length=1, max_length=255)]
-    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = DrainAsked().concurrency
+    concurrency: Annotated[int, Meta(ge=1, le=CONCURRENCY_MAX)] = DrainRequest().concurrency
     confirm: bool = True
     partial: bool = False
     live: bool = True
@@ -41,7 +41,7 @@ async def create(call: Call[CreateBody]) -> Response:
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
     rows = await service_of(call).drain_plan(call.principal, host, live=wanted.live)
-    asked = DrainAsked(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
+    asked = DrainRequest(wanted.concurrency, wanted.confirm, wanted.partial, wanted.live)
     new = Drain(
         id=new_uuid(),
         host=host.host,

@@ -106,7 +106,7 @@ class MetadataApp:
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[bytes, str]:
         words = _segments(str(scope["path"]))
-        request("metadata").say(route=f"/{words[0]}")
+        request("metadata").annotate(route=f"/{words[0]}")
         if words == ["ec2"]:
             return printed([*EC2_VERSIONS, LATEST]), TEXT
         server = await self._caller(scope)

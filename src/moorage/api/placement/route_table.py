@@ -127,7 +127,7 @@ def find_route(method: str, path: str, version: Version) -> tuple[RouteEntry, di
     for route, match, entries in _PATTERNS.get(_place(path), ()):
         if (found := match(path)) is None:
             continue
-        current_request(SERVICE).say(route=route)
+        current_request(SERVICE).annotate(route=route)
         entry = entries.get(method)
         if entry is None:
             raise MethodNotAllowed(method, ", ".join(entries))

@@ -1,18 +1,25 @@
 """More and fewer fixed addresses on a port that a server already has: with our own credentials, at the newest revision."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from moorage.clients.http import Json
+from moorage.clients.network.binding_rules import same_nic
+from moorage.clients.network.concurrency import all_of
 from moorage.clients.network.decoding import port_of
 from moorage.clients.network.fixed_ips import wire_ip, without
-from moorage.clients.network.port_create import all_of
-from moorage.clients.network.ports import Ports
+from moorage.clients.network.network_api import NetworkApi
+from moorage.clients.network.queries import NetworkQueries
 from moorage.model.errors import Conflict, Invalid, NotFound, Stale
 from moorage.model.network import Port, SubnetFacts
 
 
-class Addresses(Ports):
+class PortAddresses:
+    """Adds and removes fixed addresses."""
+
+    def __init__(self, api: NetworkApi, queries: NetworkQueries) -> None:
+        self._api, self._queries = api, queries
+
     async def add_address(self, server: str, network: str, *, held: Collection[str] = ()) -> None:
         """One more address on the network, for the first of the server's ports there that can have one.
 
@@ -20,14 +27,14 @@ class Addresses(Ports):
 
         Raises NotFound when it has none there, Conflict when no subnet gives any.
         """
-        ports = [port for port in await self.ports_of(server) if port.network == network]
-        subnets = await self.subnets(network)
+        ports = [port for port in await self._queries.ports_of(server) if port.network == network]
+        subnets = await self._queries.subnets(network)
         if not ports or not subnets:
             raise NotFound(f"Network could not be found for instance {server}.")
         for port in ports:
             for subnet in near(port, subnets, held):
                 try:
-                    await self._put_while_ours(server, port, partial(_with, subnet.id))
+                    await self._change(server, port, partial(_with, subnet.id))
                     return
                 except Stale:
                     raise
@@ -37,9 +44,9 @@ class Addresses(Ports):
 
     async def drop_address(self, server: str, address: str) -> None:
         """The server's port has the address no more. Raises NotFound when none has it."""
-        for port in await self.ports_of(server):
+        for port in await self._queries.ports_of(server):
             if address in {each.address for each in port.fixed_ips}:
-                await self._put_while_ours(server, port, partial(_without, address))
+                await self._change(server, port, partial(_without, address))
                 return
         raise NotFound(f"Instance {server} does not have fixed IP '{address}'.")
 
@@ -47,11 +54,14 @@ class Addresses(Ports):
         """Ports have these addresses no more, and keep their others. Absent is success, the port too."""
 
         async def leave(port: str, addresses: Collection[str]) -> None:
-            row = await self._still_of(server, port)
+            row = await self._api.port_of_server(server, port)
             if row is not None:
-                await self._put_while_ours(server, port_of(row), partial(_leaving, addresses))
+                await self._change(server, port_of(row), partial(_leaving, addresses))
 
         await all_of([leave(port, addresses) for port, addresses in left.items()])
+
+    async def _change(self, server: str, port: Port, change: Callable[[Port], Json]) -> None:
+        await self._api.change_port(server, port, change, partial(same_nic, port))
 
 
 def near(port: Port, subnets: Sequence[SubnetFacts], held: Collection[str]) -> list[SubnetFacts]:

@@ -24,18 +24,15 @@ where no path reaches it: such a port is bound by `bind_ports`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
-from typing_extensions import override
-
 from moorage.clients.http import Json
+from moorage.clients.network.binding_rules import BINDING_FAILED, UNBOUND, profile_on_host, refused
+from moorage.clients.network.concurrency import all_of
 from moorage.clients.network.decoding import BINDING_FAILED_KIND, binding_of
-from moorage.clients.network.port_create import all_of
-from moorage.clients.network.ports import BINDING_FAILED, UNBOUND, Ports, refused, wanted_profile
-from moorage.clients.network.queries import path_of
-from moorage.model.errors import Conflict, Invalid, NotFound, Problem, Stale, UnknownOutcome
-from moorage.model.network import Binding, FixedIp, Port, SubnetsBeside
+from moorage.clients.network.network_api import NetworkApi, path_of
+from moorage.model.errors import Conflict, Invalid, NotFound, Stale
+from moorage.model.network import Binding, Port
 
 EXTENSION = "binding-extended"
 ALREADY_EXISTS = "PortBindingAlreadyExists"
@@ -45,53 +42,27 @@ NOT_BOUND = UNBOUND | {BINDING_FAILED}
 """Interface types of a binding that no mechanism of the service carries."""
 
 
-class Bindings(Ports):
+class PortBindings:
+    """The bindings of ports on further hosts."""
+
+    def __init__(self, api: NetworkApi) -> None:
+        self._api = api
+
     async def has_bindings(self) -> bool:
         """Whether the network service has more than one binding for a port at all (S1.10)."""
-        return EXTENSION in await self.extensions()
+        return EXTENSION in await self._api.extensions()
 
     async def bindings(self, port: str) -> tuple[Binding, ...]:
         """The bindings of one port, the active one first; none when no server has the port. Raises NotFound: there is no such port."""
         try:
-            rows: list[Json] = (await self._network.call("GET", path_of("ports", port, "bindings"))).body["bindings"]
+            rows: list[Json] = (await self._api.call("GET", path_of("ports", port, "bindings"))).body["bindings"]
         except Invalid:  # the port of no server
             return ()
         found = [binding_of(port, row) for row in rows if row.get("host")]
         return tuple(sorted(found, key=lambda each: (not each.active, each.host)))
 
-    @override
-    async def bind_ports(
-        self,
-        server: str,
-        host: str,
-        az: str,
-        ports: Sequence[Port],
-        *,
-        subnets: Mapping[int, str] | None = None,
-        beside: Mapping[int, SubnetsBeside] | None = None,
-        profiles: Mapping[int, Mapping[str, Any]] | None = None,
-        tried: Collection[str] | None = None,
-        unsure: bool = False,
-        keeps: Mapping[int, Sequence[FixedIp]] | None = None,
-    ) -> tuple[Port, ...]:
-        """The same; an inactive binding on `host`, left there by a move that ended, would forbid it for ever, and goes when it failed."""
-        try:
-            return await super().bind_ports(
-                server, host, az, ports,
-                subnets=subnets, beside=beside, profiles=profiles, tried=tried, unsure=unsure, keeps=keeps,
-            )  # fmt: skip
-        except UnknownOutcome:
-            with suppress(Problem):  # the first is the one that matters
-                await self.delete_binding(server, host, [port.id for port in ports])
-            raise
-
-    @override
-    async def _let_go(self, server: str, known: Port | None, row: Json) -> None:
-        """The same; inactive bindings, left by a move that nobody remembers, go first: of a port of no server they cannot be deleted."""
-        await self._delete_inactive(row["id"])
-        await super()._let_go(server, known, row)
-
-    async def _delete_inactive(self, port: str) -> None:
+    async def delete_inactive(self, port: str) -> None:
+        """No inactive binding is left of the port, which an ended move may have left."""
         try:
             found = await self.bindings(port)
         except NotFound:  # the port is gone, or the service knows one binding of each
@@ -119,15 +90,13 @@ class Bindings(Ports):
         Stale when a port is no longer the server's, Conflict when its active binding there has another profile.
         """
         profile_of = profiles or {}
-        wanted = [(port, wanted_profile(port, profile_of.get(port.index, {}))) for port in ports]
+        wanted = [(port, profile_on_host(port, profile_of.get(port.index, {}))) for port in ports]
         return tuple(await all_of([self._bind_inactive(host, port, profile) for port, profile in wanted]))
 
     async def _bind_inactive(self, host: str, port: Port, profile: Json) -> Port:
         asked = {"host": host, "vnic_type": port.vnic_type, "profile": profile}
         try:
-            body = (
-                await self._network.call("POST", path_of("ports", port.id, "bindings"), body={"binding": asked})
-            ).body
+            body = (await self._api.call("POST", path_of("ports", port.id, "bindings"), body={"binding": asked})).body
             return binding_of(port.id, body["binding"]).of(port)
         except Conflict as there:
             if there.code == BINDING_FAILED_KIND:
@@ -141,7 +110,7 @@ class Bindings(Ports):
     async def _with_profile(self, host: str, port: Port, profile: Json) -> Binding:
         """A binding that was there, with this profile."""
         path = path_of("ports", port.id, "bindings", host)
-        found = binding_of(port.id, (await self._network.call("GET", path)).body["binding"])
+        found = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
         if {key: found.profile.get(key) for key in profile} == profile and found.profile.keys() <= {
             *profile,
             "trusted",
@@ -156,7 +125,7 @@ class Bindings(Ports):
         """The binding has this profile, and is bound if it was not."""
         path = path_of("ports", port.id, "bindings", host)
         try:
-            body = (await self._network.call("PUT", path, body={"binding": {"profile": profile}})).body
+            body = (await self._api.call("PUT", path, body={"binding": {"profile": profile}})).body
         except Conflict as failed:
             if failed.code != BINDING_FAILED_KIND:
                 raise
@@ -178,11 +147,11 @@ class Bindings(Ports):
     async def _activate(self, host: str, port: Port) -> Port:
         path = path_of("ports", port.id, "bindings", host)
         try:
-            body = (await self._network.call("PUT", f"{path}/activate")).body
+            body = (await self._api.call("PUT", f"{path}/activate")).body
         except Conflict as already:
             if already.code != ALREADY_ACTIVE:
                 raise
-            body = (await self._network.call("GET", path)).body
+            body = (await self._api.call("GET", path)).body
         except Invalid as wrong:
             raise _not_the_servers(port, wrong) from wrong
         found = binding_of(port.id, body.get("binding", body))
@@ -209,10 +178,10 @@ class Bindings(Ports):
     async def _delete_binding(self, host: str, port: str) -> None:
         path = path_of("ports", port, "bindings", host)
         try:
-            if binding_of(port, (await self._network.call("GET", path)).body["binding"]).active:
+            if binding_of(port, (await self._api.call("GET", path)).body["binding"]).active:
                 problem = Conflict(f"the binding of port {port} is the active one", code=BINDING_IS_ACTIVE)
                 raise problem.naming(f"the binding of port {port} on host {host} is the active one")
-            await self._network.call("DELETE", path)
+            await self._api.call("DELETE", path)
         except (NotFound, Invalid):  # it is gone, or the port is no server's any more
             return
 

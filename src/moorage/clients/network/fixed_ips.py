@@ -14,7 +14,7 @@ def wire_ip(fixed: FixedIp) -> Json:
     return {"subnet_id": fixed.subnet, "ip_address": fixed.address}
 
 
-def beside(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, keeps: Sequence[FixedIp]) -> list[Json]:
+def with_subnet(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, keeps: Sequence[FixedIp]) -> list[Json]:
     """An address of the first of these subnets, unless it has one of any of them, beside those that it keeps; none of any other."""
     there = [each for each in has if each.subnet in subnets or each.subnet == v6]
     if not any(each.subnet in subnets for each in there):

@@ -6,83 +6,45 @@ nothing.  A refusal is never told from what was kept: the service is asked first
 
 import asyncio
 import ipaddress
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from moorage.clients.http import Json, ServiceClient
+from moorage.clients.http import Json
 from moorage.clients.network.decoding import port_of
-from moorage.clients.network.queries import Facts, path_of
+from moorage.clients.network.network_api import NetworkApi, path_of
+from moorage.clients.network.queries import NetworkQueries
+from moorage.clients.network.ttl_cache import TtlCache
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
 from moorage.model.network import CheckedNics, NetworkFacts, NicAsk, Port
 
-A = TypeVar("A")
-T = TypeVar("T")
-Wanted: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
+RequestedNics: TypeAlias = "Sequence[NicAsk] | Literal['auto', 'none', 'unspecified']"
 
 KEPT_S = 10.0
 KEPT_MAX = 4096
 DEFAULT_GROUP = "default"
 
 
-class Group(NamedTuple):
-    """A security group."""
+class SecurityGroup(NamedTuple):
+    """Its id and its name."""
 
     id: str
     name: str
 
 
-def _group(row: Json) -> Group:
-    return Group(row["id"], row.get("name") or "")
+def _group(row: Json) -> SecurityGroup:
+    return SecurityGroup(row["id"], row.get("name") or "")
 
 
-class Kept(Generic[T]):
-    """Answers that may be a few seconds old."""
+class NicValidation:
+    """Checks with the user's token. Raises Refusals as Nova does."""
 
-    def __init__(self) -> None:
-        self._rows: OrderedDict[tuple[str, ...], tuple[float, T]] = OrderedDict()
-        self._asking: dict[tuple[str, ...], asyncio.Event] = {}
-
-    def get(self, *key: str) -> T | None:
-        row = self._rows.get(key)
-        return row[1] if row is not None and time.monotonic() < row[0] else None
-
-    def put(self, value: T, *key: str) -> T:
-        self._rows[key] = (time.monotonic() + KEPT_S, value)
-        self._rows.move_to_end(key)
-        while len(self._rows) > KEPT_MAX:
-            self._rows.popitem(last=False)
-        return value
-
-    async def once(self, ask: Callable[[], Awaitable[A]], *key: str) -> A | T:
-        """What is kept; else one asks, and all who want the same meanwhile wait for what it keeps, and ask only if that is nothing."""
-        if (kept := self.get(*key)) is not None:
-            return kept
-        if (asking := self._asking.get(key)) is not None:
-            await asking.wait()
-            if (kept := self.get(*key)) is not None:
-                return kept
-        mine = self._asking[key] = asyncio.Event()
-        try:
-            return await ask()
-        finally:
-            mine.set()
-            if self._asking.get(key) is mine:
-                del self._asking[key]
-
-    def clear(self) -> None:
-        self._rows.clear()
-
-
-class Checks(Facts):
-    def __init__(self, network: ServiceClient) -> None:
-        super().__init__(network)
-        self._networks: Kept[NetworkFacts] = Kept()
-        self._groups: Kept[tuple[Group, ...]] = Kept()
-        self._free: Kept[int] = Kept()
+    def __init__(self, api: NetworkApi, queries: NetworkQueries) -> None:
+        self._api, self._queries = api, queries
+        self._networks: TtlCache[NetworkFacts] = TtlCache(KEPT_S, KEPT_MAX)
+        self._groups: TtlCache[tuple[SecurityGroup, ...]] = TtlCache(KEPT_S, KEPT_MAX)
+        self._free: TtlCache[int] = TtlCache(KEPT_S, KEPT_MAX)
         """Ports a project's quota still allows; -1 is no limit."""
 
     def forget(self) -> None:
@@ -95,7 +57,7 @@ class Checks(Facts):
         self,
         token: str,
         project: str,
-        nics: Wanted,
+        nics: RequestedNics,
         *,
         security_groups: Sequence[str] = (),
         servers: int = 1,
@@ -150,7 +112,7 @@ class Checks(Facts):
         if how == "unspecified":
             return None, False
         try:
-            await self._network.call(
+            await self._api.call(
                 "GET", path_of("auto-allocated-topology", project), token=token, params={"fields": "dry-run"}
             )
         except Refusal as refused:
@@ -163,7 +125,7 @@ class Checks(Facts):
 
     async def _list_networks(self, token: str, params: dict[str, str], how: str) -> list[Json]:
         asked = {**params, "admin_state_up": "true"} if how == "auto" else params
-        return [row async for row in self._pages("networks", asked, token)]
+        return [row async for row in self._api.pages("networks", asked, token)]
 
     async def _users_ports(
         self, token: str, project: str, asks: Sequence[NicAsk], hostname: str
@@ -177,8 +139,8 @@ class Checks(Facts):
 
     async def _users_port(self, token: str, project: str, port: str, hostname: str) -> Port:
         try:
-            await self._port(port, token)  # may this user see it?
-            found = port_of(await self._port(port))  # and all of it: the binding is not for users' eyes
+            await self._api.port(port, token)  # may this user see it?
+            found = port_of(await self._api.port(port))  # and all of it: the binding is not for users' eyes
         except NotFound as missing:
             raise Invalid(f"Port id {port} could not be found.", code="port_not_found") from missing
         if found.project != project:
@@ -213,7 +175,7 @@ class Checks(Facts):
     async def _ask_network(self, token: str, project: str, network: str) -> NetworkFacts | None:
         try:
             reply, full = await asyncio.gather(
-                self._network.call("GET", path_of("networks", network), token=token), self.network(network)
+                self._api.call("GET", path_of("networks", network), token=token), self._queries.network(network)
             )
         except NotFound:
             return None
@@ -227,11 +189,11 @@ class Checks(Facts):
         for nic in asks:
             if nic.address and nic.ours and nic.network:
                 asked = {"network_id": nic.network, "fixed_ips": f"ip_address={nic.address}"}
-                async for row in self._pages("ports", asked):
+                async for row in self._api.pages("ports", asked):
                     by = f" on instance {row.get('device_id', '')}" if row.get("project_id") == project else ""
                     raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
 
-    async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[Group, ...]":
+    async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[SecurityGroup, ...]":
         """The named groups; none for the default alone, which the network service gives by itself.
 
         A name is one of the project's groups; an id may be any group's that the user sees, another project's shared one too.
@@ -242,11 +204,13 @@ class Checks(Facts):
         if (kept := self._groups.get(project, *names)) is not None:
             return kept
         asked = {"project_id": project, "fields": ["id", "name"]}
-        known = [_group(row) async for row in self._pages("security-groups", asked, token)]
-        found: list[Group] = []
+        known = [_group(row) async for row in self._api.pages("security-groups", asked, token)]
+        found: list[SecurityGroup] = []
         for name in names:
             matching = [each for each in known if each.id == name] or [each for each in known if each.name == name]
-            matching = matching or [_group(row) async for row in self._pages("security-groups", {"id": name}, token)]
+            matching = matching or [
+                _group(row) async for row in self._api.pages("security-groups", {"id": name}, token)
+            ]
             if not matching:
                 raise Invalid(f"Security group {name} not found.", code="security_group_not_found")
             if len(matching) > 1:
@@ -255,7 +219,7 @@ class Checks(Facts):
         return self._groups.put(tuple(found), project, *names)
 
     async def _names_of_groups(
-        self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[Group]"
+        self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[SecurityGroup]"
     ) -> tuple[str, ...]:
         """What the server's ports will have, by name, as the user may see it: the named ones on ours, on the user's what they have."""
         names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
@@ -263,7 +227,7 @@ class Checks(Facts):
         theirs = sorted({group for port in ports.values() for group in port.security_groups})
         if theirs:
             asked = {"id": theirs, "fields": ["id", "name"]}
-            seen = [_group(row) async for row in self._pages("security-groups", asked, token)]
+            seen = [_group(row) async for row in self._api.pages("security-groups", asked, token)]
             found = [*found, *(each.name or each.id for each in seen)]
         return tuple(dict.fromkeys(found))
 
@@ -278,7 +242,7 @@ class Checks(Facts):
         return None if free < 0 else free
 
     async def _ports_free(self, project: str) -> int:
-        reply = await self._network.call("GET", path_of("quotas", project, "details"))
+        reply = await self._api.call("GET", path_of("quotas", project, "details"))
         port: Json = reply.body["quota"]["port"]
         free = -1 if port["limit"] < 0 else max(0, port["limit"] - port["used"] - port.get("reserved", 0))
         return self._free.put(free, project)

@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from moorage.clients.http import Json, ServiceClient
-from moorage.clients.network.queries import path_of
+from moorage.clients.http import Json
+from moorage.clients.network.network_api import NetworkApi, path_of
 from moorage.model.errors import Problem, Refusal, UnknownOutcome
 from moorage.model.task_context import global_request_id
 
@@ -90,11 +90,11 @@ class _Lane:
         self.ports_max = min(max(fit, 1), PORTS_MAX, self.ports_max * 2)
 
 
-class Maker:
+class PortBatcher:
     """`rows = await maker.make(server, project, network, bodies)`: the ports as the service made them, in order."""
 
-    def __init__(self, network: ServiceClient) -> None:
-        self._network = network
+    def __init__(self, api: NetworkApi) -> None:
+        self._api = api
         self._lanes: dict[str, _Lane] = {}
         self._posting: dict[asyncio.Task[None], list[_Ask]] = {}
 
@@ -191,9 +191,9 @@ class Maker:
 
     async def _call(self, bodies: Sequence[Json]) -> list[Json]:
         if len(bodies) == 1:
-            reply = await self._network.call("POST", path_of("ports"), body={"port": bodies[0]})
+            reply = await self._api.call("POST", path_of("ports"), body={"port": bodies[0]})
             return [reply.body["port"]]
-        reply = await self._network.call("POST", path_of("ports"), body={"ports": list(bodies)})
+        reply = await self._api.call("POST", path_of("ports"), body={"ports": list(bodies)})
         rows: list[Json] = reply.body["ports"]
         return rows
 

@@ -4,37 +4,27 @@ A port of ours is found again by the MAC we minted: the network service refuses 
 was lost may be repeated.
 """
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import msgspec
-from typing_extensions import override
 
-from moorage.clients.http import Json, ServiceClient
+from moorage.clients.http import Json
+from moorage.clients.network.concurrency import all_of
 from moorage.clients.network.decoding import port_of
-from moorage.clients.network.nic_validation import Checks
-from moorage.clients.network.port_batcher import Maker
-from moorage.clients.network.queries import path_of
-from moorage.model.errors import Conflict, NotFound, PreconditionFailed, Problem, Stale, Unavailable, UnknownOutcome
+from moorage.clients.network.network_api import TRIES_AT_A_REVISION_MAX, NetworkApi, path_of
+from moorage.clients.network.port_batcher import PortBatcher
+from moorage.model.errors import Conflict, NotFound, PreconditionFailed, Stale
 from moorage.model.network import SALTS_MAX, NicAsk, Port, mint_mac
 
-T = TypeVar("T")
-
-TRIES_AT_A_REVISION_MAX = 4
 SALTS = range(SALTS_MAX)
 MAC_IN_USE = "MacAddressInUse"
 
 
-class Making(Checks):
-    def __init__(self, network: ServiceClient) -> None:
-        super().__init__(network)
-        self._maker = Maker(network)
+class PortCreation:
+    """Makes ports for NICs without one, and takes ports that users made."""
 
-    @override
-    async def close(self) -> None:
-        await self._maker.close()
-        await super().close()
+    def __init__(self, api: NetworkApi, batcher: PortBatcher) -> None:
+        self._api, self._batcher = api, batcher
 
     async def ensure_ports(
         self,
@@ -53,7 +43,7 @@ class Making(Checks):
         asks = [await self._with_network(project, nic) for nic in nics]
         have: dict[str, Json] = {}
         if unsure:
-            have = {row["mac_address"]: row for row in await self._rows_of(server)}
+            have = {row["mac_address"]: row for row in await self._api.ports_of(server)}
         missing: dict[str, list[NicAsk]] = {}
         found: dict[int, Port] = {}
         for nic in asks:
@@ -72,7 +62,7 @@ class Making(Checks):
     async def _with_network(self, project: str, nic: NicAsk) -> NicAsk:
         if nic.network or nic.port:
             return nic
-        return msgspec.structs.replace(nic, network=await self.auto_network(project))
+        return msgspec.structs.replace(nic, network=await self._api.auto_network(project))
 
     async def _make(
         self, server: str, project: str, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
@@ -81,11 +71,11 @@ class Making(Checks):
         bodies = [_new_port(server, project, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
         alone = any(nic.address for nic in nics)
         try:
-            made = await self._maker.make(server, project, network, bodies, alone=alone)
+            made = await self._batcher.make(server, project, network, bodies, alone=alone)
         except Conflict as taken:
             if taken.code != MAC_IN_USE:
                 raise
-            rows = {row["mac_address"]: row for row in await self._rows_of(server)}
+            rows = {row["mac_address"]: row for row in await self._api.ports_of(server)}
             found: list[Port] = []
             for nic in nics:
                 mine = next((rows[mac] for mac in macs_of(server, nic) if mac in rows), None)
@@ -97,13 +87,13 @@ class Making(Checks):
         for mac in macs_of(server, nic):
             try:
                 body = {"port": _new_port(server, project, nic, mac, groups)}
-                reply = await self._network.call("POST", path_of("ports"), body=body)
+                reply = await self._api.call("POST", path_of("ports"), body=body)
                 return port_of(reply.body["port"], nic)
             except Conflict as taken:
                 if taken.code != MAC_IN_USE:
                     raise
             try:
-                row = await self._row_by_mac(nic.network or "", mac)
+                row = await self._api.port_by_mac(nic.network or "", mac)
             except NotFound:  # gone between the two calls: the next salt will do as well
                 continue
             if row.get("device_id") == server:
@@ -116,43 +106,19 @@ class Making(Checks):
         revision = nic.revision
         for _ in range(TRIES_AT_A_REVISION_MAX):
             if revision is None:
-                row = await self._port(port)
+                row = await self._api.port(port)
                 if row.get("device_id") == server:
                     return (port_of(row, nic),)
                 if row.get("device_id"):
                     raise Conflict(f"Port {port} is still in use.", code="port_in_use")
                 revision = int(row.get("revision_number", 0))
             try:
-                return (port_of(await self._put(port, {"device_id": server}, revision), nic),)
+                return (port_of(await self._api.put_port(port, {"device_id": server}, revision), nic),)
             except PreconditionFailed:
                 revision = None
             except NotFound as missing:
                 raise NotFound(f"Port id {port} could not be found.", code="port_not_found") from missing
         raise Stale(f"port {port} keeps changing")
-
-    async def _put(self, port: str, body: Json, revision: int) -> Json:
-        headers = {"If-Match": f"revision_number={revision}"}
-        reply = await self._network.call("PUT", path_of("ports", port), body={"port": body}, headers=headers)
-        answered: Json = reply.body["port"]
-        return answered
-
-
-async def all_of(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Everything to its end, then the problem that matters most: a refusal, else an unknown outcome, else an outage."""
-    waiting = list(calls)
-    if len(waiting) == 1:
-        return [await waiting[0]]
-    answers = await asyncio.gather(*waiting, return_exceptions=True)
-    problems = [answer for answer in answers if isinstance(answer, BaseException)]
-    if problems:
-        raise min(problems, key=_urgency)
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
-
-
-def _urgency(problem: BaseException) -> int:
-    if not isinstance(problem, Problem):
-        return 0
-    return 3 if isinstance(problem, UnknownOutcome) else 4 if isinstance(problem, Unavailable) else 1
 
 
 def macs_of(server: str, nic: NicAsk) -> list[str]:

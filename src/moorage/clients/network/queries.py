@@ -1,14 +1,13 @@
 """What the network service says, read with our own credentials: networks, segments, addresses left, ports of a server."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
-from moorage.clients.http import CREDENTIALS, Json, Params, ServiceClient
+from moorage.clients.http import CREDENTIALS, Json, Params
 from moorage.clients.network.decoding import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
-from moorage.model.errors import Internal, NotFound, Unavailable, UnknownOutcome
+from moorage.clients.network.network_api import NetworkApi, path_of
+from moorage.model.errors import NotFound, Unavailable, UnknownOutcome
 from moorage.model.network import (
     AgentDevices,
     Availability,
@@ -23,9 +22,6 @@ from moorage.model.network_providers import NIC_SWITCH, OVS, known
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
 """No port has this id."""
-PAGE_SIZE = 1000
-PAGES_MAX = 1000
-EXTENSIONS_KEPT_S = 600.0
 BINDERS = frozenset(
     {OVS, NIC_SWITCH, "Linux bridge agent", "Macvtap agent", "OVN Controller agent", "OVN Controller Gateway agent"}
 )
@@ -52,11 +48,6 @@ HELD_FIELDS = (
 )
 
 
-def path_of(*words: str) -> str:
-    """`/v2.0/ports/<id>`; what a user gave us as an id stays one word of it."""
-    return "/v2.0/" + "/".join(quote(word, safe="") for word in words)
-
-
 def _dead_for(port: Port, agents: Iterable[Json]) -> bool:
     binders = [each for each in agents if each.get("agent_type") in BINDERS]
     if port.vnic_type == "normal":
@@ -70,27 +61,27 @@ def _unlisted(network: Json, subnets: Iterable[SubnetFacts]) -> list[str]:
     return [each for each in network.get("subnets") or () if each not in listed]
 
 
-class Facts:
-    """Reads. The base of what checks and of what keeps ports."""
+class NetworkQueries:
+    """Reads with our own credentials, but where a token is given."""
 
-    def __init__(self, network: ServiceClient) -> None:
-        self._network = network
-        self._extensions: frozenset[str] = frozenset()
-        self._extensions_until = 0.0
+    def __init__(self, api: NetworkApi) -> None:
+        self._api = api
 
     async def port(self, port: str, token: str | None = None) -> Port:
         """One port, as whoever's token it is may see it. Raises NotFound."""
-        return port_of(await self._port(port, token))
+        return port_of(await self._api.port(port, token))
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         """Every port whose device is this server; `ours` by its MAC."""
         minted = minted_macs(server)
-        return tuple([port_of(row, ours=row["mac_address"] in minted) for row in await self._rows_of(server, token)])
+        return tuple(
+            [port_of(row, ours=row["mac_address"] in minted) for row in await self._api.ports_of(server, token)]
+        )
 
     async def devices(self) -> dict[str, dict[str, Port]]:
         """Device id → port id → the port as it is let go: its revision, MAC, host and binding profile."""
         found: dict[str, dict[str, Port]] = {}
-        async for row in self._pages("ports", {"fields": list(DEVICE_FIELDS)}):
+        async for row in self._api.pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
                 found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
         return found
@@ -98,7 +89,7 @@ class Facts:
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
         """Device id → port id → what it has: addresses, guarantees and its host, of all ports with a device, in one list whatever their number."""
         found: dict[str, dict[str, Port]] = {}
-        async for row in self._pages("ports", {"fields": list(HELD_FIELDS)}):
+        async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
                 found.setdefault(row["device_id"], {})[row["id"]] = port_of(row)
         return found
@@ -125,7 +116,7 @@ class Facts:
 
     async def _has_no(self, things: str, id: str) -> bool:
         try:
-            await self._network.call("GET", path_of(things, id))
+            await self._api.call("GET", path_of(things, id))
         except NotFound:
             return True
         return False
@@ -135,7 +126,7 @@ class Facts:
         for things, only in proofs:
             try:
                 asked: Params = {**only, "limit": 1, "fields": "id"}
-                if (await self._network.call("GET", path_of(things), params=asked)).body[things]:
+                if (await self._api.call("GET", path_of(things), params=asked)).body[things]:
                     return True
             except NotFound:  # no such thing here
                 continue
@@ -146,24 +137,24 @@ class Facts:
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:
         """Every port of a network, whoever's it is."""
-        return tuple([port_of(row) async for row in self._pages("ports", {"network_id": network})])
+        return tuple([port_of(row) async for row in self._api.pages("ports", {"network_id": network})])
 
     async def segments(self, network: str | None = None) -> tuple[SegmentFacts, ...]:
         """The segments of one network, or of all."""
-        if "segment" not in await self.extensions():
+        if "segment" not in await self._api.extensions():
             return ()
         params = {"network_id": network} if network else {}
-        return tuple([segment_of(row) async for row in self._pages("segments", params)])
+        return tuple([segment_of(row) async for row in self._api.pages("segments", params)])
 
     async def subnets(self, network: str | None = None) -> tuple[SubnetFacts, ...]:
         """The subnets of one network, or of all."""
         params = {"network_id": network} if network else {}
-        return tuple([subnet_of(row) async for row in self._pages("subnets", params)])
+        return tuple([subnet_of(row) async for row in self._api.pages("subnets", params)])
 
     async def network(self, network: str) -> NetworkFacts:
         """One network with its segments and subnets. Raises NotFound, and Unavailable where the list lacks a subnet that it has."""
         reply, segments, subnets = await asyncio.gather(
-            self._network.call("GET", path_of("networks", network)), self.segments(network), self.subnets(network)
+            self._api.call("GET", path_of("networks", network)), self.segments(network), self.subnets(network)
         )
         row: Json = reply.body["network"]
         if lacking := _unlisted(row, subnets):
@@ -187,7 +178,7 @@ class Facts:
         return tuple(
             [
                 network_of(row, segments.get(row["id"], ()), subnets.get(row["id"], ()))
-                async for row in self._pages("networks", {})
+                async for row in self._api.pages("networks", {})
                 if not _unlisted(row, subnets.get(row["id"], ()))
             ]
         )
@@ -195,14 +186,14 @@ class Facts:
     async def rules_of(self, policy: str) -> tuple[Json, ...]:
         """The rules of a QoS policy; none where there is no such policy, or no QoS at all."""
         try:
-            reply = await self._network.call("GET", path_of("qos", "policies", policy))
+            reply = await self._api.call("GET", path_of("qos", "policies", policy))
         except NotFound:
             return ()
         return tuple(reply.body["policy"].get("rules") or ())
 
     async def availability(self, network: str) -> tuple[Availability, ...]:
         """Addresses of each subnet, and how many are taken."""
-        body = (await self._network.call("GET", path_of("network-ip-availabilities", network))).body
+        body = (await self._api.call("GET", path_of("network-ip-availabilities", network))).body
         rows: list[Json] = body["network_ip_availability"]["subnet_ip_availability"]
         return tuple(
             Availability(row["subnet_id"], row["ip_version"], row["cidr"], int(row["total_ips"]), int(row["used_ips"]))
@@ -211,18 +202,18 @@ class Facts:
 
     async def wirings(self) -> tuple[HostWiring, ...]:
         """What the service's own agents say their hosts are wired to."""
-        return tuple([wiring_of(row) async for row in self._pages("agents", {}) if row.get("configurations")])
+        return tuple([wiring_of(row) async for row in self._api.pages("agents", {}) if row.get("configurations")])
 
     async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool:
         """Whether all agents that could bind one of these ports on this host are dead.  Where the service names none, something else binds."""
         if not ports:
             return False
-        rows = [row async for row in self._pages("agents", {"host": host}) if row.get("host") == host]
+        rows = [row async for row in self._api.pages("agents", {"host": host}) if row.get("host") == host]
         return any(_dead_for(port, rows) for port in ports)
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
         """What the service's own agents say they can guarantee; agents that guarantee nothing are left out."""
-        told = [devices_of(row) async for row in self._pages("agents", {})]
+        told = [devices_of(row) async for row in self._api.pages("agents", {})]
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
     async def try_credentials(self) -> None:
@@ -244,83 +235,38 @@ class Facts:
 
     async def _allowed(self, role: str, method: str, path: str, **asked: Any) -> None:
         try:
-            await self._network.call(method, path, **asked)
+            await self._api.call(method, path, **asked)
         except Unavailable as out:
             if out.code == CREDENTIALS and out.private.startswith("403"):
                 private = f"the user of [service_user] lacks the role {role}: {out.private}"
                 raise Unavailable(out.public, private=private, code=CREDENTIALS) from out
             raise
 
-    async def extensions(self) -> frozenset[str]:
-        """What this network service can do; asked again every ten minutes."""
-        if time.monotonic() >= self._extensions_until:
-            rows = (await self._network.call("GET", path_of("extensions"))).body["extensions"]
-            self._extensions = frozenset(row["alias"] for row in rows)
-            self._extensions_until = time.monotonic() + EXTENSIONS_KEPT_S
-        return self._extensions
-
-    async def auto_network(self, project: str) -> str:
-        """The network of the project's automatically allocated topology, made when missing. Raises Conflict."""
-        reply = await self._network.call("GET", path_of("auto-allocated-topology", project))
-        return str(reply.body["auto_allocated_topology"]["id"])
-
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         """The groups on a server's ports, as the service describes them; asked with the user's token."""
         ids: dict[str, None] = {}
-        async for row in self._pages("ports", {"device_id": server, "fields": ["id", "security_groups"]}, token):
+        async for row in self._api.pages("ports", {"device_id": server, "fields": ["id", "security_groups"]}, token):
             ids.update(dict.fromkeys(row.get("security_groups", ())))
         if not ids:
             return []
-        return [row async for row in self._pages("security-groups", {"id": list(ids)}, token)]
+        return [row async for row in self._api.pages("security-groups", {"id": list(ids)}, token)]
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
         """The names of these security groups, ids where they have none; None where the service knows no groups at all."""
-        if "security-group" not in await self.extensions():
+        if "security-group" not in await self._api.extensions():
             return None
         if not groups:
             return ()
         asked = {"id": list(groups), "fields": ["id", "name"]}
-        names = {row["id"]: row.get("name") or row["id"] async for row in self._pages("security-groups", asked)}
+        names = {row["id"]: row.get("name") or row["id"] async for row in self._api.pages("security-groups", asked)}
         return tuple(dict.fromkeys(names[each] for each in groups if each in names))
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
         """The floating addresses of these ports: port → (floating address, the fixed one it stands for)."""
         found: dict[str, list[tuple[str, str]]] = {}
-        if not ports or "router" not in await self.extensions():
+        if not ports or "router" not in await self._api.extensions():
             return found
         asked = {"port_id": list(ports), "fields": ["id", "port_id", "floating_ip_address", "fixed_ip_address"]}
-        async for row in self._pages("floatingips", asked):
+        async for row in self._api.pages("floatingips", asked):
             found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
         return found
-
-    async def close(self) -> None:
-        await self._network.close()
-
-    async def _port(self, port: str, token: str | None = None) -> Json:
-        body: Json = (await self._network.call("GET", path_of("ports", port), token=token)).body["port"]
-        return body
-
-    async def _rows_of(self, server: str, token: str | None = None) -> list[Json]:
-        return [row async for row in self._pages("ports", {"device_id": server}, token)]
-
-    async def _row_by_mac(self, network: str, mac: str) -> Json:
-        rows = [row async for row in self._pages("ports", {"network_id": network, "mac_address": mac})]
-        if not rows:
-            raise NotFound(f"no port of network {network} has {mac}")
-        return rows[0]
-
-    async def _pages(self, things: str, params: Params, token: str | None = None) -> AsyncIterator[Json]:
-        """Every row.  A service may give fewer at once than were asked for, and says then that there are more."""
-        marker: dict[str, str] = {}
-        word = things.replace("-", "_")
-        for _ in range(PAGES_MAX):
-            asked: dict[str, Any] = {**params, "limit": PAGE_SIZE, **marker}
-            body = (await self._network.call("GET", path_of(things), params=asked, token=token)).body
-            rows: list[Json] = body[word]
-            for row in rows:
-                yield row
-            more = any(link.get("rel") == "next" for link in body.get(f"{word}_links") or ())
-            if not rows or (len(rows) < PAGE_SIZE and not more):
-                return
-            marker = {"marker": rows[-1]["id"]}
-        raise Internal(f"more than {PAGES_MAX * PAGE_SIZE} {things}")

@@ -10,7 +10,7 @@ REMEMBERED_S = 30.0
 SUBNETS_MAX = 4096
 
 
-class SubnetsInTurn:
+class SubnetRotation:
     """`for subnet in subnets.in_turn(of_segment): …`, and `subnets.spent(subnet)` when it had no address."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

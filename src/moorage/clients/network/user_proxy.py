@@ -7,29 +7,34 @@ in the words of the old network (`api/compute/security_groups.py` and its neighb
 from typing import Any
 
 from moorage.clients.http import Json, Params
-from moorage.clients.network.queries import Facts, path_of
+from moorage.clients.network.network_api import NetworkApi, path_of
 
 
-class Proxied(Facts):
+class UserProxy:
+    """Any collection of the network service, with the user's token."""
+
+    def __init__(self, api: NetworkApi) -> None:
+        self._api = api
+
     async def list_as(self, token: str, things: str, params: Params | None = None) -> list[Json]:
         """Every row that the user may see; `things` is the path's word, `security-groups`."""
-        return [row async for row in self._pages(things, params or {}, token)]
+        return [row async for row in self._api.pages(things, params or {}, token)]
 
     async def show_as(self, token: str, things: str, thing: str) -> Json:
         """One of them. Raises NotFound."""
-        reply = await self._network.call("GET", path_of(things, thing), token=token)
+        reply = await self._api.call("GET", path_of(things, thing), token=token)
         return _inside(reply.body)
 
     async def make_as(self, token: str, things: str, fields: Json) -> Json:
-        reply = await self._network.call("POST", path_of(things), token=token, body={one_of(things): fields})
+        reply = await self._api.call("POST", path_of(things), token=token, body={one_of(things): fields})
         return _inside(reply.body)
 
     async def change_as(self, token: str, things: str, thing: str, fields: Json) -> Json:
-        reply = await self._network.call("PUT", path_of(things, thing), token=token, body={one_of(things): fields})
+        reply = await self._api.call("PUT", path_of(things, thing), token=token, body={one_of(things): fields})
         return _inside(reply.body)
 
     async def remove_as(self, token: str, things: str, thing: str) -> None:
-        await self._network.call("DELETE", path_of(things, thing), token=token)
+        await self._api.call("DELETE", path_of(things, thing), token=token)
 
 
 def one_of(things: str) -> str:

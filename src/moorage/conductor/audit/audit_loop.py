@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from moorage.conductor.audit.auditor import Auditor
-from moorage.model.audit import OWN, Audit, AuditAsked, AuditReport
+from moorage.model.audit import OWN, Audit, AuditReport, AuditRequest
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
@@ -58,7 +58,7 @@ class Audits:
         if now < self._next:
             return
         self._next = now + self._every_s
-        asked = AuditAsked(repair=self._repairs)
+        asked = AuditRequest(repair=self._repairs)
         await self._context.region.write(lambda tx: audits.ask(tx, new_uuid(), OWN, asked, self._now_us))
 
     @property
@@ -85,11 +85,11 @@ class Audits:
             logger.exception("audit %s failed", audit.id)
         await self._context.region.write(lambda tx: audits.end(tx, audit.id, began, report, self._now_us, why))
         if audit.asked_by == OWN:
-            _say(report)
+            _log_report(report)
         return None if why else report
 
 
-def _say(report: AuditReport) -> None:
+def _log_report(report: AuditReport) -> None:
     """A line for each thing, so that a log is enough to see it; counts are whole."""
     if not report.found:
         logger.info("audit: nothing found, %s looked at", report.looked_at)

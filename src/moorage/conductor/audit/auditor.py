@@ -12,12 +12,12 @@ from functools import partial
 import msgspec
 
 from moorage.conductor.audit import claim_checks, guest_checks, port_checks, record_checks, volume_checks
-from moorage.conductor.audit.reader import Guests, Reader
+from moorage.conductor.audit.reader import GuestReportSource, Reader
 from moorage.conductor.audit.region_checks import Wholes
 from moorage.conductor.audit.repairs import Repairs
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.conductor.reconcilers.port_drift import too_many_lost
-from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditAsked, AuditReport, Finding
+from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, AuditReport, AuditRequest, Finding
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem, Stale, Unavailable
 from moorage.model.ids import OperationId, ServerId
@@ -25,7 +25,7 @@ from moorage.operations.context import SagaContext
 from moorage.sql import label
 from moorage.store.region import audit_reads, audits
 
-Check = Callable[[Page, Site], Iterator[Finding]]
+Check = Callable[[SnapshotPage, ServicesSnapshot], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
     record_checks.mappings,
     record_checks.tasks,
@@ -37,7 +37,7 @@ CHECKS: tuple[Check, ...] = (
     volume_checks.attachments,
     volume_checks.volumes,
     guest_checks.of_servers,
-    guest_checks.of_nobody,
+    guest_checks.guests_without_server,
     guest_checks.unknown,
 )
 AGAIN_AFTER_S = 3.0
@@ -55,7 +55,7 @@ class Auditor:
     def __init__(
         self,
         context: SagaContext,
-        seen: Guests,
+        seen: GuestReportSource,
         clock: Clock,
         *,
         ports: bool = True,
@@ -66,7 +66,7 @@ class Auditor:
         self._reader = Reader(context, seen, ports=ports)
         self._wholes = Wholes(context, clock)
 
-    async def run(self, asked: AuditAsked, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
+    async def run(self, asked: AuditRequest, audit: str = "", by: str = "", began: int | None = None) -> AuditReport:
         """Look, and mend what is asked to be mended. Raises Unavailable when there is nothing that could be looked at.
 
         `began`: since when this process runs it; nothing is mended any more, and it raises Stale, once another one does.
@@ -85,15 +85,17 @@ class Auditor:
             limit = min(asked.limit, FINDINGS_KEPT_MAX)
             counts = Counter(each.kind for each in sure)
             report = AuditReport(looked_at, dict(sorted(site.out.items())), dict(counts), tuple(sure[:limit]))
-            return await self._mended(report, sure, asked, audit, by, began) if asked.repair else report
+            return await self._repaired(report, sure, asked, audit, by, began) if asked.repair else report
 
-    async def _nothing_left(self, site: Site) -> None:
+    async def _nothing_left(self, site: ServicesSnapshot) -> None:
         if self._context.cells.ids and not site.cells:
             raise Unavailable("No cell could be looked at.", private=str(site.out))
 
     # ------------------------------------------------------------------------------------------------ the first look
 
-    async def _first(self, asked: AuditAsked, kinds: Collection[str]) -> tuple[set[Key], Site, dict[str, int]]:
+    async def _first(
+        self, asked: AuditRequest, kinds: Collection[str]
+    ) -> tuple[set[Key], ServicesSnapshot, dict[str, int]]:
         ids = [ServerId(each) for each in asked.servers]
         site = await self._reader.site(ids or None)
         await self._with_bindings(site, kinds, ids)
@@ -121,7 +123,7 @@ class Auditor:
             looked_at["attachments"] = sum(len(each) for each in site.attachments.values())
         return found, site, looked_at
 
-    async def _with_bindings(self, site: Site, kinds: Collection[str], ids: Collection[ServerId]) -> None:
+    async def _with_bindings(self, site: ServicesSnapshot, kinds: Collection[str], ids: Collection[ServerId]) -> None:
         if "port_binding_left" in kinds:
             moved = ids or await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
             await self._reader.bindings(site, moved)
@@ -129,7 +131,7 @@ class Auditor:
     # ------------------------------------------------------------------------------------------------ the second
 
     async def _again(
-        self, found: Collection[Key], site: Site, asked: AuditAsked, kinds: Collection[str]
+        self, found: Collection[Key], site: ServicesSnapshot, asked: AuditRequest, kinds: Collection[str]
     ) -> list[Finding]:
         sure: list[Finding] = []
         ids = sorted({server or what for kind, what, _, server in found if kind not in self._of_wholes})
@@ -148,11 +150,11 @@ class Auditor:
         return frozenset(kind for kinds in self._wholes.checks() for kind in kinds)
 
     async def _sure(
-        self, ids: Sequence[ServerId], found: Collection[Key], site: Site, kinds: Collection[str]
+        self, ids: Sequence[ServerId], found: Collection[Key], site: ServicesSnapshot, kinds: Collection[str]
     ) -> list[Finding]:
         """Of these suspects, what is seen again, with no operation on their servers all the while."""
         before = await self._standing(ids)
-        heard = await self._heard(ids, found, site)
+        heard = await self._reported_again(ids, found, site)
         others = any(kind == "port_taken_by_other" for kind, *_ in found)
         now = await self._reader.site(None if others else ids)
         now.guests = {host: those for host, those in now.guests.items() if host in heard}
@@ -170,7 +172,9 @@ class Auditor:
             and (not each.server or ServerId(each.server) in still or ServerId(each.server) not in after)
         ]
 
-    async def _heard(self, ids: Collection[ServerId], found: Collection[Key], site: Site) -> Collection[str]:
+    async def _reported_again(
+        self, ids: Collection[ServerId], found: Collection[Key], site: ServicesSnapshot
+    ) -> Collection[str]:
         """Hosts that told of their guests again, of those that a finding is about: where the guest is, and where it should be."""
         mine = {server or what: where for kind, what, where, server in found if kind in OF_GUESTS}
         concerned = [each for each in ids if each in mine]
@@ -192,8 +196,8 @@ class Auditor:
         if began is not None and not await self._context.region.read(lambda tx: audits.is_mine(tx, audit, began)):
             raise Stale("Another process runs this audit.")
 
-    async def _mended(
-        self, report: AuditReport, sure: Sequence[Finding], asked: AuditAsked, audit: str, by: str, began: int | None
+    async def _repaired(
+        self, report: AuditReport, sure: Sequence[Finding], asked: AuditRequest, audit: str, by: str, began: int | None
     ) -> AuditReport:
         repairs = Repairs(self._context, self._reader, self._guests, self._clock, asked.kinds)
         repaired: Counter[str] = Counter()
@@ -206,7 +210,7 @@ class Auditor:
             else:
                 await self._still_mine(audit, began)
                 try:
-                    done = await repairs.mend(each, audit, by)
+                    done = await repairs.repair(each, audit, by)
                 except Problem as problem:
                     logger.info("%s %s waits: %s", each.kind, each.what, problem)
                     done = False
@@ -214,11 +218,11 @@ class Auditor:
         return msgspec.structs.replace(report, repaired=dict(repaired), left=dict(left))
 
 
-def _wired(page: Page) -> int:
+def _wired(page: SnapshotPage) -> int:
     return sum(bool(server.nics) for _, server in page.settled)
 
 
-def _without_lost(sure: list[Finding], site: Site) -> list[Finding]:
+def _without_lost(sure: list[Finding], site: ServicesSnapshot) -> list[Finding]:
     """No card is unplugged where so many ports are missing that rather the network service's database is being restored."""
     lost = {each.server for each in sure if each.kind == "port_missing"}
     if not too_many_lost(len(lost), site.wired):
@@ -230,7 +234,7 @@ def _without_lost(sure: list[Finding], site: Site) -> list[Finding]:
     ]
 
 
-def checked(page: Page, site: Site, kinds: Collection[str]) -> Iterator[Finding]:
+def checked(page: SnapshotPage, site: ServicesSnapshot, kinds: Collection[str]) -> Iterator[Finding]:
     """What all checks find on a page, of these kinds."""
     for check in CHECKS:
         yield from (each for each in check(page, site) if each.kind in kinds)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
 from moorage.conductor.audit.finding_builder import amounts, finding
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
 from moorage.model.network import Port
@@ -21,7 +21,9 @@ from moorage.store.region.placement.claim_statements import Key
 HIDDEN = "its subnet is not shown"
 
 
-def wanted(server: Server, site: Site, held: Mapping[Key, int], left: Collection[str] = frozenset()) -> dict[Key, int]:
+def wanted(
+    server: Server, site: ServicesSnapshot, held: Mapping[Key, int], left: Collection[str] = frozenset()
+) -> dict[Key, int]:
     """What the server's claim must say, as its record and its ports do; of the classes `left` what it says now."""
     total: Counter[Key] = Counter()
     needs = needs_of_server(server)
@@ -37,32 +39,32 @@ def wanted(server: Server, site: Site, held: Mapping[Key, int], left: Collection
     return {key: amount for key, amount in total.items() if amount > 0}
 
 
-def _of_groups(server: Server, site: Site, held: Mapping[Key, int]) -> dict[Key, int]:
+def _of_groups(server: Server, site: ServicesSnapshot, held: Mapping[Key, int]) -> dict[Key, int]:
     """A flavor's groups are served by providers that only the claim names."""
     below = site.below.get(HostId(str(server.provider)), ())
     return {key: n for key, n in held.items() if key[0] in below and key[1] not in GUARANTEED}
 
 
-def _is_unknown(key: Key, server: Server, site: Site) -> bool:
+def _is_unknown(key: Key, server: Server, site: ServicesSnapshot) -> bool:
     """Below the server's own host, of a class that no port is guaranteed: a virtual function, say."""
     below = site.below.get(HostId(str(server.provider)), ())
     return key[0] in below and key[1] not in GUARANTEED
 
 
-def judges_guarantees(server: Server, site: Site) -> bool:
+def judges_guarantees(server: Server, site: ServicesSnapshot) -> bool:
     """Whether what is claimed for guarantees can be told from what the flavor asks, and every binding names providers of its host."""
     return not asks_itself(server) and not any(
         unnamed_guarantees(port) or strange_providers(server, port, site) for port in ports_of(server, site).values()
     )
 
 
-def strange_providers(server: Server, port: Port, site: Site) -> list[str]:
+def strange_providers(server: Server, port: Port, site: ServicesSnapshot) -> list[str]:
     """Those that its binding names, and that are not below the server's host."""
     below = {*site.below.get(HostId(str(server.provider)), ()), str(server.provider)}
     return sorted({provider for provider, _, _ in guarantees_of(port)} - below)
 
 
-def hidden_subnets(nic: Nic, port: Port, site: Site) -> list[str]:
+def hidden_subnets(nic: Nic, port: Port, site: ServicesSnapshot) -> list[str]:
     """Subnets of its addresses that are not listed, or without the segment that is recorded: an account that lost its role sees less."""
     return [
         ip.subnet
@@ -71,7 +73,7 @@ def hidden_subnets(nic: Nic, port: Port, site: Site) -> list[str]:
     ]
 
 
-def ports_of(server: Server, site: Site) -> dict[str, Port]:
+def ports_of(server: Server, site: ServicesSnapshot) -> dict[str, Port]:
     """Those that its record lists and the network service has."""
     there = {} if site.ports is None else site.ports.get(server.id, {})
     if server.moved is not None and server.moved.readdressed:
@@ -79,7 +81,7 @@ def ports_of(server: Server, site: Site) -> dict[str, Port]:
     return {str(nic.port): there[str(nic.port)] for nic in server.nics if str(nic.port) in there}
 
 
-def of_ports(server: Server, site: Site) -> Counter[Key]:
+def of_ports(server: Server, site: ServicesSnapshot) -> Counter[Key]:
     """Addresses of segments, and guarantees of the providers that bindings name; by the record where the ports were not looked at."""
     if site.ports is None:
         return Counter(held_by_all(server.nics))
@@ -99,7 +101,7 @@ def of_ports(server: Server, site: Site) -> Counter[Key]:
     return total
 
 
-def of_servers(page: Page, site: Site) -> Iterator[Finding]:
+def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Servers in their cells: what they hold, and what they should."""
     for where, server in page.settled:
         held = page.held.get(server.id)
@@ -131,7 +133,7 @@ def _owner(where: Mapped, server: Server, held: Held) -> Iterator[Finding]:
         )
 
 
-def _differences(server: Server, site: Site, held: Mapping[Key, int]) -> Iterator[Finding]:
+def _differences(server: Server, site: ServicesSnapshot, held: Mapping[Key, int]) -> Iterator[Finding]:
     want = wanted(server, site, held)
     if want == dict(held):
         return
@@ -154,20 +156,20 @@ def _differences(server: Server, site: Site, held: Mapping[Key, int]) -> Iterato
         )
 
 
-def _why_not(resource: str, server: Server, site: Site) -> str:
+def _why_not(resource: str, server: Server, site: ServicesSnapshot) -> str:
     """What ports hold is mended only where all of it is shown."""
     if "network" in site.out and (resource == IPV4_ADDRESS or resource in GUARANTEED):
         return "the network service could not be asked"
     return HIDDEN if resource == IPV4_ADDRESS and hides(server, site) else ""
 
 
-def hides(server: Server, site: Site) -> bool:
+def hides(server: Server, site: ServicesSnapshot) -> bool:
     """Whether some subnet of its ports' addresses is not shown."""
     found = ports_of(server, site)
     return any(hidden_subnets(nic, found[str(nic.port)], site) for nic in server.nics if str(nic.port) in found)
 
 
-def lacking(server: Server, site: Site) -> str:
+def lacking(server: Server, site: ServicesSnapshot) -> str:
     """A claim is not made less because a port was not found, for somebody may only have hidden it (RULES §22)."""
     if site.ports is None:
         return ""
@@ -177,7 +179,7 @@ def lacking(server: Server, site: Site) -> str:
     return f"first its ports: {', '.join(missing)}" if missing else ""
 
 
-def _kind(key: Key, own: str, want: Mapping[Key, int], held: Mapping[Key, int], site: Site) -> str:
+def _kind(key: Key, own: str, want: Mapping[Key, int], held: Mapping[Key, int], site: ServicesSnapshot) -> str:
     provider, resource = key
     more = want.get(key, 0) > held.get(key, 0)
     if resource == IPV4_ADDRESS:
@@ -205,14 +207,14 @@ def _orphan(consumer: str, held: Held | None, whose: str) -> Iterator[Finding]:
         )
 
 
-def orphans(page: Page, site: Site) -> Iterator[Finding]:
+def orphans(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Claims whose servers are no more, were never placed, or moved away."""
     for consumer, held in page.held.items():
         where = page.mapped.get(ServerId(consumer))
         if held.moves:
             yield from _move(page, site, consumer, held)
         elif where is None:
-            if site.whole and ServerId(consumer) not in page.records:
+            if site.cells_complete and ServerId(consumer) not in page.records:
                 yield from _orphan(consumer, held, "a server that nobody knows")
         elif where.operation is None and ServerId(consumer) not in page.records:
             if where.deleted:
@@ -221,10 +223,10 @@ def orphans(page: Page, site: Site) -> Iterator[Finding]:
                 yield from _orphan(consumer, held, "a server that no host was found for")
 
 
-def _move(page: Page, site: Site, move: str, held: Held) -> Iterator[Finding]:
+def _move(page: SnapshotPage, site: ServicesSnapshot, move: str, held: Held) -> Iterator[Finding]:
     told = page.told.get(move)
     if told is None:
-        if site.whole:
+        if site.cells_complete:
             yield finding(
                 "migration_allocation_unknown", move, "placement", "", expected="a record", found=amounts(held.amounts)
             )

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from moorage.conductor.audit.claim_checks import hides, ports_of, wanted
 from moorage.conductor.audit.finding_builder import amounts
 from moorage.conductor.audit.reader import Reader
-from moorage.conductor.reconcilers.orphan_allocations import StrayClaims
+from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.model.audit import OF_PORTS_ALLOCATIONS, Finding
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.network_providers import GUARANTEED
@@ -38,7 +38,7 @@ def _left(kinds: Collection[str]) -> frozenset[str]:
     return left if of_ports - addresses else left | GUARANTEED
 
 
-class MendingClaims:
+class ClaimRepairs:
     def __init__(self, context: SagaContext, reader: Reader, kinds: Collection[str] = ()) -> None:
         """`kinds`: what is asked to be mended; empty: all."""
         self._context, self._reader, self._left = context, reader, _left(kinds)
@@ -84,7 +84,7 @@ class MendingClaims:
 
     async def release(self, finding: Finding) -> str:
         consumer = ServerId(finding.what)
-        if await StrayClaims(self._context).release_stray(consumer):
+        if await OrphanAllocations(self._context).release_stray(consumer):
             return "released"
 
         def work(tx: Tx) -> tuple[Row, ...]:
@@ -97,7 +97,7 @@ class MendingClaims:
         return "released" if rows else ""
 
     async def release_move(self, finding: Finding) -> str:
-        done = await StrayClaims(self._context).release_move(finding.what, ServerId(finding.server))
+        done = await OrphanAllocations(self._context).release_move(finding.what, ServerId(finding.server))
         return "released" if done else ""
 
     async def sum_again(self, finding: Finding) -> str:

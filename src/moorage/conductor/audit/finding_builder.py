@@ -17,8 +17,8 @@ def finding(
 
 def amounts(held: Mapping[Key, int]) -> str:
     """As people read it."""
-    return said(f"{resource} {amount} of {provider}" for (provider, resource), amount in sorted(held.items()))
+    return joined(f"{resource} {amount} of {provider}" for (provider, resource), amount in sorted(held.items()))
 
 
-def said(parts: Iterable[str]) -> str:
+def joined(parts: Iterable[str]) -> str:
     return ", ".join(parts) or "nothing"

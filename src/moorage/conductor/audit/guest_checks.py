@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from moorage.conductor.audit.finding_builder import finding
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.migration import MigrationStatus
 from moorage.model.server import VmState
@@ -23,7 +23,7 @@ WITH_GUEST = frozenset(
 """In these states a server on a host has a guest; in ERROR it may have."""
 
 
-def of_servers(page: Page, site: Site) -> Iterator[Finding]:
+def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Servers without their guest, and with one too many."""
     for _, server in page.settled:
         if server.host is None or server.host not in site.guests:
@@ -40,7 +40,7 @@ def of_servers(page: Page, site: Site) -> Iterator[Finding]:
             yield finding(kind, server.id, host, server.id, expected=server.host, found=", ".join(sorted(hosts)))
 
 
-def of_nobody(page: Page, site: Site) -> Iterator[Finding]:
+def guests_without_server(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Guests whose servers are no more, or are on no host."""
     for id, hosts in sorted(page.guests.items()):
         where = page.mapped.get(id)
@@ -53,9 +53,9 @@ def of_nobody(page: Page, site: Site) -> Iterator[Finding]:
                 yield finding("guest_orphaned", id, host, id, expected="none", found=f"a guest of {whose}")
 
 
-def unknown(page: Page, site: Site) -> Iterator[Finding]:
+def unknown(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Guests that neither the region nor a cell knows; nothing is done to them (RULES §22)."""
-    if not site.whole:
+    if not site.cells_complete:
         return
     for id, hosts in sorted(page.guests.items()):
         if id not in page.mapped and id not in page.records and id not in page.gone:

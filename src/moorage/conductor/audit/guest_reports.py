@@ -12,7 +12,7 @@ NAMED_MAX = 20
 """Hosts that are named because they are not heard; of more the rest are counted."""
 
 
-class Heard:
+class ReportedGuests:
     def __init__(self, cells: Callable[[], Sequence[CellConductor]], every: Sequence[CellId], clock: Clock) -> None:
         """`every`: all cells that are configured; this process may not have found each of them yet."""
         self._cells, self._every, self._clock = cells, every, clock

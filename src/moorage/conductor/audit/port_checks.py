@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from moorage.conductor.audit.claim_checks import HIDDEN, hidden_subnets, lacking, ports_of, strange_providers
-from moorage.conductor.audit.finding_builder import finding, said
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.finding_builder import finding, joined
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.ids import ServerId
 from moorage.model.network import Port, minted_macs
@@ -15,7 +15,7 @@ from moorage.operations.steps.ports import unnamed_guarantees
 SHELVED_AWAY = VmState.SHELVED_OFFLOADED
 
 
-def of_devices(page: Page, site: Site) -> Iterator[Finding]:
+def of_devices(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Ports that name a server which does not have them."""
     if site.ports is None:
         return
@@ -23,7 +23,7 @@ def of_devices(page: Page, site: Site) -> Iterator[Finding]:
         id = ServerId(device)
         where = page.mapped.get(id)
         if where is None:
-            if site.whole and id not in page.records:
+            if site.cells_complete and id not in page.records:
                 yield from _unknown(device, site)
             continue
         if where.operation is not None or (
@@ -41,7 +41,7 @@ def of_devices(page: Page, site: Site) -> Iterator[Finding]:
                 yield _stray(id, port, record)
 
 
-def _unknown(device: str, site: Site) -> Iterator[Finding]:
+def _unknown(device: str, site: ServicesSnapshot) -> Iterator[Finding]:
     """Only a MAC that was minted for it says that the device was a server of ours."""
     assert site.ports is not None
     for port in site.ports[device].values():
@@ -71,7 +71,7 @@ def _stray(server: ServerId, port: Port, record: Server | None) -> Finding:
     )
 
 
-def of_servers(page: Page, site: Site) -> Iterator[Finding]:
+def of_servers(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Ports that records list."""
     if site.ports is None:
         return
@@ -92,7 +92,7 @@ def of_servers(page: Page, site: Site) -> Iterator[Finding]:
         yield from _bindings(page, server, found, site)
 
 
-def _owners(page: Page, site: Site) -> dict[str, str]:
+def _owners(page: SnapshotPage, site: ServicesSnapshot) -> dict[str, str]:
     """Port → the device that has it, of ports that another device than its server has: looked for only where one is missing."""
     assert site.ports is not None
     missing = {
@@ -106,7 +106,7 @@ def _owners(page: Page, site: Site) -> dict[str, str]:
     return {port: device for device, ports in site.ports.items() for port in ports if port in missing}
 
 
-def _bindings(page: Page, server: Server, found: dict[str, Port], site: Site) -> Iterator[Finding]:
+def _bindings(page: SnapshotPage, server: Server, found: dict[str, Port], site: ServicesSnapshot) -> Iterator[Finding]:
     for nic in server.nics:
         port = found.get(str(nic.port))
         if port is None:
@@ -131,8 +131,8 @@ def _bindings(page: Page, server: Server, found: dict[str, Port], site: Site) ->
                 port.id,
                 "network",
                 server.id,
-                expected=said(sorted(each.address for each in port.fixed_ips)),
-                found=said(sorted(each.address for each in nic.addresses)),
+                expected=joined(sorted(each.address for each in port.fixed_ips)),
+                found=joined(sorted(each.address for each in nic.addresses)),
                 why_not=lacking(server, site) or (HIDDEN if hidden_subnets(nic, port, site) else ""),
             )
     if server.id not in page.moves:
@@ -143,7 +143,7 @@ def _bindings(page: Page, server: Server, found: dict[str, Port], site: Site) ->
                 )
 
 
-def _profile(server: Server, port: Port, site: Site) -> str:
+def _profile(server: Server, port: Port, site: ServicesSnapshot) -> str:
     """What is wrong with the providers that a binding names; empty: nothing."""
     if unnamed := unnamed_guarantees(port):
         return f"no provider for {', '.join(unnamed)}"

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from moorage.conductor.audit.reader import Reader
-from moorage.conductor.reconcilers.orphan_ports import StrayPorts
+from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.audit import Finding
 from moorage.model.ids import HostId, ProviderId, ServerId
-from moorage.model.network import Port
+from moorage.model.network import BindOptions, Port
 from moorage.model.request_groups import ALLOCATION, allocation_of, groups_of
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
@@ -20,7 +20,7 @@ from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements, recount
 
 
-class MendingPorts:
+class PortRepairs:
     def __init__(self, context: SagaContext, reader: Reader) -> None:
         self._context, self._reader = context, reader
 
@@ -28,10 +28,10 @@ class MendingPorts:
         """Ports of a server that does not have them."""
         server = ServerId(finding.server)
         ports = {each.id: each for each in await self._context.network.ports_of(server)}
-        done = await StrayPorts(self._context).mend(server, ports)
+        done = await OrphanPorts(self._context).repair(server, ports)
         return f"{done.released} deleted or let go" if done.released else ""
 
-    async def look(self, finding: Finding) -> str:
+    async def sync_port(self, finding: Finding) -> str:
         """As if the network service had told of it."""
         found = await port_sync.reconcile(self._context, ServerId(finding.server))
         return "brought up to date" if found is SyncOutcome.MENDED else ""
@@ -79,7 +79,7 @@ class MendingPorts:
             str(server.host),
             server.availability_zone or self._context.settings.default_availability_zone,
             [port],
-            profiles={port.index: {**kept, **profile}},
+            BindOptions(profiles={port.index: {**kept, **profile}}),
         )
 
     async def name_providers(self, finding: Finding) -> str:

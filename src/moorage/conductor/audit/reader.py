@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.conductor.reconcilers.orphan_attachments import going
 from moorage.model.errors import Problem
 from moorage.model.ids import CellId, HostId, ProviderId, ServerId
@@ -38,7 +38,7 @@ BINDINGS_MAX = 1_000
 logger = logging.getLogger(__name__)
 
 
-class Guests(Protocol):
+class GuestReportSource(Protocol):
     """What hosts reported: the cells' conductors of this process."""
 
     def seen(self) -> tuple[Mapping[str, Collection[ServerId]], Mapping[str, str]]:
@@ -61,15 +61,17 @@ class NoGuests:
 
 
 class Reader:
-    def __init__(self, context: SagaContext, guests: Guests, *, ports: bool = True, page: int = PAGE) -> None:
+    def __init__(
+        self, context: SagaContext, guests: GuestReportSource, *, ports: bool = True, page: int = PAGE
+    ) -> None:
         """`ports`: there is a network service that has some."""
         self._context, self._guests, self._ports, self._page = context, guests, ports, page
 
     # ------------------------------------------------------------------------------------------------ the site
 
-    async def site(self, only: Collection[ServerId] | None = None) -> Site:
+    async def site(self, only: Collection[ServerId] | None = None) -> ServicesSnapshot:
         """What is around the servers; `only`: what concerns these."""
-        site = Site()
+        site = ServicesSnapshot()
         await self._context.placement.catch_up()
         world = self._context.placement.world()
         site.hosts = {HostId(host): world.names[slot] for host, slot in world.slots.items()}
@@ -92,7 +94,7 @@ class Reader:
         site.out.update(unheard)
         return site
 
-    async def _or_out(self, site: Site, name: str, read: Callable[[], Awaitable[T]]) -> T | None:
+    async def _or_out(self, site: ServicesSnapshot, name: str, read: Callable[[], Awaitable[T]]) -> T | None:
         try:
             return await read()
         except Problem as problem:
@@ -124,7 +126,7 @@ class Reader:
 
     # ------------------------------------------------------------------------------------------------ servers
 
-    async def pages(self, site: Site) -> AsyncIterator[Page]:
+    async def pages(self, site: ServicesSnapshot) -> AsyncIterator[SnapshotPage]:
         """All servers, in the order of their ids."""
         devices = sorted(site.ports or ())
         guests = _by_guest(site)
@@ -150,7 +152,9 @@ class Reader:
                 return
             low = high
 
-    async def among(self, site: Site, ids: Collection[ServerId], consumers: Collection[str] = ()) -> Page:
+    async def among(
+        self, site: ServicesSnapshot, ids: Collection[ServerId], consumers: Collection[str] = ()
+    ) -> SnapshotPage:
         """These servers, and the claims of these consumers besides."""
         site.cells = frozenset(cell for cell in self._context.cells.ids if f"cell {cell}" not in site.out)
         wanted = {*ids, *(ServerId(each) for each in consumers)}
@@ -167,7 +171,7 @@ class Reader:
         await self._around(site, page)
         return page
 
-    async def _cell(self, site: Site, cell: CellId, work: Callable[[Tx], T]) -> T | None:
+    async def _cell(self, site: ServicesSnapshot, cell: CellId, work: Callable[[Tx], T]) -> T | None:
         try:
             return await self._context.cells[cell].read(work)
         except Problem as problem:
@@ -175,7 +179,7 @@ class Reader:
             site.cells -= {cell}
             return None
 
-    async def _around(self, site: Site, page: Page) -> None:
+    async def _around(self, site: ServicesSnapshot, page: SnapshotPage) -> None:
         """Open migrations of these servers, and what the cells say of the moves among the consumers."""
         moves = [consumer for consumer, held in page.held.items() if held.moves]
         for cell in sorted(site.cells):
@@ -194,7 +198,7 @@ class Reader:
         page.mapped |= {each.id: each for each in near.mapped}
         page.held |= {each.owner.consumer: each for each in near.held}
 
-    async def bindings(self, site: Site, moved: Collection[ServerId]) -> None:
+    async def bindings(self, site: ServicesSnapshot, moved: Collection[ServerId]) -> None:
         """Inactive bindings of the ports of servers that were moved lately."""
         if site.ports is None:
             return
@@ -205,7 +209,7 @@ class Reader:
                 found[port] = [each.host for each in left or () if not each.active]
         site.inactive = {**site.inactive, **{port: hosts for port, hosts in found.items() if hosts}}
 
-    async def moved_lately(self, site: Site, now_us: int) -> frozenset[ServerId]:
+    async def moved_lately(self, site: ServicesSnapshot, now_us: int) -> frozenset[ServerId]:
         """Servers of which a move ended lately; of more than `BINDINGS_MAX` the newest."""
         found: set[ServerId] = set()
         for cell in self._context.cells.ids:
@@ -268,11 +272,11 @@ def _moves_of(tx: Tx, ids: Collection[ServerId], moves: Collection[str]) -> _Mov
     return _Moves(cell_audited.open_moves(tx, ids), cell_migrations.move_states(tx, list(moves)) if moves else {})
 
 
-def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, high: str | None) -> Page:
+def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, high: str | None) -> SnapshotPage:
     def within(id: str) -> bool:
         return high is None or id <= high
 
-    page = Page()
+    page = SnapshotPage()
     page.mapped = {each.id: each for each in region.mapped if within(each.id)}
     page.held = {each.owner.consumer: each for each in region.held if within(each.owner.consumer)}
     page.hidden = {id: cells for id, cells in region.hidden.items() if within(id)}
@@ -290,7 +294,7 @@ def _page_of(region: _RegionPart, parts: Mapping[CellId, _CellPart], low: str, h
     return page
 
 
-def _by_guest(site: Site) -> dict[ServerId, list[str]]:
+def _by_guest(site: ServicesSnapshot) -> dict[ServerId, list[str]]:
     found: dict[ServerId, list[str]] = {}
     for host, guests in site.guests.items():
         for each in guests:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from moorage.conductor.audit.finding_builder import finding
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.ids import CellId, ServerId
 from moorage.model.migration import MigrationStatus
@@ -11,7 +11,7 @@ from moorage.model.server import VmState
 from moorage.store.region.audit_reads import Mapped
 
 
-def mappings(page: Page, site: Site) -> Iterator[Finding]:
+def mappings(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Where the region says that a server is, and where its record is."""
     for id in sorted(page.mapped.keys() | page.records.keys()):
         where = page.mapped.get(id)
@@ -35,7 +35,7 @@ def mappings(page: Page, site: Site) -> Iterator[Finding]:
             yield from _without(page, where, site)
 
 
-def _hidden(page: Page, where: Mapped, site: Site) -> Iterator[Finding]:
+def _hidden(page: SnapshotPage, where: Mapped, site: ServicesSnapshot) -> Iterator[Finding]:
     """Of a server that moved into another cell: what the region says of its second record, and what is there."""
     id, hidden = where.id, page.hidden.get(where.id, frozenset[CellId]())
     second = {cell for cell, _ in page.second.get(id, [])}
@@ -47,7 +47,7 @@ def _hidden(page: Page, where: Mapped, site: Site) -> Iterator[Finding]:
         yield finding("hidden_record_missing", id, cell, id, expected="a record that is not shown", found="none")
 
 
-def _of_one(where: Mapped, cell: str, site: Site) -> Iterator[Finding]:
+def _of_one(where: Mapped, cell: str, site: ServicesSnapshot) -> Iterator[Finding]:
     id = where.id
     if where.deleted:
         yield finding("mapping_deleted_record_live", id, cell, id, expected="deleted", found="a record that lives")
@@ -59,7 +59,7 @@ def _of_one(where: Mapped, cell: str, site: Site) -> Iterator[Finding]:
         )
 
 
-def _without(page: Page, where: Mapped, site: Site) -> Iterator[Finding]:
+def _without(page: SnapshotPage, where: Mapped, site: ServicesSnapshot) -> Iterator[Finding]:
     gone = [cell for cell, _ in page.gone.get(where.id, [])]
     if where.recorded_in is None or where.recorded_in not in site.cells:
         return
@@ -72,7 +72,7 @@ def _without(page: Page, where: Mapped, site: Site) -> Iterator[Finding]:
         yield finding("record_missing", where.id, where.recorded_in, where.id, expected="a record", found="none")
 
 
-def tasks(page: Page, site: Site) -> Iterator[Finding]:
+def tasks(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """What servers show to be done to them, and nobody does."""
     for where, server in page.settled:
         if server.vm_state is VmState.BUILDING:
@@ -100,7 +100,7 @@ def tasks(page: Page, site: Site) -> Iterator[Finding]:
             yield finding("slot_left", id, "region", id, expected="no operation", found=where.operation)
 
 
-def migrations(page: Page, site: Site) -> Iterator[Finding]:
+def migrations(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Migrations that are open: an operation is at them, or the server waits for a word of its owner."""
     for id, moves in page.moves.items():
         where, server = page.mapped.get(id), page.record(id)

@@ -26,7 +26,7 @@ LINES_MAX = 2**31 - 1
 NOBODY = "Nobody was building the server any more; an audit found it."
 
 
-class MendingRecords:
+class RecordRepairs:
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
 
@@ -40,10 +40,10 @@ class MendingRecords:
         Raises Unavailable when a cell is out.
         """
 
-        def said(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
+        def read(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:
             return region_servers.find(tx, server), hidden_records.open_of(tx, [server]).get(server, frozenset())
 
-        where, hidden = await self._context.region.read(said)
+        where, hidden = await self._context.region.read(read)
         found: dict[CellId, Server] = {}
         for cell in self._context.cells.ids:
             row, sealed = await self._context.cells[cell].read(partial(cell_servers.get_with_seal, server=server))
@@ -226,7 +226,7 @@ class MendingRecords:
 
         return "in ERROR" if await self._context.region.write(work) else ""
 
-    async def let_go(self, finding: Finding) -> str:
+    async def release_lock(self, finding: Finding) -> str:
         """Who waited in line begins."""
         server = ServerId(finding.server)
 

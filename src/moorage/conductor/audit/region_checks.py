@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from functools import partial
 
 from moorage.conductor.audit.finding_builder import finding
-from moorage.conductor.audit.snapshot import Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot
 from moorage.conductor.reconcilers.orphan_attachments import INTENT_OLD_US
-from moorage.conductor.reconcilers.orphan_images import GRACE_S, WHOLE, StrayImages
+from moorage.conductor.reconcilers.orphan_images import GRACE_S, WHOLE, OrphanImages
 from moorage.conductor.reconcilers.purge import DAY_US, DELETED_SERVERS_KEPT_US, EVENTS_KEPT_US
-from moorage.conductor.reconcilers.quota_usage import Mended, QuotaUsage
+from moorage.conductor.reconcilers.quota_usage import CorrectedUsage, QuotaUsage
 from moorage.model.audit import Finding
 from moorage.model.clock import Clock
 from moorage.model.errors import NotFound, Problem
@@ -32,7 +32,7 @@ FOUND_MAX = 1_000
 
 logger = logging.getLogger(__name__)
 
-Check = Callable[[Site], Awaitable[list[Finding]]]
+Check = Callable[[ServicesSnapshot], Awaitable[list[Finding]]]
 
 
 class Wholes:
@@ -60,7 +60,7 @@ class Wholes:
             ("deleted_record_old",): self._deleted,
         }
 
-    async def run(self, site: Site, kinds: Sequence[str]) -> list[Finding]:
+    async def run(self, site: ServicesSnapshot, kinds: Sequence[str]) -> list[Finding]:
         """All checks that look for any of these kinds."""
         found: list[Finding] = []
         for mine, check in self.checks().items():
@@ -73,7 +73,7 @@ class Wholes:
                 site.out[mine[0]] = problem.public
         return found
 
-    async def _operations(self, site: Site) -> list[Finding]:
+    async def _operations(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - OLD_OPERATION_US
         rows = await self._context.region.read(lambda tx: audit_reads.unheld_operations(tx, before, FOUND_MAX))
         return [
@@ -88,36 +88,36 @@ class Wholes:
             for operation, server, saga in rows
         ]
 
-    async def _usage(self, site: Site) -> list[Finding]:
+    async def _usage(self, site: ServicesSnapshot) -> list[Finding]:
         rows = await self._context.region.read(claim_statements.drift)
         return [
             finding("usage_drifted", f"{provider} {resource}", "placement", expected=total, found=used)
             for provider, resource, used, total in rows
         ]
 
-    async def _quota(self, site: Site) -> list[Finding]:
+    async def _quota(self, site: ServicesSnapshot) -> list[Finding]:
         done = await QuotaUsage(self._context, mends=False).run()
         for cell in done.waiting:
             site.out.setdefault(f"cell {cell}", "it does not answer")
         return [self._of_quota(each) for each in done.mended]
 
     @staticmethod
-    def _of_quota(each: Mended) -> Finding:
+    def _of_quota(each: CorrectedUsage) -> Finding:
         kind = "quota_user_usage_wrong" if each.user else "quota_usage_wrong"
         what = f"{each.project} {each.user}".strip()
         return finding(kind, what, "region", expected=each.now, found=each.was)
 
-    async def _tokens(self, site: Site) -> list[Finding]:
+    async def _tokens(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - OVERDUE_US
         count = await self._context.region.read(lambda tx: console_tokens.count_expired(tx, before))
         return [finding("console_tokens_expired", "console_tokens", "region", expected=0, found=count)] if count else []
 
-    async def _events(self, site: Site) -> list[Finding]:
+    async def _events(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - EVENTS_KEPT_US - OVERDUE_US
         count = await self._context.region.read(lambda tx: inbox.count_old(tx, before))
         return [finding("events_left", "inbox", "region", expected=0, found=count)] if count else []
 
-    async def _intents(self, site: Site) -> list[Finding]:
+    async def _intents(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - INTENT_OLD_US - OVERDUE_US
         servers = await self._context.region.read(lambda tx: volume_intents.old(tx, before))
         why_not = "there is no volume service" if self._context.volumes is None else ""
@@ -126,7 +126,7 @@ class Wholes:
             for each in servers
         ]
 
-    async def _snapshots(self, site: Site) -> list[Finding]:
+    async def _snapshots(self, site: ServicesSnapshot) -> list[Finding]:
         if self._context.volumes is None:
             return []
         made = await self._context.volumes.made_snapshots()
@@ -145,8 +145,8 @@ class Wholes:
             return False
         return True
 
-    async def _images(self, site: Site) -> list[Finding]:
-        found = await StrayImages(self._context, self._clock).look()
+    async def _images(self, site: ServicesSnapshot) -> list[Finding]:
+        found = await OrphanImages(self._context, self._clock).scan()
         site.out |= {f"cell of server {each}": "it does not answer" for each in found.waiting}
         return [
             finding(
@@ -171,7 +171,7 @@ class Wholes:
             changed = changed.replace(tzinfo=UTC)
         return self._clock.now() - changed.timestamp() < GRACE_S
 
-    async def _fences(self, site: Site) -> list[Finding]:
+    async def _fences(self, site: ServicesSnapshot) -> list[Finding]:
         """Those of servers that the region has forgotten."""
         found: list[Finding] = []
         for cell in self._context.cells.ids:
@@ -196,7 +196,7 @@ class Wholes:
                 return found
             after = page[-1]
 
-    async def _deleted(self, site: Site) -> list[Finding]:
+    async def _deleted(self, site: ServicesSnapshot) -> list[Finding]:
         before = self._now_us - DELETED_SERVERS_KEPT_US - DAY_US
         ids: Sequence[ServerId] = await self._context.region.read(lambda tx: _long_deleted(tx, before))
         return [finding("deleted_record_old", each, "region", each, expected="forgotten", found="kept") for each in ids]

@@ -7,13 +7,13 @@ to see the end of is known.
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
-from moorage.conductor.audit.claim_repairs import MendingClaims
-from moorage.conductor.audit.port_repairs import MendingPorts
-from moorage.conductor.audit.reader import Guests, Reader
-from moorage.conductor.audit.record_repairs import MendingRecords
+from moorage.conductor.audit.claim_repairs import ClaimRepairs
+from moorage.conductor.audit.port_repairs import PortRepairs
+from moorage.conductor.audit.reader import GuestReportSource, Reader
+from moorage.conductor.audit.record_repairs import RecordRepairs
 from moorage.conductor.reconcilers.console_tokens import ConsoleTokens
-from moorage.conductor.reconcilers.orphan_attachments import StrayAttachments
-from moorage.conductor.reconcilers.orphan_images import StrayImages
+from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
+from moorage.conductor.reconcilers.orphan_images import OrphanImages
 from moorage.conductor.reconcilers.purge import Tidy
 from moorage.conductor.reconcilers.quota_usage import QuotaUsage
 from moorage.model.audit import HEAL, KINDS, Finding, Repair
@@ -33,17 +33,17 @@ LEFT = "left: it changed meanwhile, or cannot be mended now"
 
 class Repairs:
     def __init__(
-        self, context: SagaContext, reader: Reader, guests: Guests, clock: Clock, kinds: Collection[str] = ()
+        self, context: SagaContext, reader: Reader, guests: GuestReportSource, clock: Clock, kinds: Collection[str] = ()
     ) -> None:
         """`kinds`: what is asked to be mended; empty: all."""
         self._context, self._guests, self._clock = context, guests, clock
-        records = MendingRecords(context, clock)
-        claims = MendingClaims(context, reader, kinds)
-        ports = MendingPorts(context, reader)
+        records = RecordRepairs(context, clock)
+        claims = ClaimRepairs(context, reader, kinds)
+        ports = PortRepairs(context, reader)
         self._ports, self._claims = ports, claims
         self._done: dict[tuple[str, str], str] = {}
         """What was done for a whole server, or once for all: (what, server) → what."""
-        self._mends: dict[str, Mend] = {
+        self._repairs: dict[str, Mend] = {
             "mapping_missing": records.learn,
             "mapping_wrong_cell": records.map_to,
             "record_in_two_cells": records.remove_older,
@@ -54,7 +54,7 @@ class Repairs:
             "build_request_left": records.drop_order,
             "task_state_left": records.clear_task,
             "building_without_operation": records.show_error,
-            "slot_left": records.let_go,
+            "slot_left": records.release_lock,
             "migration_left_open": records.end_migration,
             "fence_left": records.forget_fence,
             "allocation_orphaned": claims.release,
@@ -62,8 +62,8 @@ class Repairs:
             "usage_drifted": claims.sum_again,
             "port_orphaned": ports.stray,
             "port_not_let_go": ports.stray,
-            "port_missing": ports.look,
-            "port_addresses_differ": ports.look,
+            "port_missing": ports.sync_port,
+            "port_addresses_differ": ports.sync_port,
             "port_bound_elsewhere": ports.bind,
             "port_unbound": ports.bind,
             "port_bound_of_shelved": ports.take_off,
@@ -91,9 +91,9 @@ class Repairs:
     @property
     def kinds(self) -> frozenset[str]:
         """Those that are repaired at all."""
-        return frozenset(self._mends)
+        return frozenset(self._repairs)
 
-    async def mend(self, finding: Finding, audit: str, by: str) -> bool:
+    async def repair(self, finding: Finding, audit: str, by: str) -> bool:
         """One finding; True: it is mended. Raises Problem when a service is out."""
         now = int(self._clock.now() * 1_000_000)
         was = f"{finding.found} (expected: {finding.expected})"
@@ -113,12 +113,12 @@ class Repairs:
         return bool(done)
 
     async def _once(self, finding: Finding) -> str:
-        mend = self._mends[finding.kind]
+        repair = self._repairs[finding.kind]
         if finding.kind not in ONCE:
-            return await mend(finding)
-        key = mend.__name__, finding.server
+            return await repair(finding)
+        key = repair.__name__, finding.server
         if key not in self._done:
-            self._done[key] = await mend(finding)
+            self._done[key] = await repair(finding)
         return self._done[key]
 
     async def _profile(self, finding: Finding) -> str:
@@ -135,17 +135,17 @@ class Repairs:
         server = ServerId(finding.server)
         there = await volumes.attachments_of(server)
         going = [finding.what] if finding.kind == "volume_detaching_left" else []
-        done = await StrayAttachments(self._context).mend(server, there, going)
+        done = await OrphanAttachments(self._context).repair(server, there, going)
         parts = [f"dropped {', '.join(done.dropped)}" if done.dropped else "", "completed" if done.mended else ""]
         return ", ".join(each for each in parts if each)
 
     async def _intents(self, finding: Finding) -> str:
-        await StrayAttachments(self._context).unfinished()
+        await OrphanAttachments(self._context).unfinished()
         return "its volumes are deleted, if it was never accepted"
 
     async def _image(self, finding: Finding) -> str:
-        strays = StrayImages(self._context, self._clock)
-        mine = next((image for _, image in (await strays.look()).strays if image.id == finding.what), None)
+        strays = OrphanImages(self._context, self._clock)
+        mine = next((image for _, image in (await strays.scan()).strays if image.id == finding.what), None)
         return "deleted" if mine is not None and await strays.delete(mine) else ""
 
     async def _guest(self, finding: Finding) -> str:

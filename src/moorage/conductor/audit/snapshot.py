@@ -13,7 +13,7 @@ from moorage.store.region.audit_reads import Held, Mapped
 
 
 @dataclass
-class Page:
+class SnapshotPage:
     """Servers and claims whose ids lie in one range, or that were asked for."""
 
     mapped: dict[ServerId, Mapped] = field(default_factory=dict[ServerId, Mapped])
@@ -64,7 +64,7 @@ class Page:
 
 
 @dataclass
-class Site:
+class ServicesSnapshot:
     """What is around the servers; None: it was not looked at."""
 
     out: dict[str, str] = field(default_factory=dict[str, str])
@@ -91,6 +91,6 @@ class Site:
     """Port → the hosts of its inactive bindings, of servers that were moved lately."""
 
     @property
-    def whole(self) -> bool:
+    def cells_complete(self) -> bool:
         """Every cell answered: a server that none of them has is in none."""
         return not any(each.startswith("cell ") for each in self.out)

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from moorage.conductor.audit.finding_builder import finding
-from moorage.conductor.audit.snapshot import Page, Site
+from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.model.audit import Finding
 from moorage.model.ids import ServerId
 from moorage.model.volume import ATTACHED, RESERVED
 
 
-def attachments(page: Page, site: Site) -> Iterator[Finding]:
+def attachments(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Attachments that name a server which does not have them, and those that are half made."""
     if site.attachments is None:
         return
@@ -33,7 +33,7 @@ def attachments(page: Page, site: Site) -> Iterator[Finding]:
                 yield finding("attachment_unfinished", each.id, "volume", id, expected=ATTACHED, found=each.status)
 
 
-def volumes(page: Page, site: Site) -> Iterator[Finding]:
+def volumes(page: SnapshotPage, site: ServicesSnapshot) -> Iterator[Finding]:
     """Volumes that records list."""
     if site.attachments is None:
         return

@@ -7,7 +7,7 @@ below the hosts, with the ids, names, traits and classes that the plug-in would 
 
 import msgspec
 
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.network import AgentDevices
 from moorage.model.network_providers import agent_provider, agent_traits, device_provider, device_traits, rates_of
@@ -33,10 +33,10 @@ class DevicesDone(msgspec.Struct, frozen=True):
     """Hypervisors that are no providers yet: their hosts have not reported."""
 
 
-class Devices:
+class DeviceSync:
     """Draws what agents guarantee into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine, clock: Clock | None = None) -> None:
+    def __init__(self, network: NetworkBackend, engine: Engine, clock: Clock | None = None) -> None:
         self._network = network
         self._engine = engine
         self._clock = clock or SystemClock()
@@ -62,7 +62,7 @@ class Devices:
         self._missing = frozenset(missing)
         return DevicesDone(len(agents), len(changed), tuple(sorted(missing)))
 
-    async def somebody_came(self) -> None:
+    async def until_host_appears(self) -> None:
         """Until a hypervisor that the last round missed is there; for ever when it missed none.
 
         A host that has just reported is asked for as soon as others: without what its agents guarantee it refuses ports with a

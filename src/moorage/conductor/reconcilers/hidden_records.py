@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.bulk_precheck import glance
+from moorage.conductor.bulk_precheck import precheck
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Problem
 from moorage.model.ids import CellId, OperationId, ServerId
@@ -53,11 +53,11 @@ class HiddenRecords:
     async def run(self) -> HiddenRecordsDone:
         """One round. The rows are read first: who holds a server by then has not finished with them."""
         rows = await self._rows()
-        seen = await glance(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
+        seen = await precheck(self._context, dict.fromkeys(server for server, _ in rows), _may_go_back)
         removed, waiting = list[str](), len(seen.waiting)
         for server in seen.suspects:
             try:
-                gone, left = await self._look(server)
+                gone, left = await self._clean(server)
             except Problem as out:  # the cell of its shown record
                 logger.info("hidden records of server %s wait: %s", server, out)
                 gone, left = 0, 1
@@ -76,7 +76,7 @@ class HiddenRecords:
             after = (page[-1].server, page[-1].cell)
         return found
 
-    async def _look(self, server: ServerId) -> tuple[int, int]:
+    async def _clean(self, server: ServerId) -> tuple[int, int]:
         """How many of its records are gone now, and of how many the cell is out. Raises Unavailable."""
 
         def read(tx: Tx) -> tuple[Whereabouts | None, frozenset[CellId]]:

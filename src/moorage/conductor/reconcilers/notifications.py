@@ -64,7 +64,7 @@ class _NotTaken(Exception):
         self.why = why
 
 
-class Notifications:
+class NotificationRelay:
     """`regional` and `cells` are the databases that have an outbox."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Notifications:
                         if told + lost < BATCH_MAX:
                             break
                 except Unavailable as problem:
-                    self._say_out(database, problem)
+                    self._log_outage(database, problem)
                     out.append(database.name)
         except _NotTaken as refused:
             dropped += await self._rest(refused.why)
@@ -118,7 +118,7 @@ class Notifications:
         waiting_s = max(0.0, self._resting_until - self._clock.monotonic())
         return NotificationsDone(sent, dropped, waiting_s, tuple(out))
 
-    def _say_out(self, database: Database, problem: Unavailable) -> None:
+    def _log_outage(self, database: Database, problem: Unavailable) -> None:
         self._log.warning(database.name, "what the %s database has to tell waits: %s", database.name, problem)
 
     async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
@@ -179,7 +179,7 @@ class Notifications:
                 while (gone := await database.write(shorten)) > 0:
                     dropped += gone
             except Unavailable as out:
-                self._say_out(database, out)
+                self._log_outage(database, out)
         if dropped:
             logger.error("%d notifications were dropped: the outbox was full, or they were too old", dropped)
         return dropped

@@ -15,7 +15,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.conductor.bulk_precheck import PAGE, glance
+from moorage.conductor.bulk_precheck import PAGE, precheck
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ServerId
 from moorage.model.verdict import Row
@@ -34,7 +34,7 @@ NAME = "stray_claims"
 logger = logging.getLogger(__name__)
 
 
-class StrayClaimsDone(msgspec.Struct, frozen=True):
+class OrphanAllocationsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     released: tuple[str, ...] = ()
     drifted: int = 0
@@ -49,15 +49,15 @@ class _Moves(msgspec.Struct, frozen=True):
     """Those of which a cell that does not answer may have the record."""
 
 
-class StrayClaims:
+class OrphanAllocations:
     def __init__(self, context: SagaContext) -> None:
         self._context = context
 
-    async def run(self) -> StrayClaimsDone:
+    async def run(self) -> OrphanAllocationsDone:
         """One round; a consumer that is no server of ours is somebody else's, and left alone."""
         region = self._context.region
         consumers = await region.read(claim_statements.operations_consumers)
-        seen = await glance(self._context, consumers, cell_servers.placed)
+        seen = await precheck(self._context, consumers, cell_servers.placed)
         released: list[str] = []
         waiting = len(seen.waiting)
         for consumer in seen.suspects:
@@ -72,7 +72,7 @@ class StrayClaims:
             if await self.release_move(move, server):
                 released.append(move)
         drifted = await region.read(claim_statements.drift)
-        return StrayClaimsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
+        return OrphanAllocationsDone(len(consumers), tuple(released), len(drifted), waiting + moves.waiting)
 
     async def _ended_moves(self) -> _Moves:
         """Moves that hold something, of which a cell's record says that they ended."""

@@ -28,7 +28,7 @@ from functools import partial
 import msgspec
 
 from moorage.clients.volume import VolumeClient
-from moorage.conductor.bulk_precheck import glance
+from moorage.conductor.bulk_precheck import precheck
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.server import Server
@@ -50,7 +50,7 @@ INTENT_OLD_US = 600 * 1_000_000
 logger = logging.getLogger(__name__)
 
 
-class StrayAttachmentsDone(msgspec.Struct, frozen=True):
+class OrphanAttachmentsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Attachments."""
     dropped: tuple[str, ...] = ()
@@ -62,14 +62,14 @@ class StrayAttachmentsDone(msgspec.Struct, frozen=True):
     """Servers whose cell, or the volume service, did not answer."""
 
 
-class Mended(msgspec.Struct, frozen=True):
+class ReleasedAttachments(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     amiss: tuple[str, ...] = ()
     mended: int = 0
     waits: bool = False
 
 
-class StrayAttachments:
+class OrphanAttachments:
     def __init__(self, context: SagaContext) -> None:
         self._context = context
 
@@ -77,7 +77,7 @@ class StrayAttachments:
     def _client(self) -> VolumeClient:
         return volumes_of(self._context)
 
-    async def run(self) -> StrayAttachmentsDone:
+    async def run(self) -> OrphanAttachmentsDone:
         """One round. The attachments are read first: who holds a server by then has not finished with them."""
         seen: dict[str, list[Attachment]] = {}
         count = 0
@@ -94,20 +94,20 @@ class StrayAttachments:
             }
 
         await self.unfinished()
-        found = await glance(self._context, sorted(seen.keys() | going.keys()), cleared)
+        found = await precheck(self._context, sorted(seen.keys() | going.keys()), cleared)
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(server: ServerId) -> Mended:
+        async def repair_one(server: ServerId) -> ReleasedAttachments:
             async with slots:
                 try:
-                    return await self.mend(server, seen.get(server, ()), going.get(server, ()))
+                    return await self.repair(server, seen.get(server, ()), going.get(server, ()))
                 except Problem as problem:  # its cell is out, say: no reason to leave the others
                     logger.info("attachments of server %s wait: %s", server, problem)
-                    return Mended(waits=True)
+                    return ReleasedAttachments(waits=True)
 
-        done = await asyncio.gather(*map(mend, found.suspects))
+        done = await asyncio.gather(*map(repair_one, found.suspects))
         waiting = [server for server, each in zip(found.suspects, done, strict=True) if each.waits]
-        return StrayAttachmentsDone(
+        return OrphanAttachmentsDone(
             count,
             tuple(one for each in done for one in each.dropped),
             tuple(one for each in done for one in each.amiss),
@@ -129,18 +129,20 @@ class StrayAttachments:
         """Server → its volumes that are said to be going."""
         return going(await self._client.with_status(DETACHING))
 
-    async def mend(self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]) -> Mended:
+    async def repair(
+        self, id: ServerId, attachments: Sequence[Attachment], going: Sequence[str]
+    ) -> ReleasedAttachments:
         """Of these, which were seen with the server's id; `going`: volumes of it that are said to be going."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, id))
         if where is None or where.operation is not None:
-            return Mended()
+            return ReleasedAttachments()
         found = await records.find(self._context, id)
         if found.missing_in is not None:
-            return Mended()
+            return ReleasedAttachments()
         server = None if found.server is None or found.server.deleted else found.server
         listed = {} if server is None else {each.attachment: each.volume for each in server.volumes if each.attachment}
         if await self._moved(id, where.op_seq):
-            return Mended()
+            return ReleasedAttachments()
         dropped, amiss, mended = [], [], 0
         for each in attachments:
             if each.id in listed:
@@ -158,7 +160,7 @@ class StrayAttachments:
             if volume in listed.values():
                 await self._client.roll_detaching(volume)
                 mended += 1
-        return Mended(tuple(dropped), tuple(amiss), mended)
+        return ReleasedAttachments(tuple(dropped), tuple(amiss), mended)
 
     async def _is_stray(self, each: Attachment, server: Server | None, listed: Collection[str | None]) -> bool:
         """The second witness."""

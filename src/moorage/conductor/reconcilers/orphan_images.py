@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from moorage.conductor.bulk_precheck import glance
+from moorage.conductor.bulk_precheck import precheck
 from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.ids import ServerId
@@ -35,7 +35,7 @@ WHOLE = "active"
 logger = logging.getLogger(__name__)
 
 
-class StrayImagesDone(msgspec.Struct, frozen=True):
+class OrphanImagesDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     deleted: tuple[str, ...] = ()
     suspected: int = 0
@@ -44,7 +44,7 @@ class StrayImagesDone(msgspec.Struct, frozen=True):
     """Of servers whose cell did not answer."""
 
 
-class Looked(msgspec.Struct, frozen=True):
+class OrphanImageScan(msgspec.Struct, frozen=True):
     """What a look found, and nothing was done about."""
 
     count: int
@@ -52,26 +52,26 @@ class Looked(msgspec.Struct, frozen=True):
     waiting: tuple[ServerId, ...]
 
 
-class StrayImages:
+class OrphanImages:
     def __init__(self, context: SagaContext, clock: Clock | None = None, grace_s: float = GRACE_S) -> None:
         self._context, self._clock, self._grace_s = context, clock or SystemClock(), grace_s
         self._since: dict[tuple[str, str], float] = {}
         """(image, as it was then) → when it was first seen so, and stray."""
 
-    async def run(self) -> StrayImagesDone:
+    async def run(self) -> OrphanImagesDone:
         """One round."""
-        found = await self.look()
+        found = await self.scan()
         ripe = self._ripe([image for _, image in found.strays])
         gone = [image.id for image in ripe if await self.delete(image)]
-        return StrayImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
+        return OrphanImagesDone(found.count, tuple(gone), len(found.strays) - len(gone), len(found.waiting))
 
-    async def look(self) -> Looked:
+    async def scan(self) -> OrphanImageScan:
         """The images are read first: who holds a server by then has not finished with them."""
         found = await self._ours()
         by_server: dict[str, list[Image]] = {}
         for image in found:
             by_server.setdefault(image.properties.get(OF_SERVER, ""), []).append(image)
-        seen = await glance(self._context, by_server, lambda tx, servers: ())
+        seen = await precheck(self._context, by_server, lambda tx, servers: ())
         strays: list[tuple[ServerId, Image]] = []
         waiting = list(seen.waiting)
         for server in seen.suspects:
@@ -80,7 +80,7 @@ class StrayImages:
             except Unavailable as out:  # its cell: no reason to leave the others
                 logger.info("images of server %s wait: %s", server, out)
                 waiting.append(server)
-        return Looked(len(found), tuple(strays), tuple(waiting))
+        return OrphanImageScan(len(found), tuple(strays), tuple(waiting))
 
     async def _ours(self) -> list[Image]:
         half = [{MADE_FOR: purpose, "status": "in:queued,saving"} for purpose in PURPOSES]

@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from moorage.conductor.bulk_precheck import glance
+from moorage.conductor.bulk_precheck import precheck
 from moorage.model.errors import Problem
 from moorage.model.ids import ServerId
 from moorage.model.network import Port
@@ -32,7 +32,7 @@ AT_ONCE = 8
 logger = logging.getLogger(__name__)
 
 
-class StrayPortsDone(msgspec.Struct, frozen=True):
+class OrphanPortsDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Devices."""
     mended: int = 0
@@ -43,62 +43,62 @@ class StrayPortsDone(msgspec.Struct, frozen=True):
     """Servers whose cell, or the network service, did not answer."""
 
 
-class Mended(msgspec.Struct, frozen=True):
+class ReleasedPorts(msgspec.Struct, frozen=True):
     released: int = 0
     amiss: tuple[str, ...] = ()
     waits: bool = False
 
 
-class StrayPorts:
+class OrphanPorts:
     def __init__(self, context: SagaContext) -> None:
         self._context = context
 
-    async def run(self) -> StrayPortsDone:
+    async def run(self) -> OrphanPortsDone:
         """One round. The ports are read first: who holds a server by then has not finished with them."""
         devices = await self._context.network.devices()
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def mend(device: str, ports: Mapping[str, Port]) -> Mended:
+        async def repair_one(device: str, ports: Mapping[str, Port]) -> ReleasedPorts:
             async with slots:
                 try:
-                    return await self.mend(ServerId(device), ports)
+                    return await self.repair(ServerId(device), ports)
                 except Problem as problem:  # its cell is out, say: no reason to leave the others
                     logger.info("ports of server %s wait: %s", device, problem)
-                    return Mended(waits=True)
+                    return ReleasedPorts(waits=True)
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
             listed = cell_servers.listed_ports(tx, servers)
             return {server for server, ports in listed.items() if devices[server].keys() <= ports}
 
-        seen = await glance(self._context, devices, cleared)
-        mended = await asyncio.gather(*(mend(server, devices[server]) for server in seen.suspects))
-        return StrayPortsDone(
+        seen = await precheck(self._context, devices, cleared)
+        mended = await asyncio.gather(*(repair_one(server, devices[server]) for server in seen.suspects))
+        return OrphanPortsDone(
             len(devices),
             sum(each.released > 0 for each in mended),
             tuple(port for each in mended for port in each.amiss),
             (*seen.waiting, *(server for server, each in zip(seen.suspects, mended, strict=True) if each.waits)),
         )
 
-    async def mend(self, server: ServerId, ports: Mapping[str, Port]) -> Mended:
+    async def repair(self, server: ServerId, ports: Mapping[str, Port]) -> ReleasedPorts:
         """Of these ports, which were seen with the server's id, those that it does not have are deleted or let go."""
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server))
         if where is None or where.operation is not None:
-            return Mended()
+            return ReleasedPorts()
         found = await records.find(self._context, server)
         if found.missing_in is not None:
-            return Mended()
+            return ReleasedPorts()
         host, listed = None, set[str]()
         if found.server is not None and not found.server.deleted:
             host = found.server.host
             listed = {str(nic.port) for nic in found.server.nics if nic.port is not None}
         strays = [port for key, port in ports.items() if key not in listed]
         if not strays or await self._moved(server, where.op_seq):
-            return Mended()
+            return ReleasedPorts()
         amiss = tuple(port.id for port in strays if port.host and port.host == host)
         for port in amiss:
             logger.error("port %s is bound where server %s is, whose record does not list it: it stays", port, server)
         released = await self._context.network.release_strays(server, [each for each in strays if each.id not in amiss])
-        return Mended(released, amiss)
+        return ReleasedPorts(released, amiss)
 
     async def _moved(self, server: ServerId, seq: int) -> bool:
         """Whether an operation came, or came and went, while the record was read."""

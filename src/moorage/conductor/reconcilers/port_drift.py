@@ -79,7 +79,7 @@ class PortDrift:
             differing = [each for each in differing if each.id not in doubted]
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def look(server: ServerId) -> SyncOutcome | None:
+        async def sync(server: ServerId) -> SyncOutcome | None:
             async with slots:
                 try:
                     return await port_sync.reconcile(self._context, server, segments=segments)
@@ -87,7 +87,7 @@ class PortDrift:
                     log.info("server %s waits: %s", server, problem)
                     return None
 
-        found = await asyncio.gather(*(look(each.id) for each in differing))
+        found = await asyncio.gather(*(sync(each.id) for each in differing))
         mended, amiss = (
             tuple(each.id for each, was in zip(differing, found, strict=True) if was is what)
             for what in (SyncOutcome.MENDED, SyncOutcome.AMISS)

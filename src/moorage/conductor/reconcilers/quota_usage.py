@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 Amounts = Mapping[str, int]
 
 
-class Mended(msgspec.Struct, frozen=True):
+class CorrectedUsage(msgspec.Struct, frozen=True):
     project: str
     was: dict[str, int]
     now: dict[str, int]
@@ -45,7 +45,7 @@ class Mended(msgspec.Struct, frozen=True):
 class QuotaUsageDone(msgspec.Struct, frozen=True):
     looked_at: int = 0
     """Projects."""
-    mended: tuple[Mended, ...] = ()
+    mended: tuple[CorrectedUsage, ...] = ()
     waiting: tuple[str, ...] = ()
     """Cells that did not answer: projects with servers there are not counted."""
     missing: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class QuotaUsage:
 
     async def run(self) -> QuotaUsageDone:
         """One round over every project that has, or ever had, a server."""
-        region = await self._context.region.read(_look)
+        region = await self._context.region.read(_read_region)
         counted: dict[str, Counter[str]] = {project: Counter(found) for project, found in region.orders.items()}
         out: list[CellId] = []
         for cell in self._context.cells.ids:
@@ -82,7 +82,7 @@ class QuotaUsage:
             for project, found in charged.items():
                 counted.setdefault(project, Counter()).update(found)
         hidden = await self._context.region.read(lambda tx: region_servers.projects_in(tx, out)) if out else frozenset()
-        mended: list[Mended] = []
+        mended: list[CorrectedUsage] = []
         missing: set[str] = set()
         projects = sorted((region.doings.keys() | region.kept.keys()) - hidden)
         for project in projects:
@@ -94,10 +94,10 @@ class QuotaUsage:
             if await self._misses_records(project):
                 missing.add(project)
             elif not self._mends:
-                mended.append(Mended(project, was, now))
-            elif await self._mend(project, was, now, seen):
+                mended.append(CorrectedUsage(project, was, now))
+            elif await self._correct(project, was, now, seen):
                 logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
-                mended.append(Mended(project, was, now))
+                mended.append(CorrectedUsage(project, was, now))
         mended += await self._users(region, hidden, missing)
         if missing:
             logger.warning(
@@ -116,9 +116,9 @@ class QuotaUsage:
                 return True
         return False
 
-    async def _users(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[Mended]:
+    async def _users(self, region: _Region, hidden: Collection[str], missing: set[str]) -> list[CorrectedUsage]:
         """The counters of those users who have some; projects with missing records are put into `missing`."""
-        mended: list[Mended] = []
+        mended: list[CorrectedUsage] = []
         for (project, user), was in sorted(region.users.items()):
             seen = region.doings.get(project)
             if project in hidden or project in missing or (seen is not None and seen.at_work):
@@ -148,10 +148,10 @@ class QuotaUsage:
                 return True
 
             if not self._mends:
-                mended.append(Mended(project, was, now, user))
+                mended.append(CorrectedUsage(project, was, now, user))
             elif await self._context.region.write(work):
                 logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
-                mended.append(Mended(project, was, now, user))
+                mended.append(CorrectedUsage(project, was, now, user))
         return mended
 
     async def _of_user(self, project: str, user: str) -> dict[str, int]:
@@ -164,7 +164,7 @@ class QuotaUsage:
             total.update(await self._context.cells[cell].read(of_user))
         return {each: total[each] for each in COUNTED}
 
-    async def _mend(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
+    async def _correct(self, project: str, was: Amounts, now: Amounts, seen: Doings | None) -> bool:
         def work(tx: Tx) -> bool:
             kept = quotas.lock_usage(tx, project)
             if region_servers.doings(tx, project).get(project) != seen or any(
@@ -177,7 +177,7 @@ class QuotaUsage:
         return await self._context.region.write(work)
 
 
-def _look(tx: Tx) -> _Region:
+def _read_region(tx: Tx) -> _Region:
     return _Region(
         region_servers.doings(tx),
         quotas.every_usage(tx),

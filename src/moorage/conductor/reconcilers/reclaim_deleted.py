@@ -26,7 +26,7 @@ AT_ONCE_MAX = 200
 logger = logging.getLogger(__name__)
 
 
-class Reclaimed(msgspec.Struct, frozen=True):
+class ReclaimResult(msgspec.Struct, frozen=True):
     begun: tuple[ServerId, ...] = ()
     waiting: int = 0
     """Cells that did not answer."""
@@ -38,11 +38,11 @@ class Reclaim:
     def __init__(self, context: SagaContext, clock: Clock) -> None:
         self._context, self._clock = context, clock
 
-    async def run(self) -> Reclaimed:
+    async def run(self) -> ReclaimResult:
         """One round: a delete begins for each server that is old enough."""
         interval_s = self._context.settings.reclaim_instance_interval_s
         if interval_s <= 0:
-            return Reclaimed()
+            return ReclaimResult()
         before = int((self._clock.now() - interval_s) * 1_000_000)
         begun: list[ServerId] = []
         waiting = 0
@@ -60,7 +60,7 @@ class Reclaim:
             except Problem as problem:
                 logger.info("%s: cell %s: %s", NAME, cell, problem)
                 waiting += 1
-        return Reclaimed(tuple(begun), waiting)
+        return ReclaimResult(tuple(begun), waiting)
 
     async def _reclaim(self, server: Server) -> bool:
         where = await self._context.region.read(lambda tx: region_servers.find(tx, server.id))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.clock import Clock
 from moorage.model.errors import NotFound
 from moorage.model.ids import NetworkId, ProviderId, SegmentId
@@ -49,7 +49,9 @@ class SegmentsDone(msgspec.Struct, frozen=True):
 class Segments:
     """Draws the address pools of all routed networks into placement."""
 
-    def __init__(self, network: NetworkClient, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, network: NetworkBackend, engine: Engine, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._network = network
         self._engine = engine
         self._monotonic = monotonic
@@ -99,7 +101,7 @@ class Segments:
         self._absent = frozenset(host for each in reports.values() for host in each.hosts) - tied
         return SegmentsDone(len(reports), changed, len(dropped), doubted)
 
-    async def somebody_came(self, clock: Clock) -> None:
+    async def until_host_appears(self, clock: Clock) -> None:
         """Until a host is there that the last round missed, wired as it is; for ever when it missed none."""
         while True:
             await clock.sleep(LOOKED_EVERY_S if self._absent else LONG_S)

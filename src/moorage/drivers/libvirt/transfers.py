@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 from moorage.drivers.libvirt.library import library
 from moorage.model.live_migration import LiveNow, LiveState
-from moorage.model.migration import Progress
+from moorage.model.migration import TransferProgress
 
 
 class Transfer:
@@ -15,7 +15,7 @@ class Transfer:
     def __init__(self, move: str) -> None:
         self.move = move
         self.state, self.why = LiveState.RUNNING, ""
-        self.progress = Progress()
+        self.progress = TransferProgress()
         self.sending = True
         """libvirt's call, or what comes before it, is not over."""
         self.agreed = False
@@ -30,20 +30,20 @@ class Transfer:
 
     def all_sent(self) -> None:
         last = self.progress
-        self.progress = Progress(
+        self.progress = TransferProgress(
             last.memory_total, last.memory_processed + last.memory_remaining, 0,
             last.disk_total, last.disk_processed + last.disk_remaining, 0,
         )  # fmt: skip
 
 
-def counted(domain: Any) -> Progress | None:
+def counted(domain: Any) -> TransferProgress | None:
     """None: nothing is sent now."""
     libvirt = library()
     found = domain.jobStats()
     if found.get("type", libvirt.VIR_DOMAIN_JOB_NONE) == libvirt.VIR_DOMAIN_JOB_NONE:
         return None
     names = ("memory_total", "memory_processed", "memory_remaining", "disk_total", "disk_processed", "disk_remaining")
-    return Progress(*(int(found.get(name, 0)) for name in names))
+    return TransferProgress(*(int(found.get(name, 0)) for name in names))
 
 
 def is_awaited(domain: Any, state: int, reason: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 from moorage.model.ids import new_uuid
-from moorage.model.tracing import Kind, Span, answering, span
+from moorage.model.tracing import Span, SpanType, answering, span
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER, NO_ROUTE = "other", "none"
@@ -43,7 +43,7 @@ class Requests:
         parent = traceparent_of(scope["headers"]) if self._trust else ""
         method = scope["method"] if scope["method"] in METHODS else OTHER
         asked = span(
-            Kind.REQUEST,
+            SpanType.REQUEST,
             self._service,
             parent=parent,
             seed=f"req-{new_uuid()}",
@@ -59,7 +59,7 @@ class Requests:
                 raise
             finally:
                 route = asked.facts.get("route") or getattr(scope.get("route"), "path", NO_ROUTE)
-                asked.say(route=route)
+                asked.annotate(route=route)
                 asked.called(f"{method} {route}")
                 if not asked.outcome:
                     asked.came_to("none")  # nothing was answered: whoever asked is gone

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # a process that has little of this should not have to load t
     from moorage.bus.transport import Bus
     from moorage.clients.http import ServiceClient
     from moorage.conductor.cell_conductor import CellConductor
-    from moorage.conductor.reconcile_loop import Rounds
+    from moorage.conductor.reconcile_loop import ReconcileLoop
     from moorage.conductor.worker import Conductor
     from moorage.main.composition import RegionProcess
     from moorage.main.http_servers import HttpServer
@@ -37,7 +37,7 @@ class Sources:
     hosts: "AgentClient | None" = None
     neighbours: "Sequence[ServiceClient]" = ()
     agents: "Callable[[], Collection[Agent]]" = _none
-    rounds: "Rounds | None" = None
+    rounds: "ReconcileLoop | None" = None
     doors: "Mapping[str, HttpServer]" = field(default_factory=dict)
     proxy: "ConsoleProxy | None" = None
     region: "RegionProcess | None" = None
@@ -56,7 +56,7 @@ class Sources:
 
 def of_region(
     region: "RegionProcess",
-    rounds: "Rounds | None" = None,
+    rounds: "ReconcileLoop | None" = None,
     agents: "Callable[[], Collection[Agent]]" = _none,
     proxy: "ConsoleProxy | None" = None,
     doors: "Mapping[str, HttpServer] | None" = None,

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from moorage.main.observability.metric_families import FAMILIES
-from moorage.model.tracing import Kind, Span
+from moorage.model.tracing import Span, SpanType
 
 SERIES_MAX = 4_000
 """Sets of labels of one family in one process; what would be more is counted under `other`."""
@@ -24,22 +24,22 @@ class Timings:
         self._registry = registry
         self._in_flight: Gauge = self._made(Gauge, "moorage_requests_in_flight")
         self._counters = {
-            Kind.REQUEST: self._made(Counter, "moorage_requests_total"),
-            Kind.OPERATION: self._made(Counter, "moorage_operations_told_total"),
-            Kind.CALL: self._made(Counter, "moorage_calls_total"),
-            Kind.COMMAND: self._made(Counter, "moorage_commands_total"),
-            Kind.OBEY: self._made(Counter, "moorage_agent_verbs_total"),
+            SpanType.REQUEST: self._made(Counter, "moorage_requests_total"),
+            SpanType.OPERATION: self._made(Counter, "moorage_operations_told_total"),
+            SpanType.CALL: self._made(Counter, "moorage_calls_total"),
+            SpanType.COMMAND: self._made(Counter, "moorage_commands_total"),
+            SpanType.OBEY: self._made(Counter, "moorage_agent_verbs_total"),
         }
         self._histograms = {
-            Kind.REQUEST: self._made(Histogram, "moorage_request_seconds"),
-            Kind.OPERATION: self._made(Histogram, "moorage_operation_seconds"),
-            Kind.STEP: self._made(Histogram, "moorage_step_seconds"),
-            Kind.CALL: self._made(Histogram, "moorage_call_seconds"),
-            Kind.COMMAND: self._made(Histogram, "moorage_command_seconds"),
-            Kind.DRIVE: self._made(Histogram, "moorage_agent_verb_seconds"),
+            SpanType.REQUEST: self._made(Histogram, "moorage_request_seconds"),
+            SpanType.OPERATION: self._made(Histogram, "moorage_operation_seconds"),
+            SpanType.STEP: self._made(Histogram, "moorage_step_seconds"),
+            SpanType.CALL: self._made(Histogram, "moorage_call_seconds"),
+            SpanType.COMMAND: self._made(Histogram, "moorage_command_seconds"),
+            SpanType.DRIVE: self._made(Histogram, "moorage_agent_verb_seconds"),
         }
-        self._counts: dict[Kind, dict[Labels, Count]] = {}
-        self._measures: dict[Kind, dict[Labels, Measure]] = {}
+        self._counts: dict[SpanType, dict[Labels, Count]] = {}
+        self._measures: dict[SpanType, dict[Labels, Measure]] = {}
 
     def _made(self, kind: type[Any], name: str) -> Any:
         family = FAMILIES[name]
@@ -47,11 +47,11 @@ class Timings:
         return kind(name, family.says, family.labels, registry=self._registry, **more)
 
     def begun(self, span: Span) -> None:
-        if span.kind is Kind.REQUEST:
+        if span.kind is SpanType.REQUEST:
             self._in_flight.labels(span.facts["service"]).inc()
 
     def ended(self, span: Span, state: Any, failure: BaseException | None) -> None:
-        if span.kind is Kind.REQUEST:
+        if span.kind is SpanType.REQUEST:
             self._in_flight.labels(span.facts["service"]).dec()
         what = _what(span)
         if (counter := self._counters.get(span.kind)) is not None:
@@ -69,11 +69,11 @@ def _what(span: Span) -> Labels:
     """The labels of its kind, without its outcome, which comes last where it is one of them."""
     facts = span.facts
     match span.kind:
-        case Kind.REQUEST:
+        case SpanType.REQUEST:
             return facts["service"], facts["method"], facts["route"]
-        case Kind.STEP:
+        case SpanType.STEP:
             return span.name, facts["phase"]
-        case Kind.CALL:
+        case SpanType.CALL:
             return facts["neighbour"], facts["call"]
         case _:
             return (span.name,)

@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from moorage import __version__
 from moorage.main.observability.requests import traceparent_of
-from moorage.model.tracing import CANCELLED, OK, Kind, Span
+from moorage.model.tracing import CANCELLED, OK, Span, SpanType
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +39,16 @@ FACT_CHARS_MAX = 256
 LETS_GO_S = 6.0
 """At the end of the process what waits is sent, and no longer waited for than this."""
 
-BEGIN_TRACES = frozenset({Kind.REQUEST, Kind.OPERATION, Kind.OBEY})
+BEGIN_TRACES = frozenset({SpanType.REQUEST, SpanType.OPERATION, SpanType.OBEY})
 """They are part of what was carried to them, and of nothing that happens to be around them."""
 KINDS = {
-    Kind.REQUEST: SpanKind.SERVER,
-    Kind.OPERATION: SpanKind.CONSUMER,
-    Kind.STEP: SpanKind.INTERNAL,
-    Kind.CALL: SpanKind.CLIENT,
-    Kind.COMMAND: SpanKind.CLIENT,
-    Kind.OBEY: SpanKind.SERVER,
-    Kind.DRIVE: SpanKind.INTERNAL,
+    SpanType.REQUEST: SpanKind.SERVER,
+    SpanType.OPERATION: SpanKind.CONSUMER,
+    SpanType.STEP: SpanKind.INTERNAL,
+    SpanType.CALL: SpanKind.CLIENT,
+    SpanType.COMMAND: SpanKind.CLIENT,
+    SpanType.OBEY: SpanKind.SERVER,
+    SpanType.DRIVE: SpanKind.INTERNAL,
 }
 WELL = frozenset({OK, "done", CANCELLED, "left"})
 _NOTHING = Context()
@@ -136,7 +136,7 @@ class Tracing:
         if ours is None:
             return
         if ours.is_recording():
-            if span.kind is Kind.REQUEST:
+            if span.kind is SpanType.REQUEST:
                 ours.update_name(span.name)
             facts: dict[str, str | int] = {"moorage.kind": span.kind.value, "moorage.outcome": span.outcome}
             if span.seed and span.kind in BEGIN_TRACES:

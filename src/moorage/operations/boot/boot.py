@@ -10,11 +10,11 @@ from functools import partial
 
 import msgspec
 
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NoCapacity, Problem, Stale, Unavailable
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import CellId, HostId, ProviderId
-from moorage.model.network import BindRefused, NetworkFacts, Port
+from moorage.model.network import BindOptions, BindRefused, NetworkFacts, Port
 from moorage.model.server import Server, TaskState, VmState
 from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage
 from moorage.model.world import Ask, Choice
@@ -208,11 +208,12 @@ async def bind_ports(run: BootRun) -> tuple[Port, ...]:
             claim.name,
             claim.availability_zone,
             await legacy_ports.made_late(run, ports),
-            subnets=claim.subnets,
-            beside=other_subnets(ports, _networks(run), claim.subnets),
-            profiles=claim.profiles,
-            tried=names_of(run.context.placement.world(), run.tried),
-            unsure=run.unsure or run.attempt > 1,
+            BindOptions(
+                subnets=claim.subnets,
+                other_subnets=other_subnets(ports, _networks(run), claim.subnets),
+                profiles=claim.profiles,
+                tried=names_of(run.context.placement.world(), run.tried),
+            ),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, _networks(run), claim.subnets)
@@ -240,7 +241,7 @@ async def record_server(run: BootRun) -> int:
             await in_this_cell(earlier, partial(_remove_record, run, earlier, by))
     now = now_us()
     server = recorded(run, claim, run[bind_ports], run.attempt, now)
-    action = _action(boot, now, (Event("compute__do_build_and_run_instance", now, host=claim.name),))
+    action = _action(boot, now, (ActionEvent("compute__do_build_and_run_instance", now, host=claim.name),))
 
     def write(tx: Tx) -> int:
         written = cell_servers.record(tx, server, by)
@@ -325,7 +326,7 @@ async def _show_active(run: BootRun) -> None:
     by = records.fence(run)
     generation, ports, started = run.get(record_server), run.get(bind_ports), run.get(start_guest)
     networks = _networks(run)
-    event = Event("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
+    event = ActionEvent("compute__do_build_and_run_instance", boot.server.created_at, now, "Success", claim.name)
 
     def shown(server: Server) -> Server:
         return shown_active(server, started, now, networks)
@@ -504,7 +505,7 @@ def _subnets(run: BootRun, segments: tuple[ProviderId | None, ...]) -> dict[int,
     return found
 
 
-def _action(boot: Boot, now: int, events: tuple[Event, ...]) -> Action:
+def _action(boot: Boot, now: int, events: tuple[ActionEvent, ...]) -> Action:
     return Action(
         server=boot.server.id,
         action="create",

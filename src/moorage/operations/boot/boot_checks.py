@@ -2,7 +2,7 @@
 
 import msgspec
 
-from moorage.clients.network.nic_validation import Wanted
+from moorage.clients.network.nic_validation import RequestedNics
 from moorage.model.boot_request import BootRequest, NicWish
 from moorage.model.errors import Conflict, Forbidden, Invalid
 from moorage.model.flavor import Flavor
@@ -129,7 +129,7 @@ def _zone_if_it_is_theirs(context: SagaContext, zone: str, host: str) -> str:
     return zone if zone == theirs else ""
 
 
-def _wanted(request: BootRequest) -> Wanted:
+def _wanted(request: BootRequest) -> RequestedNics:
     if isinstance(request.nics, str):
         return request.nics
     return tuple(_nic(index, wish) for index, wish in enumerate(request.nics))

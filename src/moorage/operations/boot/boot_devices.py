@@ -14,7 +14,7 @@ from moorage.model.flavor import Flavor
 from moorage.model.image import Image
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice
-from moorage.model.volume import Snapshot, Volume
+from moorage.model.volume import Volume, VolumeSnapshot
 from moorage.operations.context import SagaContext
 from moorage.operations.image_checks import BYTES_PER_GIB, check_image, check_properties
 from moorage.operations.image_mappings import merged
@@ -231,7 +231,7 @@ async def _volume(
 
 async def _snapshot(
     context: SagaContext, project: str, token: str, device: BlockDevice
-) -> tuple[BlockDevice, Snapshot]:
+) -> tuple[BlockDevice, VolumeSnapshot]:
     try:
         found = await volumes_of(context).snapshot(device.uuid or "", project, token)
     except NotFound as missing:
@@ -240,7 +240,7 @@ async def _snapshot(
 
 
 async def _written_on(
-    context: SagaContext, project: str, token: str, snapshot: Snapshot, flavor: Flavor
+    context: SagaContext, project: str, token: str, snapshot: VolumeSnapshot, flavor: Flavor
 ) -> dict[str, str]:
     """The properties of the image that was written on the volume of a snapshot."""
     try:

@@ -20,7 +20,7 @@ from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData
 from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_ports
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
-from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
+from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.server import Nic
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
@@ -226,11 +226,7 @@ async def _start_bound(
             place.name,
             place.availability_zone,
             ports,
-            subnets=order.subnets,
-            beside=order.beside,
-            profiles=order.profiles,
-            tried=order.tried,
-            unsure=True,
+            BindOptions(subnets=order.subnets, other_subnets=order.beside, profiles=order.profiles, tried=order.tried),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, order.networks, order.subnets)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
@@ -123,7 +123,7 @@ async def mark_deleted(run: DeleteRun) -> None:
     if found.server is None or found.cell is None:
         return  # the region's own record is marked by the commit that ends the story
     now = now_us()
-    event = Event("compute_terminate_instance", now, now, "Success", found.server.host)
+    event = ActionEvent("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(
         server=found.server.id,
         action="delete",  # a forced one too, as in Nova

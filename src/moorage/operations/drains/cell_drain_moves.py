@@ -6,8 +6,8 @@ could be unshelved.
 
 import msgspec
 
-from moorage.model.cell_drain import CellPlan, HostPlan, RecordRow
-from moorage.model.drain import DrainServer, Progress
+from moorage.model.cell_drain import CellPlan, HostDrainPlan, RecordRow
+from moorage.model.drain import DrainProgress, DrainServer
 from moorage.model.errors import Conflict, Problem, Unavailable
 from moorage.model.ids import CellId
 from moorage.model.principal import Principal
@@ -68,7 +68,7 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
     names = await hosts_of(context, cell)
     for name in names:
         trial.disable(name)
-    found: list[HostPlan] = []
+    found: list[HostDrainPlan] = []
     count = 0
     by_live = wants_live and live(context, cell)
     for name in names:
@@ -79,7 +79,7 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
         order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
         rows = [await _on_host(context, trial, each, name, user, project, by_live=by_live) for each in order]
         left = await drain_moves.left_before(context, cell, name, {each.id for each in servers})
-        found.append(HostPlan(name, (*rows, *left)))
+        found.append(HostDrainPlan(name, (*rows, *left)))
     records = await offloaded(context, cell, SERVERS_MAX)
     return CellPlan(tuple(found), tuple([await place_of(context, trial, each, user, project) for each in records]))
 
@@ -89,7 +89,7 @@ async def _on_host(
 ) -> DrainServer:
     if context.hosts.is_silent(host):
         way = drain_moves.way_of(server, live=by_live)
-        return DrainServer(server.id, server.name, way, Progress.LEFT, why="nobody hears its host")
+        return DrainServer(server.id, server.name, way, DrainProgress.LEFT, why="nobody hears its host")
     return await drain_moves.planned_one(
         context, trial, server, drain_moves.MoveAway(host, user, project, by_live, across=True)
     )
@@ -105,14 +105,14 @@ async def place_of(context: SagaContext, trial: Trial, server: Server, user: str
     except Conflict as busy:  # something is being done to it, which will be over
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
-        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+        return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     verdict: Verdict | None = None
     for ask in (*asks, *(msgspec.structs.replace(each, resources={}, groups=()) for each in asks)):
         verdict = trial.decide(_elsewhere(context, ask, server))
         if verdict.best:
             return msgspec.structs.replace(row, to=verdict.best[0].cell)
     why = NOWHERE if verdict is None else verdict.fault()
-    return msgspec.structs.replace(row, progress=Progress.LEFT, why=why)
+    return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=why)
 
 
 def _elsewhere(context: SagaContext, ask: Ask, server: Server) -> Ask:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from moorage.model.drain import SERVERS_MAX, Drain, DrainServer, Progress, Way
+from moorage.model.drain import SERVERS_MAX, Drain, DrainProgress, DrainServer, MoveMethod
 from moorage.model.errors import Conflict, Problem, Unavailable
 from moorage.model.ids import CellId, ServerId
 from moorage.model.principal import Principal
@@ -25,12 +25,12 @@ from moorage.scheduler.trial import Trial
 from moorage.store.cell import migrations
 
 _COLD = {
-    VmState.ACTIVE: Way.COLD,
-    VmState.STOPPED: Way.COLD,
-    VmState.SHELVED: Way.OFFLOAD,
-    VmState.BUILDING: Way.COLD,  # when it is built
+    VmState.ACTIVE: MoveMethod.COLD,
+    VmState.STOPPED: MoveMethod.COLD,
+    VmState.SHELVED: MoveMethod.OFFLOAD,
+    VmState.BUILDING: MoveMethod.COLD,  # when it is built
 }
-_LIVE = {**_COLD, VmState.ACTIVE: Way.LIVE, VmState.PAUSED: Way.LIVE, VmState.BUILDING: Way.LIVE}
+_LIVE = {**_COLD, VmState.ACTIVE: MoveMethod.LIVE, VmState.PAUSED: MoveMethod.LIVE, VmState.BUILDING: MoveMethod.LIVE}
 
 
 COLD_ACROSS = "resize/2"
@@ -40,9 +40,9 @@ UNDECIDED = (
 )
 
 
-def way_of(server: Server, *, live: bool) -> Way:
+def way_of(server: Server, *, live: bool) -> MoveMethod:
     """Running servers are moved live, if that is wanted, stopped ones cold; what is suspended, rescued or broken is for its owner."""
-    return (_LIVE if live else _COLD).get(server.vm_state, Way.NONE)
+    return (_LIVE if live else _COLD).get(server.vm_state, MoveMethod.NONE)
 
 
 def why_none(server: Server) -> str:
@@ -76,18 +76,18 @@ async def leave(
     """
     host, live, across = move.host, move.live, move.across
     way, principal = way_of(server, live=live), Principal(move.user, project=move.project)
-    if across and not context.preview and way is not Way.OFFLOAD:
+    if across and not context.preview and way is not MoveMethod.OFFLOAD:
         await _refuse_unless_crossing(context)
 
     def check(now: Server) -> None:
         if now.host != host:  # its owner moved it since it was looked at: a second move would be for nothing
             raise Conflict(f"instance {now.id} is not on host {host} any more")
-        if way is Way.NONE or way_of(now, live=live) is not way or now.task_state is not None:
+        if way is MoveMethod.NONE or way_of(now, live=live) is not way or now.task_state is not None:
             raise Conflict(f"instance {now.id} is {now.vm_state.value}, and is not moved now")
 
-    if way is Way.OFFLOAD:
+    if way is MoveMethod.OFFLOAD:
         await shelve.begin_offloading(context, server.id, move.user, move.project, check=check, request_id=request_id)
-    elif way is Way.LIVE:
+    elif way is MoveMethod.LIVE:
         wish = LiveWish(cross_cell=across)
         await accept_live_migrate.begin(context, principal, server, wish, check=check, request_id=request_id)
     else:
@@ -110,7 +110,7 @@ async def left_before(context: SagaContext, cell: CellId, host: str, known: Coll
         server = (await records.find(context, id)).server
         if server is not None and server.moved is not None and server.moved.host == host != server.host:
             place, why = server.host or "", OWNERS_MOVE if server.vm_state is VmState.RESIZED else UNDECIDED
-            found.append(DrainServer(id, server.name, Way.NONE, Progress.LEFT, host=place, why=why))
+            found.append(DrainServer(id, server.name, MoveMethod.NONE, DrainProgress.LEFT, host=place, why=why))
     return found
 
 
@@ -166,7 +166,10 @@ async def planned(
 async def _placed(context: SagaContext, trial: Trial, drain: Drain) -> None:
     """Room for those of another drain that have not begun to move."""
     for row in drain.servers:
-        if row.progress is Progress.WAITING and (found := (await records.find(context, row.server)).server) is not None:
+        if (
+            row.progress is DrainProgress.WAITING
+            and (found := (await records.find(context, row.server)).server) is not None
+        ):
             wanted = drain.asked
             move = MoveAway(drain.host, drain.asked_by, drain.project, wanted.live, wanted.across)
             await planned_one(context, trial, found, move)
@@ -180,8 +183,8 @@ async def planned_one(
 ) -> DrainServer:
     """Where it would go from that host, taken from the trial; or why it stays."""
     row = DrainServer(server.id, server.name, way_of(server, live=move.live))
-    if row.way is Way.NONE:
-        return msgspec.structs.replace(row, progress=Progress.LEFT, why=why_none(server))
+    if row.way is MoveMethod.NONE:
+        return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=why_none(server))
     asks: Tries | None = None
     input: msgspec.Struct | None = None
     try:
@@ -192,17 +195,17 @@ async def planned_one(
     except Conflict as busy:  # something is being done to it, which will be over
         return msgspec.structs.replace(row, why=f"busy: {busy.public}")
     except Problem as refused:
-        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+        return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     try:
         if input is not None:
             _, asks = await dry_run.wanted(context, of_all_cells(input) if move.across else input)
     except Problem as refused:  # one server whose ports cannot be read is no reason to refuse the plan of the others
-        return msgspec.structs.replace(row, progress=Progress.LEFT, why=refused.public)
+        return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=refused.public)
     if asks is None:  # it needs no other host
         return row
     verdict = dry_run.placed(trial, asks)
     if not verdict.best:
-        return msgspec.structs.replace(row, progress=Progress.LEFT, why=verdict.fault())
+        return msgspec.structs.replace(row, progress=DrainProgress.LEFT, why=verdict.fault())
     return msgspec.structs.replace(row, planned=verdict.best[0].name)
 
 
@@ -215,14 +218,14 @@ def of_all_cells(input: msgspec.Struct) -> msgspec.Struct:
 
 def stays(rows: Sequence[DrainServer]) -> list[DrainServer]:
     """Those who have no other place, or cannot be moved."""
-    return [each for each in rows if each.progress is Progress.LEFT]
+    return [each for each in rows if each.progress is DrainProgress.LEFT]
 
 
 def retried(drain: Drain) -> Drain:
     """As it begins: the plan's refusals are asked again, for room may have come."""
     rows = tuple(
-        msgspec.structs.replace(each, progress=Progress.WAITING)
-        if each.progress is Progress.LEFT and each.way is not Way.NONE
+        msgspec.structs.replace(each, progress=DrainProgress.WAITING)
+        if each.progress is DrainProgress.LEFT and each.way is not MoveMethod.NONE
         else each
         for each in drain.servers
     )

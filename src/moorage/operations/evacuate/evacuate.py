@@ -20,7 +20,7 @@ A failure leaves the server in ERROR on its old host, with the claim it had.  Wh
 
 import msgspec
 
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Problem
 from moorage.model.fence_proof import FenceProof
 from moorage.model.guest import GuestSpec, PowerState
@@ -156,12 +156,13 @@ async def record_evacuated(run: EvacuateRun) -> None:
     await show_evacuated(run)
 
 
-def ended_well(run: EvacuateRun, now: int) -> tuple[Event, ...]:
+def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
     """What its action says when it is done."""
     claim = run[claim_host]
     told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
     return tuple(
-        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
+        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        for each in EVENTS
     )
 
 

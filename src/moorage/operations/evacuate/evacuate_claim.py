@@ -6,7 +6,7 @@ from moorage.model.errors import NoCapacity
 from moorage.model.fence_proof import FenceProof
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus, MigrationType
-from moorage.model.network import BindRefused, FixedIp, Port
+from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
 from moorage.model.server import Server
 from moorage.operations import move_claims
 from moorage.operations.boot.boot import Claim
@@ -128,12 +128,13 @@ async def bind_ports(run: EvacuateRun) -> tuple[Port, ...]:
             claim.name,
             claim.availability_zone,
             cards.ports,
-            subnets=claim.subnets,
-            beside=other_subnets(cards.ports, cards.networks, claim.subnets),
-            profiles=claim.profiles,
-            tried=(str(run.input.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
-            unsure=True,
-            keeps=_previous_addresses(run, claim, cards),
+            BindOptions(
+                subnets=claim.subnets,
+                other_subnets=other_subnets(cards.ports, cards.networks, claim.subnets),
+                profiles=claim.profiles,
+                tried=(str(run.input.server.host), *names_of(run.context.placement.world(), run.tried), claim.name),
+                keeps=_previous_addresses(run, claim, cards),
+            ),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, cards.networks, claim.subnets)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from moorage.clients.network.ports import BINDING_FAILED
+from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.model.errors import NotFound
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
-from moorage.model.network import BindRefused, FixedIp
+from moorage.model.network import BindOptions, BindRefused, FixedIp
 from moorage.model.server import Server, VmState
 from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
@@ -56,10 +56,11 @@ async def bind_back(
             end.name,
             end.availability_zone,
             cards.ports,
-            profiles=move_ports.profiles_of(cards),
-            tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
-            unsure=True,
-            keeps=keeps,
+            BindOptions(
+                profiles=move_ports.profiles_of(cards),
+                tried=(end.name, *names_of(run.context.placement.world(), run.tried), claim.name),
+                keeps=keeps,
+            ),
         )
     except BindRefused as refused:
         if refused.code != BINDING_FAILED:

@@ -49,7 +49,7 @@ async def fail_action(run: CrashDumpRun) -> None:
 async def interrupt_guest(run: CrashDumpRun) -> PowerState:
     """The host answers a repeat with what it kept, so one request makes one dump."""
     to = server_action.host_of(run[begin_action])
-    return await run.context.hosts.tell(
+    return await run.context.hosts.change_guest(
         to, command_context(run, "interrupt_guest"), run.input.server.id, Verb.CRASH_DUMP
     )
 

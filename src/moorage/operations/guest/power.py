@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Internal, NotFound
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
@@ -138,7 +138,7 @@ async def record_power(run: PowerRun) -> None:
     assert found.cell is not None
     now, effect, state = server_action.now_us(), EFFECTS[run.input.verb], int(run[switch_power])
     host = None if found.server is None else found.server.host
-    events = (Event(effect.event, now, now, "Success", host),)
+    events = (ActionEvent(effect.event, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,

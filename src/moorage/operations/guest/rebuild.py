@@ -10,7 +10,7 @@ counts as gone: what fails then leaves the server in ERROR, and it may be rebuil
 import msgspec
 
 from moorage.bus.messages import RebuildGuest, Verb
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import InjectedFile, PowerState
 from moorage.model.ids import OperationId
@@ -246,7 +246,7 @@ async def rebuild_guest(run: RebuildRun) -> PowerState:
     guest = await with_disks(run.context, server, guest, attachments)
     order = RebuildGuest(guest, run.input.preserve_ephemeral)
     to, mine = server_action.host_of(found), command_context(run, "rebuild_guest")
-    return await run.context.hosts.tell(to, mine, server.id, Verb.REBUILD_GUEST, order)
+    return await run.context.hosts.change_guest(to, mine, server.id, Verb.REBUILD_GUEST, order)
 
 
 @step(needs=(begin_action, rebuild_guest), no_undo="it records what happened", point_of_no_return=True)
@@ -255,7 +255,7 @@ async def record_rebuilt(run: RebuildRun) -> None:
     found, state, now = run[begin_action], int(run[rebuild_guest]), server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
-    events = tuple(Event(each, now, now, "Success", host) for each in EVENTS)
+    events = tuple(ActionEvent(each, now, now, "Success", host) for each in EVENTS)
     await records.change(
         run.context,
         found.cell,

@@ -93,7 +93,7 @@ async def rescue_guest(run: RescueRun) -> GuestState:
     found = run[begin_action]
     order = RescueGuest(run.input.rescue, await _drive(run, found.server))
     to, mine = server_action.host_of(found), command_context(run, "rescue_guest")
-    return await run.context.hosts.tell(to, mine, run.input.server.id, Verb.RESCUE_GUEST, order)
+    return await run.context.hosts.change_guest(to, mine, run.input.server.id, Verb.RESCUE_GUEST, order)
 
 
 async def _drive(run: RescueRun, server: Server | None) -> InstanceMetadata | None:
@@ -126,7 +126,7 @@ async def _take_back(
     order: msgspec.Struct,
 ) -> None:
     try:
-        await run.context.hosts.tell(
+        await run.context.hosts.change_guest(
             server_action.host_of(found), command_context(run, step), run.input.server.id, verb, order
         )
     except HostFailed as failed:
@@ -195,7 +195,7 @@ async def fail_unrescue(run: UnrescueRun) -> None:
 @step(needs=(begin_unrescue,), patience_s=HOST_PATIENCE_S)
 async def unrescue_guest(run: UnrescueRun) -> GuestState:
     to, mine = server_action.host_of(run[begin_unrescue]), command_context(run, "unrescue_guest")
-    return await run.context.hosts.tell(to, mine, run.input.server.id, Verb.UNRESCUE_GUEST, UnrescueGuest())
+    return await run.context.hosts.change_guest(to, mine, run.input.server.id, Verb.UNRESCUE_GUEST, UnrescueGuest())
 
 
 @unrescue_guest.undo

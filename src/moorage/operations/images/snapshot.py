@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.ids import ImageId, OperationId
 from moorage.model.operation import Accepted
@@ -141,7 +141,7 @@ async def record_snapshot(run: SnapshotRun) -> None:
     """The action has ended; a server is no other for being copied."""
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
-    events = (Event(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
+    events = (ActionEvent(EVENTS[run.input.kind], now, now, "Success", _server(run).host),)
     await run.context.cells[found.cell].write(
         lambda tx: actions.finish(tx, run.input.server.id, server_action.request_of(run), events, now, None)
     )

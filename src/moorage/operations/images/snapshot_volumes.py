@@ -22,7 +22,7 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.server import BlockDevice, Server, TaskState, VmState
 from moorage.model.task_context import global_request_id
-from moorage.model.volume import SNAPSHOT_SETTLED, Snapshot
+from moorage.model.volume import SNAPSHOT_SETTLED, VolumeSnapshot
 from moorage.operations.accept import accepted, dispatch
 from moorage.operations.context import SagaContext
 from moorage.operations.images.snapshot import SnapshotRequest
@@ -180,7 +180,7 @@ SNAPSHOT_STILL = Saga(
 """Of a guest that may be still meanwhile."""
 
 
-async def _settled(context: SagaContext, snapshot: str) -> Snapshot | None:
+async def _settled(context: SagaContext, snapshot: str) -> VolumeSnapshot | None:
     """The snapshot when it is made, or is not to be; None: it is not there. Raises Unavailable when that takes too long."""
     until, pause_s = time.monotonic() + context.settings.volume_wait_s, LOOK_FIRST_S
     while True:

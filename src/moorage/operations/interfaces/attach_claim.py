@@ -7,7 +7,7 @@ import msgspec
 
 from moorage.model.errors import NoCapacity, NotFound, Problem
 from moorage.model.ids import ProviderId
-from moorage.model.network import BindRefused, NetworkFacts, NicAsk, Port
+from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.server import Server
 from moorage.model.verdict import Claimed, DecisionRecord, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice
@@ -185,10 +185,11 @@ async def bind_port(run: AttachRun) -> Port:
             server.host,
             server.availability_zone or run.context.settings.default_availability_zone,
             (port,),
-            subnets=subnets,
-            beside=other_subnets((port,), run.input.networks, subnets),
-            profiles=given.profiles,
-            unsure=run.unsure or run.attempt > 1,
+            BindOptions(
+                subnets=subnets,
+                other_subnets=other_subnets((port,), run.input.networks, subnets),
+                profiles=given.profiles,
+            ),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, run.input.networks, subnets)

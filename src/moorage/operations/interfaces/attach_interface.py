@@ -13,7 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import NotFound, Problem
 from moorage.model.ids import OperationId
 from moorage.model.network import Port
@@ -84,7 +84,7 @@ async def record_nic(run: AttachRun) -> None:
     found, port, now = run[begin_action], run.get(bind_port), server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
-    events = (Event(EVENT, now, now, "Success", host),)
+    events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,

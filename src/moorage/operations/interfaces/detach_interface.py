@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ProviderId, new_uuid
 from moorage.model.operation import Accepted
@@ -151,7 +151,7 @@ async def forget_nic(run: DetachRun) -> None:
     found, now = run[begin_action].found, server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
-    events = (Event(EVENT, now, now, "Success", host),)
+    events = (ActionEvent(EVENT, now, now, "Success", host),)
 
     def also(tx: Tx) -> None:
         if not run.input.gone:

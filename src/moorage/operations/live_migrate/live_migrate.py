@@ -164,7 +164,7 @@ async def land_guest(run: LiveRun) -> PowerState | None:
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
     try:
         mine = live_migration.command_after(run, "land_guest", claim.attempt)
-        return await run.context.hosts.tell(to, mine, guest.server, Verb.LAND_LIVE, order)
+        return await run.context.hosts.change_guest(to, mine, guest.server, Verb.LAND_LIVE, order)
     except HostFailed as failed:
         if failed.code == HOST_SILENT:
             said = (await records.find(run.context, run.input.server.id)).server

@@ -246,7 +246,9 @@ async def prepare_guest(run: LiveRun) -> None:
     claim, bound = run[claim_host], run[bind_destination]
     guest = await guest_there(run, claim, bound.ports or run[read_ports].ports, run[export_volumes])
     order, to = TakeGuest(guest, run.input.migration), End(claim.cell, claim.name).address
-    await run.context.hosts.tell(to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order)
+    await run.context.hosts.change_guest(
+        to, command_context(run, "prepare_guest"), guest.server, Verb.PREPARE_LIVE, order
+    )
     run.context.placement.count_failure(claim.host, failed=False)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from moorage.clients.http import Json
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, OverQuota, Refusal
 from moorage.model.server import Floating, Nic, Server
 from moorage.operations.records import servers
@@ -18,7 +18,7 @@ DEFAULT_POOL = "nova"
 """The name of the network that addresses come from when no pool is named."""
 
 
-async def by_address(network: NetworkClient, token: str, address: str) -> Json:
+async def by_address(network: NetworkBackend, token: str, address: str) -> Json:
     """The one floating address. Raises NotFound, Conflict."""
     rows = await network.list_as(token, FLOATING, {"floating_ip_address": address})
     if not rows:
@@ -28,7 +28,7 @@ async def by_address(network: NetworkClient, token: str, address: str) -> Json:
     return rows[0]
 
 
-async def device_of(network: NetworkClient, token: str, floating: Json) -> str:
+async def device_of(network: NetworkBackend, token: str, floating: Json) -> str:
     """The device of the port it stands for; empty when it stands for none."""
     if not floating.get("port_id"):
         return ""
@@ -40,7 +40,7 @@ async def device_of(network: NetworkClient, token: str, floating: Json) -> str:
         return ""
 
 
-async def allocate(network: NetworkClient, token: str, pool: str | None) -> Json:
+async def allocate(network: NetworkBackend, token: str, pool: str | None) -> Json:
     """A new one from the pool (a network's name or id). Raises NotFound, Forbidden, Invalid."""
     outside = await _pool(network, token, pool or DEFAULT_POOL)
     of_pool = f" in pool {pool}" if pool else ""
@@ -55,7 +55,7 @@ async def allocate(network: NetworkClient, token: str, pool: str | None) -> Json
         raise NotFound(none_left, private=refused.public) from refused
 
 
-async def _pool(network: NetworkClient, token: str, pool: str) -> str:
+async def _pool(network: NetworkBackend, token: str, pool: str) -> str:
     input: dict[str, Any] = {"router:external": "True", "fields": "id"}
     rows = await network.list_as(token, "networks", {**input, "id": pool})
     rows = rows or await network.list_as(token, "networks", {**input, "name": pool})
@@ -66,11 +66,11 @@ async def _pool(network: NetworkClient, token: str, pool: str) -> str:
     return str(rows[0]["id"])
 
 
-async def release(network: NetworkClient, token: str, floating: str) -> None:
+async def release(network: NetworkBackend, token: str, floating: str) -> None:
     await network.remove_as(token, FLOATING, floating)
 
 
-async def put_on(network: NetworkClient, token: str, server: Server, address: str, fixed: str) -> None:
+async def put_on(network: NetworkBackend, token: str, server: Server, address: str, fixed: str) -> None:
     """The floating address stands for this fixed one. Raises Invalid, NotFound, Forbidden."""
     port = next(nic.port for nic in server.nics if nic.port and fixed in {each.address for each in nic.addresses})
     try:
@@ -95,7 +95,7 @@ def _unable(server: Server, address: str, fixed: str, why: Refusal) -> Invalid:
     )
 
 
-async def take_off(network: NetworkClient, token: str, floating: Json) -> None:
+async def take_off(network: NetworkBackend, token: str, floating: Json) -> None:
     await network.change_as(token, FLOATING, floating["id"], {"port_id": None})
 
 
@@ -110,7 +110,7 @@ def with_floating(nics: Sequence[Nic], told: Mapping[str, Sequence[tuple[str, st
 
 
 async def show_on(
-    region: Database, cells: Mapping[str, Database], network: NetworkClient, server: Server, now: int
+    region: Database, cells: Mapping[str, Database], network: NetworkBackend, server: Server, now: int
 ) -> None:
     """The server's record has the floating addresses that are at its ports now."""
     told = await network.floating_of([nic.port for nic in server.nics if nic.port])

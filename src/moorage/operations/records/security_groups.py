@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.clients.http import Json
-from moorage.clients.network import NetworkClient
+from moorage.clients.network import NetworkBackend
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Refusal
 
 GROUPS = "security-groups"
@@ -15,7 +15,7 @@ RULES = "security-group-rules"
 CANNOT = "Network requires port_security_enabled and subnet associated in order to apply security groups."
 
 
-async def find(network: NetworkClient, token: str, project: str, name: str) -> str:
+async def find(network: NetworkBackend, token: str, project: str, name: str) -> str:
     """The id of the group with this id or, among the project's, with this name. Raises NotFound, Conflict."""
     if await network.list_as(token, GROUPS, {"id": name, "fields": ["id"]}):
         return name
@@ -30,7 +30,7 @@ async def find(network: NetworkClient, token: str, project: str, name: str) -> s
     return str(rows[0]["id"])
 
 
-async def add_to_server(network: NetworkClient, token: str, project: str, server: str, name: str) -> None:
+async def add_to_server(network: NetworkBackend, token: str, project: str, server: str, name: str) -> None:
     """Every port of the server has the group afterwards. Raises Invalid when a port can have none."""
     group = await find(network, token, project, name)
     ports = await _ports(network, token, server)
@@ -45,7 +45,7 @@ async def add_to_server(network: NetworkClient, token: str, project: str, server
             raise Invalid(refused.public, private=refused.private, code="security_group_cannot_be_applied") from refused
 
 
-async def remove_from_server(network: NetworkClient, token: str, project: str, server: str, name: str) -> None:
+async def remove_from_server(network: NetworkBackend, token: str, project: str, server: str, name: str) -> None:
     """No port of the server has the group afterwards. Raises NotFound when none had it."""
     group = await find(network, token, project, name)
     having = [port for port in await _ports(network, token, server) if group in port["security_groups"]]
@@ -55,14 +55,14 @@ async def remove_from_server(network: NetworkClient, token: str, project: str, s
         await _put(network, token, port, [each for each in port["security_groups"] if each != group])
 
 
-async def _ports(network: NetworkClient, token: str, server: str) -> list[Json]:
+async def _ports(network: NetworkBackend, token: str, server: str) -> list[Json]:
     ports = await network.list_as(token, "ports", {"device_id": server})
     if not ports:
         raise NotFound(f"instance_id {server} could not be found as device id on any ports")
     return ports
 
 
-async def _put(network: NetworkClient, token: str, port: Json, groups: list[str]) -> None:
+async def _put(network: NetworkBackend, token: str, port: Json, groups: list[str]) -> None:
     await network.change_as(token, "ports", port["id"], {"security_groups": groups})
 
 
@@ -71,7 +71,7 @@ def _may_have_groups(port: Mapping[str, Any]) -> bool:
     return addressed and bool(port.get("port_security_enabled", True))
 
 
-async def names_on(network: NetworkClient, token: str, server: str) -> tuple[str, ...]:
+async def names_on(network: NetworkBackend, token: str, server: str) -> tuple[str, ...]:
     """What a server is shown to have: the names (or ids) of the groups on its ports, in their order."""
     groups = await network.security_groups_of(server, token)
     return tuple(dict.fromkeys(str(each.get("name") or each["id"]) for each in groups))
@@ -80,7 +80,7 @@ async def names_on(network: NetworkClient, token: str, server: str) -> tuple[str
 # ------------------------------------------------------------------------------------------------ groups and rules
 
 
-async def create(network: NetworkClient, token: str, name: str, description: str) -> Json:
+async def create(network: NetworkBackend, token: str, name: str, description: str) -> Json:
     """Raises Forbidden when the project may have no more."""
     try:
         return await network.make_as(token, GROUPS, {"name": name, "description": description})
@@ -88,11 +88,11 @@ async def create(network: NetworkClient, token: str, name: str, description: str
         raise over(full) from full
 
 
-async def update(network: NetworkClient, token: str, group: str, name: str, description: str) -> Json:
+async def update(network: NetworkBackend, token: str, group: str, name: str, description: str) -> Json:
     return await network.change_as(token, GROUPS, group, {"name": name, "description": description})
 
 
-async def delete(network: NetworkClient, token: str, group: str) -> None:
+async def delete(network: NetworkBackend, token: str, group: str) -> None:
     """Raises Invalid for a group that is in use."""
     await network.show_as(token, GROUPS, group)
     try:
@@ -101,14 +101,14 @@ async def delete(network: NetworkClient, token: str, group: str) -> None:
         raise Invalid(used.public, private=used.private, code="security_group_in_use") from used
 
 
-async def create_rule(network: NetworkClient, token: str, fields: Json) -> Json:
+async def create_rule(network: NetworkBackend, token: str, fields: Json) -> Json:
     try:
         return await network.make_as(token, RULES, fields)
     except Conflict as full:
         raise over(full) from full
 
 
-async def delete_rule(network: NetworkClient, token: str, rule: str) -> None:
+async def delete_rule(network: NetworkBackend, token: str, rule: str) -> None:
     await network.show_as(token, RULES, rule)
     await network.remove_as(token, RULES, rule)
 

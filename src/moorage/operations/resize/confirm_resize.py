@@ -96,7 +96,7 @@ async def clear(run: Run[AboutServer, SagaContext], step: str, server: Server) -
         if not moving.on_one_host(server):
             await destroy_or_leave(run, step, source.cell, source.name, server.id)
             return
-        await run.context.hosts.tell(
+        await run.context.hosts.change_guest(
             source.address, command_context(run, step), server.id, Verb.FORGET_LEFT, OfMove(move)
         )
     except HostFailed as failed:

@@ -8,8 +8,8 @@ import msgspec
 
 from moorage.bus.agent_rpc import CommandContext
 from moorage.bus.messages import SendGuest, Verb
+from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.clients.network.decoding import BINDING_FAILED_KIND
-from moorage.clients.network.ports import BINDING_FAILED
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId
@@ -165,7 +165,7 @@ async def send_guest(run: ResizeRun) -> None:
     mine = msgspec.structs.replace(command_context(run, "send_guest"), patience_s=run.context.settings.image_deadline_s)
     source = server_action.host_of(run[begin_action])
     with moving.elsewhere_only(HOST_UNREACHABLE):
-        await run.context.hosts.tell(source, mine, run.input.server.id, Verb.SEND_GUEST, order)
+        await run.context.hosts.change_guest(source, mine, run.input.server.id, Verb.SEND_GUEST, order)
 
 
 @send_guest.undo

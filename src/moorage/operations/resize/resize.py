@@ -20,7 +20,7 @@ A migration is a resize to the same flavor.  A server may be resized where it is
 import msgspec
 
 from moorage.bus.messages import TakeGuest, Verb
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.migration import MigrationStatus
@@ -93,7 +93,9 @@ async def land_guest(run: ResizeRun) -> None:
     order = TakeGuest(guest, run.input.migration)
     to = End(claim.cell, claim.name).address
     with moving.elsewhere_only(but=(DISK_SHRINKS,)):
-        await run.context.hosts.tell(to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order)
+        await run.context.hosts.change_guest(
+            to, command_context(run, "land_guest"), guest.server, Verb.TAKE_GUEST, order
+        )
 
 
 @land_guest.undo
@@ -178,11 +180,12 @@ async def record_resized(run: ResizeRun) -> None:
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 
-def events_of(run: ResizeRun, now: int) -> tuple[Event, ...]:
+def events_of(run: ResizeRun, now: int) -> tuple[ActionEvent, ...]:
     """Of the action that went well."""
     claim, told = run[claim_host], segment_change.describe(_readdressed(run))
     return tuple(
-        Event(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None) for each in EVENTS
+        ActionEvent(each, now, now, "Success", claim.name, details=told if each == EVENTS[-1] else None)
+        for each in EVENTS
     )
 
 

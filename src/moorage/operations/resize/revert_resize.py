@@ -95,7 +95,9 @@ async def check_source(run: RevertRun) -> None:
     await moving.target_at(run, source)
     moved, mine = moving.moved_of(server), command_context(run, "check_source")
     if moved.live:
-        await run.context.hosts.tell(source.address, mine, server.id, Verb.RETURN_GUEST, OfMove(moved.migration))
+        await run.context.hosts.change_guest(
+            source.address, mine, server.id, Verb.RETURN_GUEST, OfMove(moved.migration)
+        )
     elif not moving.on_one_host(server):
         await run.context.hosts.power_off(source.address, mine, server.id)
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import NotFound, Problem
 from moorage.model.guest import PowerState
 from moorage.model.host_ports import PortOrder
@@ -200,11 +200,11 @@ async def show_active(run: UnshelveRun) -> None:
     )
 
 
-def ended_well(run: UnshelveRun, now: int) -> tuple[Event, ...]:
+def ended_well(run: UnshelveRun, now: int) -> tuple[ActionEvent, ...]:
     """What its action says when it is done."""
     claim = run[claim_host]
     told = segment_change.describe_bound(run.get(read_ports), claim.subnets, run.get(bind_ports))
-    return (Event(EVENT, now, now, "Success", claim.name, details=told),)
+    return (ActionEvent(EVENT, now, now, "Success", claim.name, details=told),)
 
 
 @announce.passed

@@ -7,7 +7,7 @@ import msgspec
 from moorage.bus.agent_rpc import HostAddress
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
-from moorage.model.network import BindRefused, FixedIp, Port
+from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
 from moorage.model.server import Server, VmState
 from moorage.model.verdict import Claimed, DecisionRecord, Shortage, Verdict
 from moorage.model.world import Ask, Choice
@@ -194,12 +194,13 @@ async def _bound(run: UnshelveRun, claim: Claim, cards: Cards) -> tuple[Port, ..
             claim.name,
             claim.availability_zone,
             cards.ports,
-            subnets=claim.subnets,
-            beside=other_subnets(cards.ports, cards.networks, claim.subnets),
-            profiles=claim.profiles,
-            tried=names_of(run.context.placement.world(), run.tried),
-            unsure=run.unsure or run.attempt > 1,
-            keeps=_previous_addresses(run, claim, cards),
+            BindOptions(
+                subnets=claim.subnets,
+                other_subnets=other_subnets(cards.ports, cards.networks, claim.subnets),
+                profiles=claim.profiles,
+                tried=names_of(run.context.placement.world(), run.tried),
+                keeps=_previous_addresses(run, claim, cards),
+            ),
         )
     except BindRefused as refused:
         await note_exhausted(run.context, refused, cards.networks, claim.subnets)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Problem
 from moorage.model.server import Fault, Server
 from moorage.saga import Cause
@@ -12,12 +12,16 @@ FAULT_CHARACTERS_MAX = 255
 LEDGER_START = '{"considered"'
 
 
-def failed_event(name: str, now: int, host: str | None, cause: Cause | None, said: Problem | None = None) -> Event:
+def failed_event(
+    name: str, now: int, host: str | None, cause: Cause | None, said: Problem | None = None
+) -> ActionEvent:
     """The event with which an action ended in Error.
 
     `said` is the refusal as its asker was told it, where it was told in other words than the cause's own.
     """
-    return Event(name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said))
+    return ActionEvent(
+        name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said)
+    )
 
 
 def fault_of(problem: Problem, now: int) -> Fault:

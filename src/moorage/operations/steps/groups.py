@@ -98,7 +98,7 @@ def with_functions(
     for port in ports:
         if (function := functions.get(port.key)) is not None:
             whole = port.vnic_type == WHOLE_VNIC_TYPE
-            said = function.profile_of_whole() if whole else function.profile()
+            said = function.profile_of_undivided() if whole else function.profile()
             found[port.index] = found.get(port.index, {}) | said
     return found
 

@@ -13,7 +13,7 @@ from moorage.bus.messages import ForceLive, LiveTarget, OfMove, SendLive, Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.live_migration import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState
-from moorage.model.migration import MigrationStatus, Progress
+from moorage.model.migration import MigrationStatus, TransferProgress
 from moorage.model.network import BindRefused, Port
 from moorage.model.server import BlockDevice, Server
 from moorage.operations.context import SagaContext
@@ -108,7 +108,7 @@ def is_overdue(since: int, timeout_s: float) -> bool:
 
 async def begin(run: MoveRun, way: LiveMovePath) -> None:
     order = SendLive(way.target, way.move)
-    await run.context.hosts.tell(
+    await run.context.hosts.change_guest(
         way.source, command_after(run, "send_live", way.attempt), run.input.server.id, Verb.SEND_LIVE, order
     )
 
@@ -120,7 +120,7 @@ async def has_left(run: MoveRun, way: LiveMovePath, timeout_s: float, *, post_co
     first told to go.
     """
     loop, since = asyncio.get_running_loop(), await sending_since(run, way)
-    look_in_s, shown_at, shown = LOOK_FIRST_S, loop.time(), Progress()
+    look_in_s, shown_at, shown = LOOK_FIRST_S, loop.time(), TransferProgress()
     forced, ending = False, ""
     while True:
         if not ending and await is_cancelled(run):
@@ -166,7 +166,7 @@ async def is_lost(run: MoveRun, way: LiveMovePath) -> bool:
 async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
     """Abort. What the source says, if it stays; None: it has left, or nobody can say yet."""
     mine, move = command_after(run, unique_command("abort_live"), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.tell(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
+    telling = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.ABORT_LIVE, move)
     await _unless(telling, HOST_SILENT, NO_GUEST)
     now = await now_at(run, way.source, way.move)
     if now is not None:
@@ -179,7 +179,7 @@ async def _end(run: MoveRun, way: LiveMovePath) -> LiveNow | None:
 async def closed(run: MoveRun, way: LiveMovePath, step: str) -> bool:
     """The place at the destination is taken away, so that nothing arrives. False: the guest is there, or the host is silent."""
     mine, move = command_after(run, unique_command(step), way.attempt), OfMove(way.move)
-    telling = run.context.hosts.tell(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
+    telling = run.context.hosts.change_guest(way.to, mine, run.input.server.id, Verb.DROP_LIVE, move)
     return await _unless(telling, HOST_SILENT, HAS_ARRIVED) is not None
 
 
@@ -198,7 +198,7 @@ async def stay(run: MoveRun, way: LiveMovePath) -> None:
 async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:
     order = ForceLive(way.move, post_copy)
     mine = command_after(run, unique_command("force_live"), way.attempt)
-    telling = run.context.hosts.tell(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
+    telling = run.context.hosts.change_guest(way.source, mine, run.input.server.id, Verb.FORCE_LIVE, order)
     await _unless(telling, HOST_SILENT, NO_GUEST)
 
 
@@ -309,7 +309,7 @@ async def export_second_attachment(context: SagaContext, to: HostAddress, server
     if beside:
         return beside[0]
     connector = await connector_of(context, to, server.id, device)
-    return (await client.export_beside(device.volume, server.id, connector, to.host)).id
+    return (await client.export_again(device.volume, server.id, connector, to.host)).id
 
 
 async def drop_second_attachments(context: SagaContext, server: Server, device: BlockDevice) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from moorage.model.errors import Conflict, HostFailed
-from moorage.model.network import FixedIp, Port
+from moorage.model.network import BindOptions, FixedIp, Port
 from moorage.model.request_groups import ALLOCATION
 from moorage.model.world import World
 from moorage.operations.context import SagaContext
@@ -103,10 +103,11 @@ async def bound_at(
         end.name,
         end.availability_zone,
         cards.ports,
-        subnets=subnets,
-        beside=other_subnets(cards.ports, cards.networks, subnets) if subnets else None,
-        profiles=to.profiles,
-        tried=(to.left, end.name),
-        unsure=True,
-        keeps=to.keeps,
+        BindOptions(
+            subnets=subnets or {},
+            other_subnets=other_subnets(cards.ports, cards.networks, subnets) if subnets else {},
+            profiles=to.profiles,
+            tried=(to.left, end.name),
+            keeps=to.keeps,
+        ),
     )

@@ -249,7 +249,7 @@ async def take_back_guest(run: MoveRun, step: str, to: HostOfCell, move: str, *,
     if not same_host:
         return await _destroyed(run, step, to)
     try:
-        await run.context.hosts.tell(
+        await run.context.hosts.change_guest(
             HostAddress(to.cell, to.name), command_context(run, step), server, Verb.RETURN_GUEST, OfMove(move)
         )
     except HostFailed as failed:

@@ -10,11 +10,11 @@ from moorage.model.errors import Unavailable
 from moorage.model.host_ports import vif_of
 from moorage.model.ids import ProviderId, ServerId
 from moorage.model.instance_metadata import trusted_of, vlan_of
-from moorage.model.network import NetworkFacts, NicAsk, Port, SubnetsBeside
+from moorage.model.network import NetworkFacts, NicAsk, OtherSubnets, Port
 from moorage.model.request_groups import ALLOCATION, amounts_held, groups_of, providers_in
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic, Server, TaskState
-from moorage.model.world import NicAsk as SegmentAsk
+from moorage.model.world import NicRequirement as SegmentAsk
 from moorage.operations.context import SagaContext
 from moorage.placement.claims import amounts_of
 from moorage.store.region import servers as region_servers
@@ -168,9 +168,9 @@ def _only_ipv6(port: Port) -> bool:
 
 def other_subnets(
     ports: Sequence[Port], networks: Mapping[str, NetworkFacts], chosen: Mapping[int, str]
-) -> dict[int, SubnetsBeside]:
+) -> dict[int, OtherSubnets]:
     """For each NIC with a chosen subnet, what else its segment has: the claim counted all its IPv4 addresses."""
-    found: dict[int, SubnetsBeside] = {}
+    found: dict[int, OtherSubnets] = {}
     for port in ports:
         network, first = networks.get(port.network), chosen.get(port.index)
         if network is None or first is None:
@@ -182,7 +182,7 @@ def other_subnets(
         v6 = next((each.id for each in beside if each.version == 6 and not each.automatic), None)
         elsewhere = tuple(each.id for each in others if each.automatic and each.segment != segment)
         if segment is not None and (spare or v6 or elsewhere):
-            found[port.index] = SubnetsBeside(spare, v6, elsewhere)
+            found[port.index] = OtherSubnets(spare, v6, elsewhere)
     return found
 
 

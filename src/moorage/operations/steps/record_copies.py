@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.ids import CellId
 from moorage.model.migration import MigrationStatus
 from moorage.store.cell.record_transfer import RecordCopy
@@ -20,7 +20,7 @@ def placed(record: RecordCopy, cell: CellId) -> RecordCopy:
     return msgspec.structs.replace(record, migrations=migrations)
 
 
-def finished(record: RecordCopy, request_id: str, events: Sequence[Event], now: int) -> RecordCopy:
+def finished(record: RecordCopy, request_id: str, events: Sequence[ActionEvent], now: int) -> RecordCopy:
     """That action went well."""
     ended: dict[str, Any] = {"events": tuple(events), "updated_at": now, "finished_at": now, "message": None}
     actions = [

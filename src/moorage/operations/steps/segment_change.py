@@ -20,7 +20,7 @@ from moorage.model.network import FixedIp, NetworkFacts, Port
 from moorage.model.resources import IPV4_ADDRESS
 from moorage.model.server import Address, Nic, Readdressed, Server
 from moorage.model.world import Ask, Choice
-from moorage.model.world import NicAsk as SegmentAsk
+from moorage.model.world import NicRequirement as SegmentAsk
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.ports import held_by, held_by_all, nic_of

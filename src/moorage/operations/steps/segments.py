@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from moorage.clients.network.ports import NO_ADDRESS, NO_ADDRESS_LEFT
+from moorage.clients.network.binding_rules import NO_ADDRESS, NO_ADDRESS_LEFT
 from moorage.model.errors import HostFailed, NoCapacity, Unavailable
 from moorage.model.ids import NetworkId
 from moorage.model.network import BindRefused, NetworkFacts, Port

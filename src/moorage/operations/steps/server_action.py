@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NotFound
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext
@@ -50,9 +50,9 @@ def action_of(run: DoingRun, word: str) -> Action:
     )
 
 
-def ended_event(name: str, now: int, host: str | None) -> Event:
+def ended_event(name: str, now: int, host: str | None) -> ActionEvent:
     """An event that went well."""
-    return Event(name, now, now, "Success", host)
+    return ActionEvent(name, now, now, "Success", host)
 
 
 async def begun(run: DoingRun, word: str) -> LocatedServer:
@@ -64,7 +64,7 @@ async def begun(run: DoingRun, word: str) -> LocatedServer:
     return found
 
 
-def finish(tx: Tx, run: DoingRun, events: tuple[Event, ...], now: int) -> None:
+def finish(tx: Tx, run: DoingRun, events: tuple[ActionEvent, ...], now: int) -> None:
     """The action went well."""
     actions.finish(tx, run.input.server.id, request_of(run), events, now, None)
 
@@ -91,7 +91,7 @@ async def done(run: DoingRun, found: LocatedServer, event: str, changed: Changed
     assert found.cell is not None
     now = now_us()
     host = None if found.server is None else found.server.host
-    events = (Event(event, now, now, "Success", host),)
+    events = (ActionEvent(event, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,

@@ -87,10 +87,10 @@ async def command_host(run: SnapshotRun) -> None:
     hosts = run.context.hosts
     if wish.drop:
         dropping = DropVolumeSnapshot(wish.volume, wish.snapshot, wish.merge_file, wish.merge_target)
-        await hosts.tell(to, errand_, server.id, Verb.DROP_VOLUME_SNAPSHOT, dropping)
+        await hosts.change_guest(to, errand_, server.id, Verb.DROP_VOLUME_SNAPSHOT, dropping)
     else:
         taking = TakeVolumeSnapshot(wish.volume, wish.snapshot, wish.new_file)
-        await hosts.tell(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
+        await hosts.change_guest(to, errand_, server.id, Verb.TAKE_VOLUME_SNAPSHOT, taking)
 
 
 @step(

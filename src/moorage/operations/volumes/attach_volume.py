@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
@@ -183,7 +183,7 @@ async def record_volume(run: AttachRun) -> None:
     if found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
     host = None if found.server is None else found.server.host
-    events = (Event(EVENT, now, now, "Success", host),)
+    events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,

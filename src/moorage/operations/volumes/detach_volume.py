@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
@@ -139,7 +139,7 @@ async def forget_volume(run: DetachRun) -> None:
     found, now = run[begin_action], server_action.now_us()
     assert found.cell is not None
     host = None if found.server is None else found.server.host
-    events = (Event(EVENT, now, now, "Success", host),)
+    events = (ActionEvent(EVENT, now, now, "Success", host),)
     await records.change(
         run.context,
         found.cell,

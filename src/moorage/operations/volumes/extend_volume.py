@@ -7,7 +7,7 @@ told; its guest sees the new size when it starts.
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ServerId, new_uuid
 from moorage.model.operation import Accepted
@@ -111,7 +111,7 @@ async def record_size(run: ExtendRun) -> None:
     found, now = await records.find(run.context, run.input.server.id), server_action.now_us()
     if found.cell is None:
         raise NotFound(f"server {run.input.server.id} is in no cell")
-    events = (Event(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+    events = (ActionEvent(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
 
     def grown(server: Server) -> Server:
         for each in server.block_devices:

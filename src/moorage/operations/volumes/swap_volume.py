@@ -20,7 +20,7 @@ import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
 from moorage.clients.volume import VolumeClient
-from moorage.model.action import Event
+from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
@@ -207,7 +207,7 @@ async def record_swapped(run: SwapRun) -> None:
     after = msgspec.structs.replace(
         _becomes(run, run[connect]), uuid=run[complete_migration], volume=run[complete_migration]
     )
-    events = (Event(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
+    events = (ActionEvent(EVENT, now, now, "Success", None if found.server is None else found.server.host),)
     await records.change(
         run.context,
         found.cell,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from moorage.model.ids import ProviderId
-from moorage.model.world import SEVERAL, Ask, NicAsk, Scores, Segment, Slots, World
+from moorage.model.world import SEVERAL, Ask, NicRequirement, Scores, Segment, Slots, World
 
 LAST_SHARE = 0.1
 """The last tenth of a segment's addresses is for servers that can be nowhere else."""
@@ -22,12 +22,12 @@ def last_addresses(ask: Ask, world: World, slots: Slots) -> Scores | None:
     return found if found is not None and found.any() else None
 
 
-def _below_reserve(segment: Segment, nic: NicAsk) -> float:
+def _below_reserve(segment: Segment, nic: NicRequirement) -> float:
     reserve = max(1.0, segment.total * LAST_SHARE)
     return min(0.0, (segment.free - nic.addresses - reserve) / reserve)
 
 
-def _lowest(ask: Ask, world: World, slots: Slots, worth: Callable[[Segment, NicAsk], float]) -> Scores | None:
+def _lowest(ask: Ask, world: World, slots: Slots, worth: Callable[[Segment, NicRequirement], float]) -> Scores | None:
     """What the best segment of each host is worth, for the NIC where that is the least; None: no NIC has the choice."""
     lowest: Scores | None = None
     for nic in dict.fromkeys(nic for nic in ask.nics if len(nic.segments) > 1 and nic.addresses):
@@ -36,7 +36,9 @@ def _lowest(ask: Ask, world: World, slots: Slots, worth: Callable[[Segment, NicA
     return lowest
 
 
-def _of_hosts(nic: NicAsk, world: World, slots: Slots, worth: Callable[[Segment, NicAsk], float]) -> Scores:
+def _of_hosts(
+    nic: NicRequirement, world: World, slots: Slots, worth: Callable[[Segment, NicRequirement], float]
+) -> Scores:
     known: list[tuple[int, ProviderId, float]] = []
     values = np.zeros(len(nic.segments) + 2, dtype=np.float32)  # the last two: SEVERAL and NO_SEGMENT
     for place, id in enumerate(nic.segments):

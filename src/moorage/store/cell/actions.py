@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.action import Action, Event
+from moorage.model.action import Action, ActionEvent
 from moorage.model.ids import ServerId
 from moorage.sql import Tx, upsert
 from moorage.store.cell.tables import cell_metadata
@@ -31,7 +31,7 @@ actions = sa.Table(
 )
 
 _encode = msgspec.json.Encoder().encode
-_events = msgspec.json.Decoder(tuple[Event, ...])
+_events = msgspec.json.Decoder(tuple[ActionEvent, ...])
 
 
 _COLUMNS = tuple(actions.c.keys())
@@ -82,7 +82,9 @@ _finish = (
 )
 
 
-def finish(tx: Tx, server: ServerId, request_id: str, events: Sequence[Event], now: int, message: str | None) -> None:
+def finish(
+    tx: Tx, server: ServerId, request_id: str, events: Sequence[ActionEvent], now: int, message: str | None
+) -> None:
     """End an action: its events as they went, and `Error` as message when it failed."""
     told = {"b_events": _encode(tuple(events)).decode(), "b_now": now, "b_message": message}
     tx.run(_finish, {"b_server": server, "b_request": request_id, **told})

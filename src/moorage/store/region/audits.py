@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.audit import Audit, AuditAsked, AuditReport, AuditStatus, Repair
+from moorage.model.audit import Audit, AuditReport, AuditRequest, AuditStatus, Repair
 from moorage.sql import Tx
 from moorage.store.region.tables import region_metadata
 
@@ -50,13 +50,13 @@ audit_repairs = sa.Table(
     sa.Index("audit_repairs_of_audit", "audit"),
 )
 
-_asked = msgspec.json.Decoder(AuditAsked)
+_asked = msgspec.json.Decoder(AuditRequest)
 _report = msgspec.json.Decoder(AuditReport)
 _OPEN = sa.select(audits).where(audits.c.ended_at.is_(None)).order_by(audits.c.asked_at, audits.c.id).limit(10)
 _SAID = ("audit", "at", "by", "kind", "what", "where", "server", "was", "done")
 
 
-def ask(tx: Tx, id: str, by: str, asked: AuditAsked, now_us: int) -> None:
+def ask(tx: Tx, id: str, by: str, asked: AuditRequest, now_us: int) -> None:
     """Somebody wants an audit; the conductor that leads runs it."""
     row = {"id": id, "asked_at": now_us, "asked_by": by, "asked": msgspec.json.encode(asked).decode()}
     tx.run(audits.insert().values(**row, status=AuditStatus.WAITING.value, why=""))

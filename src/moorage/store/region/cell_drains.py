@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.cell_drain import CellDrain, CellDrainAsked, HostPart, RecordRow
+from moorage.model.cell_drain import CellDrain, CellDrainRequest, HostPart, RecordRow
 from moorage.model.drain import DrainStatus
 from moorage.model.errors import Conflict
 from moorage.sql import Tx
@@ -45,7 +45,7 @@ cell_drains = sa.Table(
     ),
 )
 
-_asked = msgspec.json.Decoder(CellDrainAsked)
+_asked = msgspec.json.Decoder(CellDrainRequest)
 _hosts = msgspec.json.Decoder(tuple[HostPart, ...])
 _records = msgspec.json.Decoder(tuple[RecordRow, ...])
 _OPEN = (

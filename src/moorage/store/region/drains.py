@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from moorage.model.drain import Drain, DrainAsked, DrainServer, DrainStatus
+from moorage.model.drain import Drain, DrainRequest, DrainServer, DrainStatus
 from moorage.model.errors import Conflict
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
@@ -43,7 +43,7 @@ drains = sa.Table(
     ),
 )
 
-_asked = msgspec.json.Decoder(DrainAsked)
+_asked = msgspec.json.Decoder(DrainRequest)
 _servers = msgspec.json.Decoder(tuple[DrainServer, ...])
 _OPEN = sa.select(drains).where(drains.c.ended_at.is_(None)).order_by(drains.c.asked_at, drains.c.id).limit(OPEN_MAX)
 

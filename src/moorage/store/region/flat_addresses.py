@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from moorage.model.flat_network import Exhausted, FlatPool, Lease, Wanted
+from moorage.model.flat_network import AddressLease, AddressRequest, Exhausted, FlatPool
 from moorage.model.ids import CellId
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
@@ -29,10 +29,10 @@ flat_addresses = sa.Table(
 )
 
 
-def take(tx: Tx, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease, ...] | Exhausted:
+def take(tx: Tx, server: str, host: str, wants: Sequence[AddressRequest]) -> tuple[AddressLease, ...] | Exhausted:
     """Every NIC has an address of its pool, the one it had if that is of this pool; or none has, and one that lacks is named."""
     had = {lease.nic: lease for lease in of_server(tx, server)}
-    leases: list[Lease] = []
+    leases: list[AddressLease] = []
     for want in sorted(wants, key=lambda want: want.slot is None):  # who takes any address shall not take a wished one
         kept = had.get(want.nic)
         if kept is not None and _serves(kept, want):
@@ -49,12 +49,12 @@ def take(tx: Tx, server: str, host: str, wants: Sequence[Wanted]) -> tuple[Lease
     return tuple(sorted(leases, key=lambda lease: places.index(lease.nic)))
 
 
-def _serves(kept: Lease, want: Wanted) -> bool:
+def _serves(kept: AddressLease, want: AddressRequest) -> bool:
     same = (kept.network, kept.cell) == (want.pool.network_id, want.pool.cell)
     return same and want.slot in {None, kept.slot}
 
 
-def _take_one(tx: Tx, server: str, host: str, want: Wanted) -> Lease | None:
+def _take_one(tx: Tx, server: str, host: str, want: AddressRequest) -> AddressLease | None:
     """The slot that is asked for, or any free one; whoever is second at one finds its row there, and tries another."""
     dice = random.Random(f"{server}/{want.nic}")
     for _ in range(TRIES_MAX):
@@ -84,7 +84,7 @@ def _taken(tx: Tx, pool: FlatPool) -> set[int]:
     return {row[0] for row in tx.rows(sa.select(flat_addresses.c.slot).where(here))}
 
 
-def _move(tx: Tx, lease: Lease, host: str) -> Lease:
+def _move(tx: Tx, lease: AddressLease, host: str) -> AddressLease:
     if lease.host == host:
         return lease
     mine = (flat_addresses.c.server == lease.server) & (flat_addresses.c.nic == lease.nic)
@@ -99,7 +99,7 @@ def give_back(tx: Tx, server: str, nics: Collection[int] | None = None) -> None:
     tx.run(flat_addresses.delete().where(mine))
 
 
-def of_server(tx: Tx, server: str) -> list[Lease]:
+def of_server(tx: Tx, server: str) -> list[AddressLease]:
     query = sa.select(flat_addresses).where(flat_addresses.c.server == server).order_by(flat_addresses.c.nic)
     return [_lease(row) for row in tx.rows(query)]
 
@@ -111,12 +111,12 @@ def holder(tx: Tx, pool: FlatPool, slot: int) -> str | None:
     return None if row is None else str(row.server)
 
 
-def every(tx: Tx) -> list[Lease]:
+def every(tx: Tx) -> list[AddressLease]:
     """All that is held, by whom."""
     return [_lease(row) for row in tx.rows(sa.select(flat_addresses))]
 
 
-def give_back_exactly(tx: Tx, leases: Sequence[Lease]) -> int:
+def give_back_exactly(tx: Tx, leases: Sequence[AddressLease]) -> int:
     """Those of the leases that are still as they are said to be; how many."""
     went = 0
     for lease in leases:
@@ -134,5 +134,5 @@ def give_back_exactly(tx: Tx, leases: Sequence[Lease]) -> int:
     return went
 
 
-def _lease(row: Any) -> Lease:
-    return Lease(row.server, row.nic, row.network, CellId(row.cell), row.slot, row.mac, row.host)
+def _lease(row: Any) -> AddressLease:
+    return AddressLease(row.server, row.nic, row.network, CellId(row.cell), row.slot, row.mac, row.host)

@@ -1,0 +1,138 @@
+"""What a port's binding is to be, what became of it, and why it was refused: pure functions of the network client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from moorage.clients.http import CREDENTIALS, Json
+from moorage.clients.network.decoding import BINDING_KEYS, port_of
+from moorage.clients.network.fixed_ips import exactly, with_subnet
+from moorage.model.errors import Unavailable
+from moorage.model.network import BindRefused, FixedIp, OtherSubnets, Port
+
+UNBOUND = frozenset({"", "unbound"})
+BINDING_FAILED = "binding_failed"
+NO_ADDRESS_LEFT = "IpAddressGenerationFailure"
+"""The network service's name of it."""
+NO_ADDRESS = "no_address"
+"""The service reported a bound port that has no address."""
+OWNERS_REASONS = {
+    BINDING_FAILED: ": no mechanism of the network service can bind it where the server was to be",
+    NO_ADDRESS: ": it was given no address",
+    NO_ADDRESS_LEFT: ": no more IP addresses are available for it",
+    "IpAddressGenerationFailureNoMatchingSubnet": ": its network has no subnet where the server was to be",
+    "HostNotConnectedToAnySegment": ": its network does not reach where the server was to be",
+}
+"""By the service's kind of refusal: the sentence for the owner, without names of hosts, segments and physical networks."""
+
+
+@dataclass(frozen=True)
+class WantedBinding:
+    """Where a port is to be bound, and how."""
+
+    host: str
+    az: str
+    subnets: tuple[str, ...]
+    """Of one segment; an address of any of them will do, and a new one is asked of the first."""
+    others: OtherSubnets
+    profile: Mapping[str, Any]
+    ours: frozenset[str] | None
+    """Hosts where this operation may have put it; None: any."""
+    keeps: tuple[FixedIp, ...] | None = None
+    """Addresses that it has and keeps; None: it is not said."""
+
+    def address_on(self, port: Port) -> bool:
+        return any(each.subnet in self.subnets for each in port.fixed_ips)
+
+    def addresses(self, port: Port) -> list[Json] | None:
+        """What is said of its addresses; None: nothing."""
+        if self.keeps is not None:
+            if self.subnets:
+                return with_subnet(port.fixed_ips, self.subnets, self.others.v6, self.keeps)
+            return exactly(port.fixed_ips, self.keeps)
+        if not self.subnets or port.address_chosen or self.address_on(port):
+            return None
+        left = {each.subnet for each in port.fixed_ips} & set(self.others.elsewhere)
+        return [
+            *({"subnet_id": each} for each in (self.subnets[0], self.others.v6) if each),
+            *({"subnet_id": each, "delete_subnet": True} for each in sorted(left)),
+        ]
+
+    def has_addresses(self, port: Port) -> bool:
+        """Those that were asked for."""
+        if self.keeps is None:
+            return self.address_on(port)
+        kept = {*self.keeps} <= {*port.fixed_ips}
+        return kept and (self.address_on(port) if self.subnets else len(self.keeps) == len(port.fixed_ips))
+
+    def may_have_left(self, now: Port, before: str) -> bool:
+        return self.ours is None or now.host == before or now.host in self.ours or now.vif_type == BINDING_FAILED
+
+
+def binding_body(server: str, port: Port, wanted: WantedBinding) -> Json:
+    body: Json = {"device_id": server, "device_owner": f"compute:{wanted.az}", "binding:host_id": wanted.host}
+    profile = profile_on_host(port, wanted.profile)
+    if profile != port.profile:
+        body["binding:profile"] = profile
+    if (addresses := wanted.addresses(port)) is not None:
+        body["fixed_ips"] = addresses
+    return body
+
+
+def profile_on_host(port: Port, added: Mapping[str, Any]) -> Json:
+    """A port's binding profile on another host: what speaks of the host goes, and this is added."""
+    return {**without_host(port.profile), **port.original_profile, **added}
+
+
+def is_bound(now: Port, wanted: WantedBinding, body: Json) -> bool:
+    """Did a PUT whose answer was lost do what this one asks?"""
+    return (
+        now.host == wanted.host
+        and now.vif_type not in UNBOUND
+        and now.profile == body.get("binding:profile", now.profile)
+        and ("fixed_ips" not in body or wanted.has_addresses(now))
+    )
+
+
+def refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
+    """The network service's own sentence is the operator's: it names hosts, segments and physical networks."""
+    sentence = f"port {port.id} could not be bound{OWNERS_REASONS.get(kind, '')}"
+    problem = BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
+    return problem.naming(f"port {port.id} could not be bound on host {host}: {reason}")
+
+
+def with_missing_role(out: Unavailable, body: Json) -> Unavailable:
+    """Our account may not bind ports at all: no other host would help, and the operator is told what would."""
+    if out.code != CREDENTIALS or not out.private.startswith("403"):
+        return out
+    role = "service" if "binding:profile" in body else "admin or service"
+    private = f"the user of [service_user] lacks the role {role}: {out.private}"
+    return Unavailable("the network service does not let us bind ports", private=private, code=CREDENTIALS)
+
+
+def require_bound(port: Port, host: str) -> Port:
+    """The service says 200 and binding_failed: only looking tells."""
+    if port.vif_type == BINDING_FAILED or port.vif_type in UNBOUND:
+        raise refused(port, host, "no mechanism of the network service can bind it there", BINDING_FAILED)
+    if port.wants_address and not port.fixed_ips:
+        raise refused(port, host, "it was given no address", NO_ADDRESS)
+    return port
+
+
+def without_host(profile: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in profile.items() if key not in BINDING_KEYS}
+
+
+def same_nic(known: Port, row: Json) -> Port:
+    """The port as it is now, with what only we know of it."""
+    return msgspec.structs.replace(
+        port_of(row),
+        ours=known.ours,
+        tag=known.tag,
+        index=known.index,
+        original_profile=known.original_profile,
+        original_fixed_ips=known.original_fixed_ips,
+        address_chosen=known.address_chosen,
+    )
