@@ -148,7 +148,7 @@ async def test_the_console_proxy_and_the_metadata_service_have_the_same_limits(t
     from moorage.main.up import start_cloud
 
     config = a_config(tmp_path / "data")
-    ports = dict(zip(OPTIONAL_PORTS, free_ports(2), strict=True))
+    ports = dict(zip(OPTIONAL_PORTS, free_ports(len(OPTIONAL_PORTS)), strict=True))
     api = msgspec.structs.replace(config.api, **{name: Listen(port=port) for name, port in ports.items()})
     cloud = await start_cloud(
         msgspec.structs.replace(config, api=api, hosts=msgspec.structs.replace(config.hosts, count=0))

@@ -51,7 +51,7 @@ def check(name: str, value: Any) -> None:
         _check_number(value)
     if name in {"name", "owner"} and value is not None and any(ord(letter) > 0xFFFF for letter in value):
         raise bad("Only characters of the Basic Multilingual Plane are allowed.")
-    if name not in CHECKED and len(value) > VALUE_MAX_CHARS:
+    if name not in CHECKED and len(str(value)) > VALUE_MAX_CHARS:
         raise bad(f"The value of a property may have {VALUE_MAX_CHARS} characters at most.")
     for word in value if isinstance(value, list) else [value]:
         if isinstance(word, str) and "\0" in word:
