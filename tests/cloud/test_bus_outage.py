@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.cloud.conftest import Start
-from tests.helpers.agent_host import CELL, HOST, SERVER, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
 from moorage.bus import agent_rpc, subjects
 from moorage.bus.memory import MemoryBus, TransportFaults
@@ -59,16 +59,16 @@ async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start
 
 async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         at.bus.dials.cut = True  # type: ignore[attr-defined]
         at.caller._silent_s = 0.5
         with pytest.raises(BusOut, match="waiting for the message bus since"):
-            await at.caller.power_off(HOST, errand(2, patience_s=30.0), SERVER)
+            await at.caller.power_off(HOST, command_context(2, patience_s=30.0), SERVER)
         with pytest.raises(BusOut):
-            await at.caller.power_off(HOST, errand(2, patience_s=0.0, though_silent=True), SERVER)
+            await at.caller.power_off(HOST, command_context(2, patience_s=0.0, though_silent=True), SERVER)
         at.caller._silent_s = 15.0
         at.bus.dials.cut = False  # type: ignore[attr-defined]
-        await at.caller.power_off(HOST, errand(2), SERVER)
+        await at.caller.power_off(HOST, command_context(2), SERVER)
 
 
 class HeldClock(SystemClock):
@@ -119,7 +119,7 @@ async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(
     async with place(MemoryBus(), tmp_path, resend_s=600.0) as at:
         await at.host.agent.home.wait()
         at.bus.dials.cut = True  # type: ignore[attr-defined]
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=180.0), guest()))
         await until(lambda: at.bus.published[subjects.to_host(CELL, HOST.host)])
         at.bus.dials.cut = False  # type: ignore[attr-defined]
         await starting

@@ -167,12 +167,12 @@ def first_fails(running: Running, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     caller, tried = running.cloud.region.context.hosts, list[str]()
     start = caller.start_guest
 
-    async def starting(to: Any, errand: Any, guest: Any) -> Any:
+    async def starting(to: Any, command_context: Any, guest: Any) -> Any:
         tried.append(to.host)
         if len(tried) == 1:
-            await start(to, errand, guest)
+            await start(to, command_context, guest)
             raise HostFailed("it made the guest, and fails", code="guest_failed")
-        return await start(to, errand, guest)
+        return await start(to, command_context, guest)
 
     monkeypatch.setattr(caller, "start_guest", starting)
     return tried

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.helpers.agent_host import CELL, HOST, SERVER, Place, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, Place, command_context, guest, place
 
 from moorage.agent import agent as agent_agent
 from moorage.bus import legacy_subjects, subjects
@@ -46,7 +46,7 @@ async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the
         at.cell.answers = False
         at.cell.heard.clear()
         at.host.clock.suspended_s += LONG_S
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, 1), guest()))
         await until(lambda: questions(at))
         assert await at.host.driver.guests() == {}
         at.cell.knows = {SERVER: ServerTurn(SERVER, FencingToken(1, 1, UNDO), here=False)}
@@ -60,11 +60,11 @@ async def test_a_command_that_waited_while_the_machine_stood_still_waits_for_the
 async def test_a_command_for_a_server_that_was_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
     """Its turn is forgotten with it, and what is left of its boot must not make it again."""
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1, 1), guest())
+        await at.caller.start_guest(HOST, command_context(1, 1), guest())
         at.cell.answers = False
         at.cell.heard.clear()
         at.host.clock.suspended_s += LONG_S
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, 1, step="again"), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, 1, step="again"), guest()))
         await until(lambda: questions(at))
         at.cell.knows = {SERVER: ServerTurn(SERVER, here=False, gone=True)}
         at.cell.answers = True
@@ -78,7 +78,7 @@ async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path
     async with place(MemoryBus(), tmp_path) as at:
         await at.host.agent.home.wait()
         at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(fail_times=1, hang="before")}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=180.0), guest()))
         await until(lambda: at.host.driver.hanging("start_guest") == 1)
         at.cell.answers = False
         at.host.clock.suspended_s += LONG_S
@@ -91,7 +91,7 @@ async def test_what_was_being_started_is_given_up_and_asked_again(tmp_path: Path
 
 async def test_guests_run_on_and_beats_go_on_while_the_cell_does_not_answer(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         at.cell.answers = False
         at.cell.heard.clear()
         at.host.clock.suspended_s += LONG_S
@@ -104,7 +104,7 @@ async def test_guests_run_on_and_beats_go_on_while_the_cell_does_not_answer(tmp_
 async def test_a_host_whose_bus_was_cut_for_long_asks_first(tmp_path: Path) -> None:
     bus = MemoryBus()
     async with place(bus, tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         bus.dials.cut = True
         at.host.clock.suspended_s += LONG_S
         await until(lambda: not at.host.agent.home.is_set())
@@ -134,7 +134,7 @@ async def test_an_answer_from_before_the_pause_is_not_enough(tmp_path: Path) -> 
 async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
         await at.host.stop()
         at.cell.knows = {
             SERVER: ServerTurn(SERVER, FencingToken(2), here=False),
@@ -146,22 +146,22 @@ async def test_a_guest_that_cannot_be_destroyed_keeps_nobody_waiting(tmp_path: P
         await at.host.start()
         await until(lambda: at.cell.reports() and at.cell.beats())
         assert at.cell.reports()[0].guests.keys() == {SERVER, OTHER}, "it is shown as long as it is there"
-        assert await at.caller.power_off(HOST, errand(2), OTHER) is PowerState.SHUTDOWN
+        assert await at.caller.power_off(HOST, command_context(2), OTHER) is PowerState.SHUTDOWN
         with pytest.raises(HostFailed) as refused:
-            await at.caller.start_guest(HOST, errand(3), guest())
+            await at.caller.start_guest(HOST, command_context(3), guest())
         assert refused.value.code == "guest_in_the_way"
         at.host.driver.turn(FaultSettings())
         await until(lambda: at.host.driver.power_of(SERVER) is PowerState.NOSTATE)
-        assert await at.caller.start_guest(HOST, errand(3, step="again"), guest()) is PowerState.RUNNING
+        assert await at.caller.start_guest(HOST, command_context(3, step="again"), guest()) is PowerState.RUNNING
 
 
 @pytest.mark.parametrize("wrong_s", [-7200.0, 300.0])
 async def test_clocks_that_differ_or_jump_do_no_harm(tmp_path: Path, wrong_s: float) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         at.host.clock.wrong_s = wrong_s
-        assert await at.caller.start_guest(HOST, errand(1), guest()) is PowerState.RUNNING
+        assert await at.caller.start_guest(HOST, command_context(1), guest()) is PowerState.RUNNING
         at.host.clock.wrong_s = -wrong_s
-        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN
+        assert await at.caller.power_off(HOST, command_context(2), SERVER) is PowerState.SHUTDOWN
 
 
 async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_path: Path) -> None:
@@ -186,16 +186,16 @@ async def test_a_command_of_an_earlier_release_says_a_moment_of_the_clock(tmp_pa
 
 async def test_an_agent_that_is_refused_is_quiet_until_it_is_not(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         at.cell.answers = False
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(AgentRefused(HOST.host, "somebody-else")))
-        assert await at.caller.power_off(HOST, errand(2), SERVER) is PowerState.SHUTDOWN, "that was another's"
+        assert await at.caller.power_off(HOST, command_context(2), SERVER) is PowerState.SHUTDOWN, "that was another's"
         refusal = AgentRefused(HOST.host, at.host.agent.boot, "another one speaks for this host")
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(refusal))
         await until(lambda: not at.host.agent.home.is_set())
         at.cell.heard.clear()
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ReportWanted()))
-        waiting = asyncio.create_task(at.caller.power_on(HOST, errand(3, patience_s=180.0), SERVER))
+        waiting = asyncio.create_task(at.caller.power_on(HOST, command_context(3, patience_s=180.0), SERVER))
         await until(lambda: questions(at))
         assert not [each for each in at.cell.heard if isinstance(each, Heartbeat | HostReport)]
         assert at.host.driver.power_of(SERVER) is PowerState.SHUTDOWN
@@ -221,7 +221,7 @@ async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, mon
     """Given up twice, what waits behind it would be forgotten, and yet count as waiting for as long as the agent lives."""
     monkeypatch.setattr(agent_agent, "GIVEN_UP_WITHIN_S", 0.01)
     async with place(MemoryBus(), tmp_path) as at:
-        await at.caller.start_guest(HOST, errand(1), guest())
+        await at.caller.start_guest(HOST, command_context(1), guest())
         agent, stops, goes_on = at.host.agent, asyncio.Event(), asyncio.Event()
 
         async def slow(server: ServerId, graceful_s: float) -> PowerState:
@@ -233,9 +233,9 @@ async def test_a_driver_that_takes_its_time_is_given_up_once(tmp_path: Path, mon
             raise AssertionError
 
         monkeypatch.setattr(at.host.driver, "power_off", slow)
-        first = asyncio.create_task(at.caller.power_off(HOST, errand(2, patience_s=180.0), SERVER))
+        first = asyncio.create_task(at.caller.power_off(HOST, command_context(2, patience_s=180.0), SERVER))
         await stops.wait()
-        second = asyncio.create_task(at.caller.reboot(HOST, errand(3, patience_s=180.0), SERVER, hard=True))
+        second = asyncio.create_task(at.caller.reboot(HOST, command_context(3, patience_s=180.0), SERVER, hard=True))
         await until(lambda: sum(each.server == SERVER for each in agent._queued) == 2)
         first.cancel()  # nobody sends it again
         await asyncio.gather(first, return_exceptions=True)
@@ -258,7 +258,7 @@ async def test_an_agent_that_stops_says_so(tmp_path: Path) -> None:
 async def test_a_record_that_cannot_be_read_stops_nobody(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         for server in (SERVER, OTHER):
-            await at.caller.start_guest(HOST, errand(1), guest(server))
+            await at.caller.start_guest(HOST, command_context(1), guest(server))
         await at.host.stop()
         (tmp_path / "guests" / f"{SERVER}.json").write_bytes(b'{"spec": {"server": "7f4b')
         at.cell.heard.clear()

@@ -185,9 +185,9 @@ async def test_a_segment_that_is_full_for_a_host_that_binds_by_itself_is_not_ask
         context=SimpleNamespace(hosts=SimpleNamespace(build_guest=refuses), redraw_segments=draw)
     )
     place: Any = SimpleNamespace(cell="cell1", name="host1")
-    errand: Any = None
+    command_context: Any = None
     with pytest.raises(HostFailed) as failed:
-        await legacy_ports.build(run, errand, place, order, GuestSpec(ServerId("s"), "s", 1, 64), None)
+        await legacy_ports.build(run, command_context, place, order, GuestSpec(ServerId("s"), "s", 1, 64), None)
     assert failed.value.without == (segments if len(segments) == 1 else ())
     assert drawn == sorted(networks)
 

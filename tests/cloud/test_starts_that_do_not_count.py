@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.helpers.agent_host import CELL, HOST, SERVER, Place, errand, guest, place
+from tests.helpers.agent_host import CELL, HOST, SERVER, Place, command_context, guest, place
 
 from moorage.agent import held_guests
 from moorage.agent.agent import Agent
@@ -55,7 +55,7 @@ def is_off(at: Place) -> bool:
 
 async def started(at: Place) -> None:
     await at.host.agent.home.wait()
-    assert await at.caller.start_guest(HOST, errand(1), guest()) is ON
+    assert await at.caller.start_guest(HOST, command_context(1), guest()) is ON
 
 
 async def silence(at: Place) -> None:
@@ -91,7 +91,7 @@ async def test_a_start_that_counts_runs_on(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
         at.caller.start_counts("another host", SERVER, 1)
-        await at.caller.start_guest(HOST, errand(1, step="start_guest"), guest())  # as an adopter asks
+        await at.caller.start_guest(HOST, command_context(1, step="start_guest"), guest())  # as an adopter asks
         at.caller.start_counts(HOST.host, SERVER, 1)
         await until(lambda: not at.host.journal.unacknowledged())
         await silence(at)
@@ -105,14 +105,14 @@ async def test_the_word_that_it_counts_rides_on_a_command(tmp_path: Path) -> Non
         await started(at)
         at.cell.heard.clear()
         at.caller.start_counts(HOST.host, SERVER, 1)
-        await at.caller.start_guest(HOST, errand(1), guest(OTHER))
+        await at.caller.start_guest(HOST, command_context(1), guest(OTHER))
         assert at.host.journal.unacknowledged() == {OTHER}
 
 
 async def test_a_later_operation_is_word_enough(tmp_path: Path) -> None:
     async with place(MemoryBus(), tmp_path) as at:
         await started(at)
-        await at.caller.reboot(HOST, errand(2), SERVER, hard=True)
+        await at.caller.reboot(HOST, command_context(2), SERVER, hard=True)
         await silence(at)
         await until(lambda: bool(at.cell.beats()))
         assert at.host.journal.unacknowledged() == set()
@@ -144,8 +144,8 @@ async def test_a_start_that_is_not_the_first_of_its_turn_does_not_count_either(t
     async with place(bus, tmp_path) as at:
         await started(at)
         at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
-        await at.caller.power_off(HOST, errand(2, step="take"), SERVER)
-        assert await at.caller.start_guest(HOST, errand(2, step="start"), guest()) is ON
+        await at.caller.power_off(HOST, command_context(2, step="take"), SERVER)
+        assert await at.caller.start_guest(HOST, command_context(2, step="start"), guest()) is ON
         assert at.host.journal.unacknowledged() == {SERVER}
         await at.host.restart()
         assert at.host.journal.unacknowledged() == {SERVER}, "it is on the disk"
@@ -161,7 +161,7 @@ async def test_a_repeated_start_of_a_guest_that_counts_counts(tmp_path: Path) ->
         at.cell.knows = {SERVER: ServerTurn(SERVER, over=1)}
         at.caller.start_counts(HOST.host, SERVER, 1)
         await until(lambda: not at.host.journal.unacknowledged())
-        await at.caller.start_guest(HOST, errand(1, step="again"), guest())
+        await at.caller.start_guest(HOST, command_context(1, step="again"), guest())
         assert not at.host.journal.unacknowledged()
 
 
@@ -170,7 +170,7 @@ async def test_who_asks_again_has_it_started_again(tmp_path: Path) -> None:
     async with place(bus, tmp_path) as at:
         await at.host.agent.home.wait()
         at.host.driver.turn(FaultSettings(verbs={"start_guest": VerbDial(delay_s=1.0)}))
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=180.0), guest()))
         await until(lambda: at.host.agent.is_doing(SERVER))
         bus.dials.cut = True
         await until(lambda: is_on(at))
@@ -199,7 +199,7 @@ async def test_a_start_that_ends_right_after_a_pause_does_not_count(
             return state
 
         monkeypatch.setattr(at.host.driver, "start_guest", start_and_stand_still)
-        starting = asyncio.create_task(at.caller.start_guest(HOST, errand(1, patience_s=180.0), guest()))
+        starting = asyncio.create_task(at.caller.start_guest(HOST, command_context(1, patience_s=180.0), guest()))
         await paused.wait()
         await until(lambda: is_off(at))
         assert not starting.done()
@@ -221,7 +221,7 @@ async def test_a_start_that_failed_after_its_work_does_not_count(tmp_path: Path)
     ) as at:
         await at.host.agent.home.wait()
         with pytest.raises(HostFailed):
-            await at.caller.start_guest(HOST, errand(1), guest())
+            await at.caller.start_guest(HOST, command_context(1), guest())
         assert is_on(at)
         await at.bus.publish(subjects.to_host(CELL, HOST.host), encode(ResultTaken((KEY,))))
         await until(lambda: not at.host.journal.untaken(1))
@@ -344,7 +344,9 @@ async def test_a_host_that_sees_to_ports_asks_for_its_authority_before_it_starts
         await host.start()
         await host.agent.home.wait()
         order = PortOrder(how="make", project="p", availability_zone="nova")
-        building = asyncio.create_task(at.caller.build_guest(HOST, errand(1, patience_s=180.0), guest(), order))
+        building = asyncio.create_task(
+            at.caller.build_guest(HOST, command_context(1, patience_s=180.0), guest(), order)
+        )
         at.cell.heard.clear()
         await until(lambda: begun == 1 and not host.agent.home.is_set())
         await until(lambda: any(isinstance(each, AgentReturned) for each in at.cell.heard))

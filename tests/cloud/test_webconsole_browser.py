@@ -60,9 +60,9 @@ class Visitor:
     async def sees(self, words: str) -> None:
         await self.page.until(f"document.querySelector('main').innerText.includes({words!r})")
 
-    async def picture(self, name: str) -> None:
+    async def screenshot(self, name: str) -> None:
         if directory := os.environ.get("MOORAGE_PICTURES"):
-            await self.page.picture(Path(directory) / f"{name}.png")
+            await self.page.screenshot(Path(directory) / f"{name}.png")
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await visitor.log_in()
         await visitor.sees("Addresses of routed")
         await visitor.sees("no free address on the network's segment")
-        await visitor.picture("overview")
+        await visitor.screenshot("overview")
 
         await visitor.visit("/servers?status=ERROR")
         await visitor.sees("1 server")
@@ -113,20 +113,20 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
             "getComputedStyle(document.querySelector('.steps .undo'), '::after').backgroundColor"
         ) != (await page.run("getComputedStyle(document.querySelector('.steps .failed'), '::after').backgroundColor"))
         assert "no free address" in await page.run("document.querySelector('.stack').getAttribute('aria-label')")
-        await visitor.picture("refused")
+        await visitor.screenshot("refused")
 
         await visitor.visit(f"/server/{placed}")
         await visitor.sees("announce")
         await visitor.sees("br-int")
         assert re.search(r"rack-b \(physnet2\)|physnet1", await visitor.text())
-        await visitor.picture("server")
+        await visitor.screenshot("server")
 
         await visitor.visit("/operations")
         await visitor.sees("boot")
-        await visitor.picture("operations")
+        await visitor.screenshot("operations")
         await page.click("main table a")
         await page.until("location.pathname.startsWith('/operation/') && document.querySelector('.steps')")
-        await visitor.picture("operation")
+        await visitor.screenshot("operation")
 
         await visitor.visit("/fit-map")
         await page.run("document.querySelector('.map').focus()")
@@ -136,17 +136,17 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
                          " || document.getElementById('readout').textContent.includes('not wired')")  # fmt: skip
         drawn = "[...document.querySelector('canvas').getContext('2d').getImageData(200, 40, 1, 1).data].some(Boolean)"
         await page.until(drawn)
-        await visitor.picture("fit-map")
+        await visitor.screenshot("fit-map")
 
         await visitor.visit("/fleet?trouble=1")
         await visitor.sees("forced down by user")
-        await visitor.picture("fleet")
+        await visitor.screenshot("fleet")
 
         await visitor.visit("/moves")
         await page.type("input[name=host]", "host1")
         await page.click("main form button")
         await visitor.sees("would leave host1")
-        await visitor.picture("moves")
+        await visitor.screenshot("moves")
 
         await visitor.visit("/what-if")
         await page.click("form[data-key=capacity] button")
@@ -158,12 +158,12 @@ async def test_each_page_shows_what_there_is(start: Start, tmp_path: Path) -> No
         await page.click("form:not([data-key]) button.main")
         await visitor.sees("would fail")
         await visitor.sees("no free address on the network's segment")
-        await visitor.picture("what-if")
+        await visitor.screenshot("what-if")
 
         await visitor.visit("/audits")
         await page.click("main button.main")
         await page.until("document.querySelector('main table a')")
-        await visitor.picture("audits")
+        await visitor.screenshot("audits")
         await page.click("main table a")
         await page.until("location.pathname.startsWith('/audit/')")
         await visitor.sees("Findings")
@@ -183,7 +183,7 @@ async def test_a_boot_is_followed_live_from_click_to_active(start: Start, tmp_pa
         await page.until("location.pathname.startsWith('/server/') && document.querySelector('.steps .now')")
         await visitor.sees("start guest")
         assert "BUILD" in await visitor.text()
-        await visitor.picture("boot-under-way")
+        await visitor.screenshot("boot-under-way")
         loads = await page.run("performance.getEntriesByType('navigation').length")
         gate.set()
         await page.until("document.querySelector('.facts .badge')?.textContent === 'ACTIVE'")
@@ -213,7 +213,7 @@ async def test_owners_see_causes_and_counts_and_no_host(start: Start, tmp_path: 
         await visitor.visit(f"/server/{placed}")
         await visitor.sees("would do")
         await visitor.sees("announce")
-        await visitor.picture("owner")
+        await visitor.screenshot("owner")
         await demo.delete(placed)
 
 
@@ -264,7 +264,7 @@ async def test_it_is_there_at_once_on_phones_and_in_the_dark(start: Start, tmp_p
             for path in PAGES:
                 await visitor.visit(path)
                 assert await page.run("document.documentElement.scrollWidth <= innerWidth"), (name, path)
-                await visitor.picture(f"{name}-{path.strip('/') or 'overview'}")
+                await visitor.screenshot(f"{name}-{path.strip('/') or 'overview'}")
 
 
 async def test_the_fit_map_of_ten_thousand_hosts_is_fluent(
@@ -284,7 +284,7 @@ async def test_the_fit_map_of_ten_thousand_hosts_is_fluent(
                 found.value = '{size}'; found.onchange({{ target: found }}); }})()""")
             frames_ms = await page.run(SCROLLED)
             assert sorted(frames_ms)[len(frames_ms) // 2] < FRAME_MS * BUSY_TIMES, frames_ms
-        await visitor.picture("fit-map-10000")
+        await visitor.screenshot("fit-map-10000")
         await page.run("document.querySelector('.map').focus()")
         await page.press("End")
         await page.until("document.getElementById('readout').textContent.includes('host9999')", 20)

@@ -40,7 +40,7 @@ def guest(server: ServerId = SERVER, *, vcpus: int = 1) -> GuestSpec:
     return GuestSpec(server, "web", vcpus, 512, 1, hostname="web", vifs=(vif,))
 
 
-def errand(
+def command_context(
     seq: int = 1,
     attempt: int = 0,
     *,

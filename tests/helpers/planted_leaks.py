@@ -171,7 +171,7 @@ async def _deleted_in_the_region(small: SmallRegion) -> None:
 
 
 @plants("build_request_left")
-async def _order_kept(small: SmallRegion) -> None:
+async def _leftover_order(small: SmallRegion) -> None:
     order = msgspec.json.encode(await record(small)).decode()
     await in_region(small, region_servers.servers.update().values(doc=order, vm_state="active"))
 
@@ -199,7 +199,7 @@ async def _held_by_nothing(small: SmallRegion) -> None:
 
 
 @plants("operation_without_server")
-async def _open_for_nobody(small: SmallRegion) -> None:
+async def _open_without_owner(small: SmallRegion) -> None:
     values = dict.fromkeys(("project", "user", "owner", "asked", "journal"), "x")
     numbers = dict.fromkeys(("epoch", "head", "seq", "created_at", "updated_at"), 1)
     row = {"id": "op-left", "saga": "boot/1", "server": OTHER, "status": "open", **values, **numbers}
@@ -378,7 +378,7 @@ async def _other_address(small: SmallRegion) -> None:
 
 
 @plants("port_profile_wrong")
-async def _names_nobody(small: SmallRegion) -> None:
+async def _names_no_server(small: SmallRegion) -> None:
     port = a_port(small)
     change_port(small, profile={name: value for name, value in port.profile.items() if name != ALLOCATION})
 
@@ -406,12 +406,12 @@ async def list_volume(small: SmallRegion) -> None:
 
 
 @plants("attachment_orphaned")
-async def _attached_to_nobody(small: SmallRegion) -> None:
+async def _attached_to_no_server(small: SmallRegion) -> None:
     attach(small, "attaching")
 
 
 @plants("volume_reserved")
-async def _reserved_for_nobody(small: SmallRegion) -> None:
+async def _reserved_for_no_server(small: SmallRegion) -> None:
     attach(small, "reserved")
 
 
@@ -472,7 +472,7 @@ async def _guest_of_a_deleted(small: SmallRegion) -> None:
 
 
 @plants("guest_unknown")
-async def _guest_of_nobody(small: SmallRegion) -> None:
+async def _guest_of_no_server(small: SmallRegion) -> None:
     small.hosts.guests["host2", OTHER] = PowerState.RUNNING
 
 

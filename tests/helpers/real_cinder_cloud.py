@@ -122,7 +122,7 @@ def as_seen(config: Config, stack: Stack) -> Config:
     return msgspec.structs.replace(config, api=api)
 
 
-class SharedBesideCinder(Shared):
+class SharedCinderCloud(Shared):
     """One cloud for the tests of a module; after each test Cinder holds nothing at all."""
 
     def __init__(self, directory: Path, stack: Stack, changes: dict[str, Any]) -> None:

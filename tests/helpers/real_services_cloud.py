@@ -68,14 +68,14 @@ class Desk:
 
 
 @contextlib.asynccontextmanager
-async def moorage_beside(stack: Stack, data_dir: Path, hosts: Hosts, **more: Any) -> AsyncIterator[Config]:
-    """The configuration of `cloud_beside`."""
-    async with cloud_beside(stack, data_dir, hosts, **more) as cloud:
+async def moorage_with_real_services(stack: Stack, data_dir: Path, hosts: Hosts, **more: Any) -> AsyncIterator[Config]:
+    """The configuration of `cloud_with_real_services`."""
+    async with cloud_with_real_services(stack, data_dir, hosts, **more) as cloud:
         yield cloud.config
 
 
 @contextlib.asynccontextmanager
-async def cloud_beside(
+async def cloud_with_real_services(
     stack: Stack,
     data_dir: Path,
     hosts: Hosts,

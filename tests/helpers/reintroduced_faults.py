@@ -196,7 +196,7 @@ def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
 
 
 @regression("an_administrator_and_a_user_at_once")
-def what_an_administrator_said_is_seen_later() -> Iterator[None]:
+def overrides_are_read_later() -> Iterator[None]:
     """A claim is judged by capacity alone: an old picture decides."""
     take = claims._take
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, cloud_beside, dies, service_of, until, until_server
+from tests.helpers.real_services_cloud import Desk, cloud_with_real_services, dies, service_of, until, until_server
 
 from moorage.main.config import Hosts
 from moorage.main.up import Cloud
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real
 
 
 async def test_a_server_boots_on_a_routed_network_and_leaves_nothing(real_stack: Stack, tmp_path: Path) -> None:
-    async with cloud_beside(real_stack, tmp_path, Hosts(count=4, beat_s=0.5), host_silence_s=5.0) as cloud:
+    async with cloud_with_real_services(real_stack, tmp_path, Hosts(count=4, beat_s=0.5), host_silence_s=5.0) as cloud:
         alice, admin = (Desk(real_stack, cloud.config, name) for name in ("alice", "admin"))
         await _boots_and_leaves_nothing(cloud, alice, admin, real_stack.logins["alice"].project_id)
         await alice.close()

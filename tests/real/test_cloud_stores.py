@@ -22,7 +22,7 @@ from tests.cloud import (
 )
 from tests.cloud.test_snapshots import act, until
 from tests.cloud.test_volumes import attach, attached, becomes, detach, disks, ended, held, volume
-from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
+from tests.helpers.real_cinder_cloud import RealRunning, SharedCinderCloud
 
 from moorage.conductor.reconcilers.orphan_images import OrphanImages
 from moorage.drivers.fault_injection import VerbDial
@@ -78,14 +78,14 @@ for one in (
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(
     tmp_path_factory: pytest.TempPathFactory, real_volume: RealService
-) -> AsyncIterator[SharedBesideCinder]:
-    cloud = SharedBesideCinder(tmp_path_factory.mktemp("shared"), real_volume.stack, {})
+) -> AsyncIterator[SharedCinderCloud]:
+    cloud = SharedCinderCloud(tmp_path_factory.mktemp("shared"), real_volume.stack, {})
     yield cloud
     await cloud.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def running(shared: SharedBesideCinder) -> AsyncIterator[RealRunning]:
+async def running(shared: SharedCinderCloud) -> AsyncIterator[RealRunning]:
     async with shared.for_a_test() as found:
         yield found
 

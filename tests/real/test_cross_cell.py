@@ -15,7 +15,7 @@ from tests.real.test_moves import HOSTS, Moved
 from tests.real.test_reporting import report, state, told
 
 from moorage.main.hosts import planned_hosts
-from moorage.main.local_cluster.cluster import Beside, TrialSet
+from moorage.main.local_cluster.cluster import RealServices, TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
 from moorage_testing.real_services.stack import Stack
@@ -29,11 +29,11 @@ pytestmark = [
 WIRES = ("physnet1", "physnet4")
 
 
-def neighbours(stack: Stack, policy: Path) -> Beside:
+def neighbours(stack: Stack, policy: Path) -> RealServices:
     """What a set is told of the real ones; nothing plugs what guests of simulated hosts have."""
     login, site = stack.logins["moorage"], stack.site
     policy.write_text('"compute:servers:resize:cross_cell": "role:admin"\n')
-    return Beside(
+    return RealServices(
         tables=f'[identity]\nurl = "{stack.identity_url}"\n\n[image]\nurl = "{stack.image_url}"\n\n'
         f'[network]\nurl = "{stack.network_url}"\nreports = true\n\n[compute]\nvif_plugging_timeout = 0\n\n'
         f'[api]\npolicy_file = "{policy}"\n\n',

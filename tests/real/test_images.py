@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Hosts
 from moorage_testing.real_services.stack import Stack
@@ -38,7 +38,7 @@ class _People:
 
 
 async def test_snapshot_backup_and_shelve(real_stack: Stack, tmp_path: Path) -> None:
-    async with moorage_beside(real_stack, tmp_path, Hosts(count=2)) as config:
+    async with moorage_with_real_services(real_stack, tmp_path, Hosts(count=2)) as config:
         people = _People(real_stack, config)
         alice, admin = people.alice, people.admin
         base = await alice.upload("tiny")

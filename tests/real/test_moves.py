@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.helpers.real_neutron_guarantees import BRIDGE, EGR, IGR, KBPS, KPPS, Site, admin, site  # noqa: F401  two of them are fixtures
-from tests.helpers.real_services_cloud import cloud_beside, dies, until, until_server
+from tests.helpers.real_services_cloud import cloud_with_real_services, dies, until, until_server
 from tests.real.test_reporting import report, state, told
 
 from moorage.main.config import Cell, Config, Hosts
@@ -28,7 +28,7 @@ LIVE: dict[str, Any] = {"os-migrateLive": {"host": None, "block_migration": "aut
 @pytest.fixture
 async def cloud(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Cloud]:
     """All hosts are wired to physnet4; one that says nothing is soon silent."""
-    async with cloud_beside(
+    async with cloud_with_real_services(
         real_stack,
         tmp_path,
         Hosts(count=len(HOSTS), physical_networks=(("physnet1", "physnet4"),), beat_s=0.5),

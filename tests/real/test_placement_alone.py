@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
-from tests.helpers.real_services_cloud import Desk, moorage_beside
+from tests.helpers.real_services_cloud import Desk, moorage_with_real_services
 from tests.real.test_reporting import AGENT, Routed, report, state, told, tree
 
 from moorage.main.config import Api, Hosts, Listen
@@ -66,7 +66,7 @@ async def admin(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Desk]:
         listen = Listen(port=site.our_placement_port)
         door = HttpServer("placement", listen)
         await door.open(below)
-        compute = moorage_beside(
+        compute = moorage_with_real_services(
             real_stack, tmp_path / "compute", Hosts(count=len(HOSTS)), compute_port=site.our_compute_port,
             placement_port=free_port(), reported=True,
         )  # fmt: skip

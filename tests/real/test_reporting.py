@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Config, Hosts
 from moorage_testing.real_services.stack import Stack
@@ -56,7 +56,7 @@ async def config(real_stack: Stack, tmp_path: Path) -> AsyncIterator[Config]:
     """Moorage where the catalog says it is: `host1` and `host3` are wired to physnet4, `host2` and `host4` to physnet5."""
     wires = (("physnet1", "physnet4"), ("physnet2", "physnet5"))
     site = real_stack.site
-    async with moorage_beside(
+    async with moorage_with_real_services(
         real_stack,
         tmp_path,
         Hosts(count=4, physical_networks=wires),

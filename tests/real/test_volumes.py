@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.helpers.real_services_cloud import Desk, moorage_beside, until, until_server
+from tests.helpers.real_services_cloud import Desk, moorage_with_real_services, until, until_server
 
 from moorage.main.config import Hosts
 from moorage_testing.real_services.fixtures import RealService
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.real
 
 async def test_volumes_of_servers_with_a_real_cinder(real_volume: RealService, tmp_path: Path) -> None:
     stack = real_volume.stack
-    async with moorage_beside(stack, tmp_path, Hosts(count=2), volumes=True) as config:
+    async with moorage_with_real_services(stack, tmp_path, Hosts(count=2), volumes=True) as config:
         alice = Desk(stack, config, "alice")
         volumes, admin = Volumes(real_volume, "alice"), Volumes(real_volume, "admin")
         try:

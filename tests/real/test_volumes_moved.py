@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from tests.cloud import test_evacuate, test_live_migration, test_resize
 from tests.cloud.conftest import Running
-from tests.helpers.real_cinder_cloud import RealRunning, SharedBesideCinder
+from tests.helpers.real_cinder_cloud import RealRunning, SharedCinderCloud
 
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations
 from moorage.conductor.reconcilers.orphan_attachments import OrphanAttachments
@@ -30,14 +30,14 @@ test_evacuated = test_evacuate.test_volumes_go_along_and_the_plug_in_is_proof_en
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(
     tmp_path_factory: pytest.TempPathFactory, real_volume: RealService
-) -> AsyncIterator[SharedBesideCinder]:
-    cloud = SharedBesideCinder(tmp_path_factory.mktemp("shared"), real_volume.stack, CLOUD)
+) -> AsyncIterator[SharedCinderCloud]:
+    cloud = SharedCinderCloud(tmp_path_factory.mktemp("shared"), real_volume.stack, CLOUD)
     yield cloud
     await cloud.stop()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def running(shared: SharedBesideCinder, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RealRunning]:
+async def running(shared: SharedCinderCloud, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RealRunning]:
     for module in (test_live_migration, test_resize, test_evacuate):
         monkeypatch.setattr(module, "nothing_to_mend", nothing_to_mend)
     async with shared.for_a_test() as found:

@@ -72,11 +72,11 @@ async def test_before_that_the_next_host_is_tried(small: SmallRegion) -> None:
     failed: list[str] = []
     start_guest = small.hosts.start_guest
 
-    async def broken(to: Any, errand: Any, guest: Any) -> Any:
+    async def broken(to: Any, command_context: Any, guest: Any) -> Any:
         if to.host == before.host:
             failed.append(to.host)
             raise HostFailed("the host failed since", code="guest_failed")
-        return await start_guest(to, errand, guest)
+        return await start_guest(to, command_context, guest)
 
     small.hosts.start_guest = broken  # type: ignore[method-assign]
     await execute(BOOT, PROVED_OPERATION, a_boot(PROVED_OPERATION), small.context, lease.adopted(), clock=HeldClock())

@@ -86,11 +86,11 @@ async def test_the_earlier_attempts_record_is_waited_for(small: SmallRegion) -> 
     first: list[CellId] = []
     start_guest = small.hosts.start_guest
 
-    async def broken(to: Any, errand: Any, guest: Any) -> Any:
+    async def broken(to: Any, command_context: Any, guest: Any) -> Any:
         if not first or to.cell == first[0]:
             first.append(to.cell)
             raise HostFailed("the host failed", code="guest_failed")
-        return await start_guest(to, errand, guest)
+        return await start_guest(to, command_context, guest)
 
     def of(cell: CellId) -> Callable[[Any], Any]:
         async def begin(_: Callable[[], Any]) -> None:

@@ -73,12 +73,12 @@ class Started:
         self._start, self._refuse = small.hosts.start_guest, refuse
         small.hosts.start_guest = self.__call__  # type: ignore[method-assign]
 
-    async def __call__(self, to: HostAddress, errand: Any, guest: GuestSpec) -> PowerState:
+    async def __call__(self, to: HostAddress, command_context: Any, guest: GuestSpec) -> PowerState:
         self.hosts.append(to.host)
         self.images.append(guest.image or "")
         if self._refuse(to.host):
             raise HostFailed("planted", code="planted")
-        return await self._start(to, errand, guest)
+        return await self._start(to, command_context, guest)
 
 
 async def test_the_record_goes_along_as_it_is_to_be_seen(small: SmallRegion) -> None:
@@ -217,7 +217,7 @@ async def test_what_the_old_host_cannot_do_ends_the_move(small: SmallRegion, mon
     """No other host would help."""
     asked, tried = await crossing_cells(small), list[str]()
 
-    async def refused(to: HostAddress, errand: Any, server: Any, graceful_s: float = 60.0) -> PowerState:
+    async def refused(to: HostAddress, command_context: Any, server: Any, graceful_s: float = 60.0) -> PowerState:
         tried.append(to.host)
         raise HostFailed("it cannot be switched off", code="driver_broke")
 

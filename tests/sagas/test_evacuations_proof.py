@@ -60,13 +60,13 @@ async def test_a_host_that_is_heard_switches_the_guest_off_first(small: SmallReg
     asked, start = await evacuating(small, **WORLDS["volumes"]), small.hosts.start_guest
     power_off, names = small.hosts.power_off, list[str]()
 
-    async def off(to: Any, errand: Any, server: Any, graceful_s: float = 60.0) -> Any:
-        names.append(errand.step)
-        return await power_off(to, errand, server, graceful_s)
+    async def off(to: Any, command_context: Any, server: Any, graceful_s: float = 60.0) -> Any:
+        names.append(command_context.step)
+        return await power_off(to, command_context, server, graceful_s)
 
-    async def alone(to: Any, errand: Any, guest: Any) -> Any:
+    async def alone(to: Any, command_context: Any, guest: Any) -> Any:
         assert small.hosts.guests[DEAD, SERVER] is PowerState.SHUTDOWN, "two guests"
-        return await start(to, errand, guest)
+        return await start(to, command_context, guest)
 
     assert small.hosts.guests[DEAD, SERVER] is PowerState.RUNNING
     monkeypatch.setattr(small.hosts, "start_guest", alone)

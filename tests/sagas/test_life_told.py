@@ -85,10 +85,10 @@ def failing(small: SmallRegion, name: str, patch: pytest.MonkeyPatch) -> None:
 
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.SEND_LIVE:
             await refuse()
-        return await tell_host(to, errand, server, verb, payload)
+        return await tell_host(to, command_context, server, verb, payload)
 
     patch.setattr(small.hosts, "change_guest", telling)
     patch.setattr(small.hosts, "start_guest", refuse)

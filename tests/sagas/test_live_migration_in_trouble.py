@@ -79,13 +79,13 @@ def silence(small: SmallRegion, monkeypatch: Any, *, began: bool, answers: int =
     """The source is not heard from the moment on that it is told to send; `began`: it heard that, and the guest left."""
     tell_host, ask, silent = small.hosts.change_guest, small.hosts.ask, list[str]()
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if to.host == SOURCE and (silent or verb is Verb.SEND_LIVE) and len(silent) < answers:
             if verb is Verb.SEND_LIVE and began:
-                await tell_host(to, errand, server, verb, payload)
+                await tell_host(to, command_context, server, verb, payload)
             silent.append(str(verb))
             raise HostFailed("nobody hears it", code=HOST_SILENT)
-        return await tell_host(to, errand, server, verb, payload)
+        return await tell_host(to, command_context, server, verb, payload)
 
     async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
         if to.host == SOURCE and silent and len(silent) < answers:
@@ -129,11 +129,15 @@ async def test_what_was_aborted_is_not_sent_again(small: SmallRegion, why: str, 
     asked = msgspec.structs.replace(await live_migrating(small), timeout_s=3600.0)
     tell_host, ask, heard, aborts = small.hosts.change_guest, small.hosts.ask, list[Verb](), list[str]()
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         heard.append(verb)
         if verb is Verb.ABORT_LIVE:
-            aborts.append(errand.step)
-        return PowerState.RUNNING if verb is Verb.SEND_LIVE else await tell_host(to, errand, server, verb, payload)
+            aborts.append(command_context.step)
+        return (
+            PowerState.RUNNING
+            if verb is Verb.SEND_LIVE
+            else await tell_host(to, command_context, server, verb, payload)
+        )
 
     async def asking(to: Any, server: Any, verb: Verb, payload: Any, kind: Any, patience_s: float = 20.0) -> Any:
         if verb is Verb.LIVE_STATUS and heard.count(Verb.ABORT_LIVE) == 1:
@@ -287,16 +291,16 @@ async def test_the_place_is_free_before_what_was_made_elsewhere_is_cleared(
         list[bool](),
     )
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.SEND_LIVE:
             raise HostFailed("it cannot send it")
-        return await tell_host(to, errand, server, verb, payload)
+        return await tell_host(to, command_context, server, verb, payload)
 
-    async def clearing(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+    async def clearing(to: Any, command_context: Any, server: Any, release: Any = None) -> None:
         move = await small.cells[CELLS[0]].read(lambda tx: migrations.get(tx, MOVE))
         assert move is not None
         stays.append(move.stays)
-        await destroy(to, errand, server, release)
+        await destroy(to, command_context, server, release)
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     monkeypatch.setattr(small.hosts, "destroy_guest", clearing)
@@ -410,8 +414,8 @@ def after_the_switch(small: SmallRegion, monkeypatch: Any, do: Callable[[], None
     """Done as soon as the guest has left."""
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
-        answer = await tell_host(to, errand, server, verb, payload)
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        answer = await tell_host(to, command_context, server, verb, payload)
         if verb is Verb.SEND_LIVE:
             do()
         return answer
@@ -537,10 +541,10 @@ async def test_a_destination_that_falls_silent_after_the_switch_has_the_server(
     asked = await live_migrating(small)
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
         if verb is Verb.LAND_LIVE:
             raise HostFailed("nobody hears it", code=HOST_SILENT)
-        return await tell_host(to, errand, server, verb, payload)
+        return await tell_host(to, command_context, server, verb, payload)
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     await told(small, asked)

@@ -93,8 +93,8 @@ async def test_what_another_cell_has_lost_is_reverted_from_the_old_one(
     """Its new host has lost the guest, and the old host's disk is all there is: both records stay until somebody decides."""
     asked, tell_host = await live_migrating_elsewhere(small), small.hosts.change_guest
 
-    async def telling(to: Any, errand: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
-        answer = await tell_host(to, errand, server, verb, payload)
+    async def telling(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any = None) -> Any:
+        answer = await tell_host(to, command_context, server, verb, payload)
         if verb is Verb.SEND_LIVE:
             small.hosts.guests.clear()
             small.hosts.waits.clear()

@@ -62,8 +62,8 @@ async def test_a_revert_whose_destroy_fails_half_way_goes_on(small: SmallRegion,
     asked = await about_moved(small, "revert_resize/1")
     destroy, failed = small.hosts.destroy_guest, list[str]()
 
-    async def half(to: Any, errand: Any, server: Any, release: Any = None) -> None:
-        await destroy(to, errand, server, release)
+    async def half(to: Any, command_context: Any, server: Any, release: Any = None) -> None:
+        await destroy(to, command_context, server, release)
         if not failed:
             failed.append(to.host)
             raise HostFailed("it took too long", code="host_timed_out")
@@ -112,17 +112,17 @@ async def test_the_old_guest_is_not_started_while_a_silent_host_may_run_the_new_
     asked = await resizing(small)
     destroy, start, silent = small.hosts.destroy_guest, small.hosts.start_guest, list[bool]()
 
-    async def started_and_gone(to: Any, errand: Any, guest: Any) -> Any:
-        await start(to, errand, guest)
+    async def started_and_gone(to: Any, command_context: Any, guest: Any) -> Any:
+        await start(to, command_context, guest)
         silent.append(True)
         raise HostFailed("nobody hears it", code=HOST_SILENT)
 
-    async def asked_to_destroy(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+    async def asked_to_destroy(to: Any, command_context: Any, server: Any, release: Any = None) -> None:
         assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "two guests"
         if len(silent) < 5:
             silent.append(True)
             raise HostFailed("nobody hears it", code=HOST_SILENT)
-        await destroy(to, errand, server, release)
+        await destroy(to, command_context, server, release)
 
     monkeypatch.setattr(small.hosts, "start_guest", started_and_gone)
     monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
@@ -155,11 +155,11 @@ async def test_who_cancels_a_move_has_the_old_guest_again_and_who_deletes_waits_
     paper = Wanted("resize/1", small.transact)
     destroy, start, silent = small.hosts.destroy_guest, small.hosts.start_guest, list[bool]()
 
-    async def started(to: Any, errand: Any, guest: Any) -> Any:
-        await start(to, errand, guest)
+    async def started(to: Any, command_context: Any, guest: Any) -> Any:
+        await start(to, command_context, guest)
         await paper.no_more(moving.ON_REQUEST if said.startswith("on request") else said)
 
-    async def asked_to_destroy(to: Any, errand: Any, server: Any, release: Any = None) -> None:
+    async def asked_to_destroy(to: Any, command_context: Any, server: Any, release: Any = None) -> None:
         assert small.hosts.guests[SOURCE, SERVER] is PowerState.SHUTDOWN, "two guests"
         if for_good or len(silent) < 5:
             silent.append(True)
@@ -168,7 +168,7 @@ async def test_who_cancels_a_move_has_the_old_guest_again_and_who_deletes_waits_
                     lambda tx: region_servers.queue(tx, SERVER, OperationId("delete"), TaskState.DELETING)
                 )
             raise HostFailed("nobody hears it", code=HOST_SILENT)
-        await destroy(to, errand, server, release)
+        await destroy(to, command_context, server, release)
 
     monkeypatch.setattr(small.hosts, "start_guest", started)
     monkeypatch.setattr(small.hosts, "destroy_guest", asked_to_destroy)
@@ -332,9 +332,9 @@ async def test_who_finds_room_on_its_own_segment_after_all_has_its_own_address(
         asked = unshelving(across=True)
     had, start, failed = addresses(small), small.hosts.start_guest, list[str]()
 
-    async def starting(to: Any, errand: Any, guest: Any) -> Any:
+    async def starting(to: Any, command_context: Any, guest: Any) -> Any:
         if failed:
-            return await start(to, errand, guest)
+            return await start(to, command_context, guest)
         failed.append(to.host)
         assert [each for each in addresses(small).values() if len(each) == 2], "the old one is held beside the new one"
         await wired_apart(small, "host1", "host3", "host4")
@@ -364,14 +364,14 @@ async def test_when_a_new_host_fails_the_next_one_is_tried(
             failed.append(host)
             raise HostFailed("the host failed", code="host_unreachable" if kind == "send" else "guest_failed")
 
-    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
-        answer = await tell_host(to, errand, server, what, payload)
+    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
+        answer = await tell_host(to, command_context, server, what, payload)
         kind = {"SendGuest": "send", "TakeGuest": "take"}.get(type(payload).__name__, "")
         fails(kind, payload.to.where if isinstance(payload, SendGuest) else to.host)
         return answer
 
-    async def starting(to: Any, errand: Any, guest: Any) -> Any:
-        answer = await start(to, errand, guest)
+    async def starting(to: Any, command_context: Any, guest: Any) -> Any:
+        answer = await start(to, command_context, guest)
         fails("start", to.host)
         return answer
 
@@ -393,11 +393,11 @@ async def test_what_the_old_host_cannot_do_is_not_tried_with_others(small: Small
     asked = await resizing(small)
     tell_host, sent = small.hosts.change_guest, list[str]()
 
-    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
             sent.append(payload.to.where)
             raise HostFailed("its disk cannot be read", code="host_failed")
-        return await tell_host(to, errand, server, what, payload)
+        return await tell_host(to, command_context, server, what, payload)
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
@@ -414,11 +414,11 @@ class Unheard:
         self._power_on = small.hosts.power_on
         monkeypatch.setattr(small.hosts, "power_on", self)
 
-    async def __call__(self, to: Any, errand: Any, server: Any) -> Any:
+    async def __call__(self, to: Any, command_context: Any, server: Any) -> Any:
         if self.times < 3:
             self.times += 1
             raise HostFailed("nobody hears it", code=HOST_SILENT)
-        return await self._power_on(to, errand, server)
+        return await self._power_on(to, command_context, server)
 
 
 async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start_the_guest(
@@ -427,11 +427,11 @@ async def test_a_move_that_is_taken_back_waits_for_the_old_host_that_is_to_start
     asked, unheard = await resizing(small), Unheard(small, monkeypatch)
     tell_host = small.hosts.change_guest
 
-    async def telling(to: Any, errand: Any, server: Any, what: Verb, payload: Any) -> Any:
+    async def telling(to: Any, command_context: Any, server: Any, what: Verb, payload: Any) -> Any:
         if isinstance(payload, SendGuest):
             small.hosts.guests[SOURCE, SERVER] = PowerState.SHUTDOWN
             raise HostFailed("its disk cannot be read", code="host_failed")
-        return await tell_host(to, errand, server, what, payload)
+        return await tell_host(to, command_context, server, what, payload)
 
     monkeypatch.setattr(small.hosts, "change_guest", telling)
     with pytest.raises(Unwound, match="its disk cannot be read"):
@@ -462,8 +462,8 @@ async def test_what_is_sent_is_ended_before_what_came_of_it_is_dropped(small: Sm
     asked = await resizing(small)
     tell_host, seen = small.hosts.change_guest, list[tuple[str, str]]()
 
-    async def lost(to: Any, errand: Any, server: Any, verb: Verb, payload: Any) -> Any:
-        answer = await tell_host(to, errand, server, verb, payload)
+    async def lost(to: Any, command_context: Any, server: Any, verb: Verb, payload: Any) -> Any:
+        answer = await tell_host(to, command_context, server, verb, payload)
         if isinstance(payload, SendGuest):
             raise HostFailed("it could not be sent", code="host_unreachable")
         return answer
@@ -492,10 +492,10 @@ async def test_a_guest_that_stays_is_given_the_exports_that_its_volumes_have_by_
     asked = await resizing(small, volumes=True)
     given, start = dict[str, str](), small.hosts.start_guest
 
-    async def broken(to: Any, errand: Any, guest: Any) -> Any:
+    async def broken(to: Any, command_context: Any, guest: Any) -> Any:
         raise HostFailed("the host failed", code="guest_failed")
 
-    async def plugged(to: Any, errand: Any, server: Any, disk: Any) -> None:
+    async def plugged(to: Any, command_context: Any, server: Any, disk: Any) -> None:
         assert (to.host, small.hosts.guests[SOURCE, SERVER]) == (SOURCE, PowerState.SHUTDOWN)
         given[disk.volume] = disk.attachment
 

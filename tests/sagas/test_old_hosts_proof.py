@@ -118,7 +118,7 @@ async def test_an_agent_of_level_2_is_given_nobody_who_leaves_a_segment_and_bind
     had = {port.id: port.fixed_ips for port in old.network.ports.values()}
     saga, asked = SAGAS["unshelve/2"], msgspec.structs.replace(unshelving(across=True), gates=old.gates())
 
-    async def fails(to: Any, errand: Any, guest: Any) -> Any:
+    async def fails(to: Any, command_context: Any, guest: Any) -> Any:
         assert to.host in {"host1", "host4"}
         await wired_apart(old, "host3")
         raise HostFailed("the host failed", code="guest_failed")

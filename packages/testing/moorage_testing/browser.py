@@ -121,7 +121,7 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.call("Emulation.setEmulatedMedia", features=[scheme])
 
-    async def picture(self, path: Path, *, whole: bool = True) -> None:
+    async def screenshot(self, path: Path, *, whole: bool = True) -> None:
         """A PNG; `whole`: down to the end of the page."""
         answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))

@@ -86,10 +86,10 @@ class OldHosts(DictHosts):
         return Plumbing(host, self.levels[host], self.network)
 
     async def build_guest(
-        self, to: HostAddress, errand: CommandContext, guest: GuestSpec, order: PortOrder
+        self, to: HostAddress, command_context: CommandContext, guest: GuestSpec, order: PortOrder
     ) -> GuestNow:
-        self._execute_once(to, errand, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
-        said = (to.host, guest.server, errand.turn, errand.step)
+        self._execute_once(to, command_context, guest.server, lambda: PowerState.RUNNING)  # the turn, or its refusal
+        said = (to.host, guest.server, command_context.turn, command_context.step)
         if said not in self.told:
             self.ordered.append((to.host, order))
             plumbing = self.plumbing(to.host)
@@ -104,9 +104,9 @@ class OldHosts(DictHosts):
 
     @override
     async def destroy_guest(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, release: DestroyGuest | None = None
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, release: DestroyGuest | None = None
     ) -> None:
-        await super().destroy_guest(to, errand, server)
+        await super().destroy_guest(to, command_context, server)
         if release is not None and self.levels[to.host] < PORTS_ARRIVE_BOUND:
             await self.plumbing(to.host).release(server, release)
 

@@ -89,30 +89,30 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
 
     @override
     def _execute_once(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         self.refuse_silent(to.host)
-        key, now = (to.host, server), errand.turn
+        key, now = (to.host, server), command_context.turn
         if now < self.turns.get(key, now):
             raise HostFailed("too late", code="turn_is_past")
         self.turns[key] = now
-        said = (to.host, server, now, errand.step)
+        said = (to.host, server, now, command_context.step)
         if said not in self.answers:
             self.answers[said] = do()
         return self.answers[said]
 
-    async def start_guest(self, to: HostAddress, errand: CommandContext, guest: GuestSpec) -> PowerState:
+    async def start_guest(self, to: HostAddress, command_context: CommandContext, guest: GuestSpec) -> PowerState:
         def do() -> PowerState:
             self.disks |= {(to.host, guest.server, disk.volume) for disk in guest.volumes}
             return self._set(to, guest.server, PowerState.RUNNING if guest.power_on else PowerState.SHUTDOWN)
 
-        return self._execute_once(to, errand, guest.server, do)
+        return self._execute_once(to, command_context, guest.server, do)
 
     def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
         self.counting.append((host, server, operation_seq))
 
     async def destroy_guest(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, release: DestroyGuest | None = None
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, release: DestroyGuest | None = None
     ) -> None:
         def do() -> PowerState:
             self.guests.pop((to.host, server), None)
@@ -122,46 +122,52 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
             self.disks -= {each for each in self.disks if each[:2] == (to.host, server)}
             return PowerState.NOSTATE
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)
 
     async def power_off(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, graceful_s: float = 60.0
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, graceful_s: float = 60.0
     ) -> PowerState:
-        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
+        return self._execute_once(to, command_context, server, lambda: self._become(to, server, PowerState.SHUTDOWN))
 
-    async def power_on(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+    async def power_on(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return self._execute_once(to, command_context, server, lambda: self._become(to, server, PowerState.RUNNING))
 
-    async def reboot(self, to: HostAddress, errand: CommandContext, server: ServerId, *, hard: bool) -> PowerState:
-        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.RUNNING))
+    async def reboot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, *, hard: bool
+    ) -> PowerState:
+        return self._execute_once(to, command_context, server, lambda: self._become(to, server, PowerState.RUNNING))
 
-    async def pause(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.PAUSED))
+    async def pause(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return self._execute_once(to, command_context, server, lambda: self._become(to, server, PowerState.PAUSED))
 
     unpause = power_on
     resume = power_on
 
-    async def suspend(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return self._execute_once(to, errand, server, lambda: self._become(to, server, PowerState.SUSPENDED))
+    async def suspend(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return self._execute_once(to, command_context, server, lambda: self._become(to, server, PowerState.SUSPENDED))
 
-    async def attach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, vif: VifData) -> None:
+    async def attach_interface(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, vif: VifData
+    ) -> None:
         def do() -> PowerState:
             self.vifs.add((to.host, server, vif.port))
             return self.guests[to.host, server]
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)
 
-    async def detach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, port: str) -> None:
+    async def detach_interface(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, port: str
+    ) -> None:
         def do() -> PowerState:
             self.vifs.discard((to.host, server, port))
             return self.guests[to.host, server]
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)
 
     async def change_guest(
         self,
         to: HostAddress,
-        errand: CommandContext,
+        command_context: CommandContext,
         server: ServerId,
         verb: Verb,
         payload: msgspec.Struct | None = None,
@@ -184,7 +190,7 @@ class DictHosts(SnapshotVerbs, MoveVerbs, Disks):
                 return self._set(to, server, PowerState.RUNNING if payload.power_on else PowerState.SHUTDOWN)
             return self.guests[to.host, server]
 
-        return self._execute_once(to, errand, server, do)
+        return self._execute_once(to, command_context, server, do)
 
     def held(self) -> dict[str, Any]:
         kinds = ("copies", "guests", "rescued", "sent", "left", "waits", "departed")

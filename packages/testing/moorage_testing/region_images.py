@@ -66,20 +66,22 @@ class SnapshotVerbs:
     images: DictImages = field(default_factory=DictImages)
 
     def _execute_once(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         raise NotImplementedError
 
     async def take_snapshot(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId, quiesce: Quiesce
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId, quiesce: Quiesce
     ) -> PowerState:
         def do() -> PowerState:
             self.copies[to.host, server] = image
             return self.guests[to.host, server]
 
-        return self._execute_once(to, errand, server, do)
+        return self._execute_once(to, command_context, server, do)
 
-    async def upload_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
+    async def upload_snapshot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
+    ) -> None:
         def do() -> PowerState:
             if image not in self.images.whole:
                 raise HostFailed("the image could not be found", code="image_not_found")
@@ -88,12 +90,14 @@ class SnapshotVerbs:
                 del self.copies[to.host, server]
             return self.guests[to.host, server]
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)
 
-    async def drop_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
+    async def drop_snapshot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
+    ) -> None:
         def do() -> PowerState:
             if self.copies.get((to.host, server)) == image:
                 del self.copies[to.host, server]
             return self.guests.get((to.host, server), PowerState.NOSTATE)
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)

@@ -31,37 +31,43 @@ class Disks:
     """(host, server, volume) of every volume that a guest has."""
 
     def _execute_once(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, do: Callable[[], PowerState]
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, do: Callable[[], PowerState]
     ) -> PowerState:
         raise NotImplementedError
 
     async def volume_connector(self, to: HostAddress, server: ServerId) -> dict[str, Any]:
         return {"host": to.host}
 
-    async def attach_volume(self, to: HostAddress, errand: CommandContext, server: ServerId, disk: VolumeDisk) -> None:
-        self._change(to, errand, server, add=disk.volume)
+    async def attach_volume(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, disk: VolumeDisk
+    ) -> None:
+        self._change(to, command_context, server, add=disk.volume)
 
-    async def detach_volume(self, to: HostAddress, errand: CommandContext, server: ServerId, volume: str) -> None:
-        self._change(to, errand, server, drop=volume)
+    async def detach_volume(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, volume: str
+    ) -> None:
+        self._change(to, command_context, server, drop=volume)
 
     async def swap_volume(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, old: str, disk: VolumeDisk
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, old: str, disk: VolumeDisk
     ) -> None:
-        self._change(to, errand, server, add=disk.volume, drop=old)
+        self._change(to, command_context, server, add=disk.volume, drop=old)
 
     async def extend_volume(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, volume: str, size_gib: int
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, volume: str, size_gib: int
     ) -> None:
-        self._change(to, errand, server)
+        self._change(to, command_context, server)
 
-    def _change(self, to: HostAddress, errand: CommandContext, server: ServerId, add: str = "", drop: str = "") -> None:
+    def _change(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, add: str = "", drop: str = ""
+    ) -> None:
         def do() -> PowerState:
             self.disks.discard((to.host, server, drop))
             if add:
                 self.disks.add((to.host, server, add))
             return self.guests[to.host, server]
 
-        self._execute_once(to, errand, server, do)
+        self._execute_once(to, command_context, server, do)
 
 
 @dataclass

@@ -205,85 +205,99 @@ class AgentClient:
 
     # ---- what a host can be asked --------------------------------------------------------------------------------
 
-    async def start_guest(self, to: HostAddress, errand: CommandContext, guest: GuestSpec) -> PowerState:
+    async def start_guest(self, to: HostAddress, command_context: CommandContext, guest: GuestSpec) -> PowerState:
         """Make the guest and start it; if it is there already, this is success."""
-        return await self._change(to, errand, guest.server, Verb.START_GUEST, StartGuest(guest))
+        return await self._change(to, command_context, guest.server, Verb.START_GUEST, StartGuest(guest))
 
     async def build_guest(
-        self, to: HostAddress, errand: CommandContext, guest: GuestSpec, order: PortOrder
+        self, to: HostAddress, command_context: CommandContext, guest: GuestSpec, order: PortOrder
     ) -> GuestNow:
         """The same on a host that first sees to the ports itself; HostFailed brings along what it `left` of them."""
-        command = self._command(errand, guest.server, Verb.START_GUEST, StartGuest(guest, order))
-        return await self._answer(to, errand, command, GuestNow)
+        command = self._command(command_context, guest.server, Verb.START_GUEST, StartGuest(guest, order))
+        return await self._answer(to, command_context, command, GuestNow)
 
     async def destroy_guest(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, release: DestroyGuest | None = None
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, release: DestroyGuest | None = None
     ) -> None:
         """Absent is success.  The turn stays there as a tombstone: a later `start_guest` of a lower turn is refused.
 
         `release`: an old host is to see to the server's ports too.
         """
-        await self._change(to, errand, server, Verb.DESTROY_GUEST, release)
+        await self._change(to, command_context, server, Verb.DESTROY_GUEST, release)
 
-    async def power_on(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return await self._change(to, errand, server, Verb.POWER_ON)
+    async def power_on(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return await self._change(to, command_context, server, Verb.POWER_ON)
 
     async def power_off(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, graceful_s: float = 60.0
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, graceful_s: float = 60.0
     ) -> PowerState:
-        return await self._change(to, errand, server, Verb.POWER_OFF, PowerOff(graceful_s))
+        return await self._change(to, command_context, server, Verb.POWER_OFF, PowerOff(graceful_s))
 
-    async def reboot(self, to: HostAddress, errand: CommandContext, server: ServerId, *, hard: bool) -> PowerState:
-        return await self._change(to, errand, server, Verb.REBOOT, Reboot(hard))
+    async def reboot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, *, hard: bool
+    ) -> PowerState:
+        return await self._change(to, command_context, server, Verb.REBOOT, Reboot(hard))
 
-    async def pause(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return await self._change(to, errand, server, Verb.PAUSE)
+    async def pause(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return await self._change(to, command_context, server, Verb.PAUSE)
 
-    async def unpause(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return await self._change(to, errand, server, Verb.UNPAUSE)
+    async def unpause(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return await self._change(to, command_context, server, Verb.UNPAUSE)
 
-    async def suspend(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return await self._change(to, errand, server, Verb.SUSPEND)
+    async def suspend(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return await self._change(to, command_context, server, Verb.SUSPEND)
 
-    async def resume(self, to: HostAddress, errand: CommandContext, server: ServerId) -> PowerState:
-        return await self._change(to, errand, server, Verb.RESUME)
+    async def resume(self, to: HostAddress, command_context: CommandContext, server: ServerId) -> PowerState:
+        return await self._change(to, command_context, server, Verb.RESUME)
 
-    async def attach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, vif: VifData) -> None:
-        await self._change(to, errand, server, Verb.ATTACH_INTERFACE, AttachInterface(vif))
+    async def attach_interface(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, vif: VifData
+    ) -> None:
+        await self._change(to, command_context, server, Verb.ATTACH_INTERFACE, AttachInterface(vif))
 
-    async def detach_interface(self, to: HostAddress, errand: CommandContext, server: ServerId, port: str) -> None:
-        await self._change(to, errand, server, Verb.DETACH_INTERFACE, DetachInterface(port))
+    async def detach_interface(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, port: str
+    ) -> None:
+        await self._change(to, command_context, server, Verb.DETACH_INTERFACE, DetachInterface(port))
 
-    async def attach_volume(self, to: HostAddress, errand: CommandContext, server: ServerId, disk: VolumeDisk) -> None:
-        await self._change(to, errand, server, Verb.ATTACH_VOLUME, AttachVolume(disk))
+    async def attach_volume(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, disk: VolumeDisk
+    ) -> None:
+        await self._change(to, command_context, server, Verb.ATTACH_VOLUME, AttachVolume(disk))
 
-    async def detach_volume(self, to: HostAddress, errand: CommandContext, server: ServerId, volume: str) -> None:
-        await self._change(to, errand, server, Verb.DETACH_VOLUME, DetachVolume(volume))
+    async def detach_volume(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, volume: str
+    ) -> None:
+        await self._change(to, command_context, server, Verb.DETACH_VOLUME, DetachVolume(volume))
 
     async def take_snapshot(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId, quiesce: Quiesce
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId, quiesce: Quiesce
     ) -> PowerState:
         """Copy the guest's disk on the host; the guest goes on."""
-        return await self._change(to, errand, server, Verb.TAKE_SNAPSHOT, TakeSnapshot(image, quiesce))
+        return await self._change(to, command_context, server, Verb.TAKE_SNAPSHOT, TakeSnapshot(image, quiesce))
 
-    async def upload_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
+    async def upload_snapshot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
+    ) -> None:
         """The host sends the copy into the image; the errand's patience is that of the largest disk."""
-        await self._change(to, errand, server, Verb.UPLOAD_SNAPSHOT, OfSnapshot(image))
+        await self._change(to, command_context, server, Verb.UPLOAD_SNAPSHOT, OfSnapshot(image))
 
-    async def drop_snapshot(self, to: HostAddress, errand: CommandContext, server: ServerId, image: ImageId) -> None:
+    async def drop_snapshot(
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
+    ) -> None:
         """Absent is success."""
-        await self._change(to, errand, server, Verb.DROP_SNAPSHOT, OfSnapshot(image))
+        await self._change(to, command_context, server, Verb.DROP_SNAPSHOT, OfSnapshot(image))
 
     async def swap_volume(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, old: str, disk: VolumeDisk
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, old: str, disk: VolumeDisk
     ) -> None:
         """The guest goes on with another volume, with the same on it; it may take as long as its size takes."""
-        await self._change(to, errand, server, Verb.SWAP_VOLUME, SwapVolume(old, disk))
+        await self._change(to, command_context, server, Verb.SWAP_VOLUME, SwapVolume(old, disk))
 
     async def extend_volume(
-        self, to: HostAddress, errand: CommandContext, server: ServerId, volume: str, size_gib: int
+        self, to: HostAddress, command_context: CommandContext, server: ServerId, volume: str, size_gib: int
     ) -> None:
-        await self._change(to, errand, server, Verb.EXTEND_VOLUME, ExtendVolume(volume, size_gib))
+        await self._change(to, command_context, server, Verb.EXTEND_VOLUME, ExtendVolume(volume, size_gib))
 
     async def volume_connector(self, to: HostAddress, server: ServerId, patience_s: float = 20.0) -> dict[str, Any]:
         """What the volume service must know of the host to export a volume to it: a read, with no turn."""
@@ -298,13 +312,13 @@ class AgentClient:
     async def change_guest(
         self,
         to: HostAddress,
-        errand: CommandContext,
+        command_context: CommandContext,
         server: ServerId,
         verb: Verb,
         payload: msgspec.Struct | None = None,
     ) -> PowerState:
         """Any verb that changes a guest and answers how it is afterwards."""
-        return await self._change(to, errand, server, verb, payload)
+        return await self._change(to, command_context, server, verb, payload)
 
     async def ask(
         self,
@@ -320,9 +334,11 @@ class AgentClient:
         Raises HostFailed (`not_supported`) for a host that cannot do that, also one of an earlier release: its agent takes a read
         that it does not know for a command, and refuses one without a turn as an old one.
         """
-        errand = CommandContext(OperationId(""), FencingToken(0), f"{verb.value}/{uuid.uuid4().hex}", patience_s)
+        command_context = CommandContext(
+            OperationId(""), FencingToken(0), f"{verb.value}/{uuid.uuid4().hex}", patience_s
+        )
         try:
-            return await self._answer(to, errand, self._command(errand, server, verb, payload), kind)
+            return await self._answer(to, command_context, self._command(command_context, server, verb, payload), kind)
         except HostFailed as failure:
             if failure.code != TURN_IS_PAST:
                 raise
@@ -346,29 +362,35 @@ class AgentClient:
     async def _change(
         self,
         to: HostAddress,
-        errand: CommandContext,
+        command_context: CommandContext,
         server: ServerId,
         verb: Verb,
         payload: msgspec.Struct | None = None,
     ) -> PowerState:
-        return (await self._answer(to, errand, self._command(errand, server, verb, payload), GuestNow)).power_state
+        return (
+            await self._answer(to, command_context, self._command(command_context, server, verb, payload), GuestNow)
+        ).power_state
 
-    async def _answer(self, to: HostAddress, errand: CommandContext, command: Command, kind: type[AnswerT]) -> AnswerT:
-        raw = await self.call(to.host, to.cell, command, though_silent=errand.though_silent)
+    async def _answer(
+        self, to: HostAddress, command_context: CommandContext, command: Command, kind: type[AnswerT]
+    ) -> AnswerT:
+        raw = await self.call(to.host, to.cell, command, though_silent=command_context.though_silent)
         return msgspec.json.decode(raw, type=kind)
 
-    def _command(self, errand: CommandContext, server: ServerId, verb: Verb, payload: msgspec.Struct | None) -> Command:
+    def _command(
+        self, command_context: CommandContext, server: ServerId, verb: Verb, payload: msgspec.Struct | None
+    ) -> Command:
         return Command(
             server=server,
-            turn=errand.turn,
-            step=errand.step,
+            turn=command_context.turn,
+            step=command_context.step,
             verb=verb,
-            operation=errand.operation,
-            deadline=self._clock.now() + errand.patience_s,
-            left_s=errand.patience_s,
+            operation=command_context.operation,
+            deadline=self._clock.now() + command_context.patience_s,
+            left_s=command_context.patience_s,
             reply_to=self._me,
-            request_id=errand.request_id,
-            until_done=errand.until_done,
+            request_id=command_context.request_id,
+            until_done=command_context.until_done,
             knows_senders=True,
             payload=EMPTY if payload is None else pack(payload),
         )

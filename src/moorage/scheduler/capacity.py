@@ -263,11 +263,13 @@ def _segments(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
         names = tuple(each.name for each in known)
         context.append(SegmentRoom(names, free, sum(e.total for e in known), hosts, fits, _binds(found, pool.hosts)))
     listed = {each for pool in found.pools for each in pool.segments}
-    context += [_empty(found, each) for each in _asked(found.ask) if each in world.segments and each not in listed]
+    context += [
+        _empty(found, each) for each in _segments_of(found.ask) if each in world.segments and each not in listed
+    ]
     return tuple(sorted(context, key=lambda each: each.segments))
 
 
-def _asked(ask: Ask) -> list[ProviderId]:
+def _segments_of(ask: Ask) -> list[ProviderId]:
     return list(dict.fromkeys(each for nic in ask.nics if nic.addresses for each in nic.segments))
 
 
@@ -285,7 +287,7 @@ def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
     for choice in () if fill is None else fill.placed:
         taken.update({each for each in choice.segments if each is not None})
     context: list[SegmentRoom] = []
-    for id in _asked(found.ask):
+    for id in _segments_of(found.ask):
         if (segment := world.segments.get(id)) is not None:
             hosts = int(np.count_nonzero(segment.wired & found.open))
             gone = fill is not None and fill.after.segments[id].free <= 0

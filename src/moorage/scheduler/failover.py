@@ -140,7 +140,7 @@ def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Pro
     unplaced: list[Unplaced] = []
     known: dict[object, bool] = {}
     for resident, verdict in done.left:
-        cause, why = _words(verdict)
+        cause, why = _describe(verdict)
         causes[cause] += 1
         if len(unplaced) < UNPLACED_MAX:
             key = _alike(resident.asks)
@@ -151,7 +151,7 @@ def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Pro
     return Failover(kind, name, len(leaving), len(done.placed), tuple(unplaced), dict(causes.most_common()))
 
 
-def _words(verdict: Verdict | None) -> tuple[str, str]:
+def _describe(verdict: Verdict | None) -> tuple[str, str]:
     """The cause that refuses the most hosts, and all of them with their counts."""
     if verdict is None:
         return NO_CHOICE, NO_CHOICE

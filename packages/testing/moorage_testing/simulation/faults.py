@@ -266,7 +266,7 @@ async def bus_weather(cloud: Cloud, args: Arguments) -> None:
 # ---------------------------------------------------------------------------------------------------- neighbours
 
 
-def _draw_neighbour(dice: random.Random, _: Draft) -> Arguments:
+def _draw_service(dice: random.Random, _: Draft) -> Arguments:
     return {
         "service": dice.choice(NEIGHBOURS),
         "trouble": dice.choice(TROUBLES),
@@ -275,7 +275,7 @@ def _draw_neighbour(dice: random.Random, _: Draft) -> Arguments:
     }
 
 
-@fault("neighbour", 5, _draw_neighbour)
+@fault("neighbour", 5, _draw_service)
 async def neighbour(cloud: Cloud, args: Arguments) -> None:
     """A service fails before or after its work, answers late, or leaves things out."""
     door = cloud.doors[args["service"]]

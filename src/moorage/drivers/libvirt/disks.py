@@ -43,7 +43,7 @@ async def grow(disk: Path, size_bytes: int) -> None:
         await run("qemu-img", "resize", "-q", "-f", "qcow2", str(disk), str(size_bytes))
 
 
-async def copy_whole(disk: Path, to: Path) -> None:
+async def copy_flat(disk: Path, to: Path) -> None:
     """With all that is below it, so that it stands by itself; the guest may have it open, if it does not write to it."""
     coming = to.with_name(f"{to.name}.coming")
     _make_way(coming)

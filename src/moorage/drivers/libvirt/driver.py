@@ -44,7 +44,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         """Raises Invalid with what is missing on this machine, in one sentence."""
         self._closing = False
         self._link = Link(self._settings.uri)
-        self._machine = await self._look()
+        self._machine = await self._inspect()
         try:
             await asyncio.to_thread(self._records.open)
         except Invalid:
@@ -63,12 +63,14 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         await self._unplug_what_is_unused()
         self._images.prune(self._records.bases())
 
-    async def _look(self) -> host_facts.Machine:
+    async def _inspect(self) -> host_facts.Machine:
         """Raises Invalid, with all that is missing at once."""
         lacking = await asyncio.to_thread(host_facts.lacking, self._settings)
         machine: host_facts.Machine | None = None
         try:
-            machine = await self._link.ask(lambda found: host_facts.look(found, self._settings), limit_s=FIRST_ANSWER_S)
+            machine = await self._link.ask(
+                lambda found: host_facts.inspect_machine(found, self._settings), limit_s=FIRST_ANSWER_S
+            )
         except (HostFailed, Invalid) as failure:
             self._link.close()
             if isinstance(failure, Invalid):
@@ -179,9 +181,9 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             power = await self._power(server)
             if not spec.power_on or power is PowerState.RUNNING:
                 return power
-            return await self._bring_up(record, power)
+            return await self._ensure_running(record, power)
 
-    async def _bring_up(self, record: GuestRecord, power: PowerState) -> PowerState:
+    async def _ensure_running(self, record: GuestRecord, power: PowerState) -> PowerState:
         """However it stands, it runs afterwards."""
         server = record.spec.server
         if power is PowerState.PAUSED:
@@ -216,7 +218,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     async def power_on(self, server: ServerId) -> PowerState:
         async with self._alone(server):
             record = self._records.of(server)
-            return await self._bring_up(record, await self._power(server))
+            return await self._ensure_running(record, await self._power(server))
 
     async def power_off(self, server: ServerId, graceful_s: float) -> PowerState:
         async with self._alone(server):
@@ -258,7 +260,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     async def resume(self, server: ServerId) -> PowerState:
         async with self._alone(server):
             record = self._records.of(server)
-            return await self._bring_up(record, await self._power(server))
+            return await self._ensure_running(record, await self._power(server))
 
 
 def _cache_mode(room: Path) -> str:

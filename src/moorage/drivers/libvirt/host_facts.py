@@ -99,7 +99,7 @@ def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
     return "kvm" if words & {"vmx", "svm"} else "qemu"
 
 
-def look(connection: Any, settings: Libvirt) -> Machine:
+def inspect_machine(connection: Any, settings: Libvirt) -> Machine:
     """Ask the daemon. Raises HostFailed where it has no QEMU for this machine's guests."""
     virt_type, arch = chosen_virt_type(settings), os.uname().machine
     try:

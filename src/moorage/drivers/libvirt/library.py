@@ -25,14 +25,14 @@ def library() -> Any:
                 found = importlib.import_module("libvirt")
             except ImportError as missing:
                 raise Invalid(MISSING, private=str(missing)) from missing
-            found.registerErrorHandler(_say_nothing, None)  # it prints each failure otherwise; ours are raised
+            found.registerErrorHandler(_ignore_errors, None)  # it prints each failure otherwise; ours are raised
             found.virEventRegisterDefaultImpl()
             threading.Thread(target=_run_events, args=(found,), name="libvirt-events", daemon=True).start()
             _loaded = found
     return _loaded
 
 
-def _say_nothing(_: object, __: object) -> None:
+def _ignore_errors(_: object, __: object) -> None:
     """libvirt's errors are raised as well."""
 
 

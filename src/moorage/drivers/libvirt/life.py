@@ -71,12 +71,12 @@ class Life(Core):
                 await self._make(record, spec.drive)
             else:
                 await self._switch_off(server)
-                record = await self._make_beside(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
+                record = await self._make_second_disk(old, bare, spec.drive, preserve_ephemeral=preserve_ephemeral)
                 await asyncio.to_thread(self._records.tidy, server, record)
                 await asyncio.to_thread(self._images.prune, self._records.bases())
             return await self._switch_on(record) if spec.power_on else await self._power(server)
 
-    async def _make_beside(
+    async def _make_second_disk(
         self, old: GuestRecord, spec: GuestSpec, drive: InstanceMetadata | None, *, preserve_ephemeral: bool
     ) -> GuestRecord:
         """A cut at any moment leaves a record whose disks are not whole, and which a repeat makes anew."""

@@ -61,7 +61,7 @@ class Moves(Core):
             for name in WHOLE:
                 if (place / name).exists():
                     sending.mkdir(exist_ok=True)
-                    await disks.copy_whole(place / name, sending / name)
+                    await disks.copy_flat(place / name, sending / name)
                     await carrier.send_file(to, FILE, server, move, sending / name)
         finally:
             await asyncio.to_thread(shutil.rmtree, sending, ignore_errors=True)
@@ -97,7 +97,7 @@ class Moves(Core):
         arriving.mkdir(parents=True)
         for name in WHOLE:
             if (place / name).exists():
-                await disks.copy_whole(place / name, arriving / name)
+                await disks.copy_flat(place / name, arriving / name)
         for name in AS_THEY_ARE:
             if (place / name).exists():
                 await disks.copy_file(place / name, arriving / name)

@@ -42,7 +42,7 @@ class Snapshots(Core):
             if power in ACTIVE:
                 await self._copy_under(record)
             else:
-                await disks.copy_whole(self._records.place(record) / disks.ROOT, self._copy_of(server))
+                await disks.copy_flat(self._records.place(record) / disks.ROOT, self._copy_of(server))
             record.snapshot = image
             self._records.keep(record)
             return await self._power(server)
@@ -52,7 +52,7 @@ class Snapshots(Core):
         above = place / disks.OVERLAY
         await self._ask(server, partial(_write_above, disk=str(place / disks.ROOT), above=str(above)))
         try:
-            await disks.copy_whole(place / disks.ROOT, self._copy_of(server))
+            await disks.copy_flat(place / disks.ROOT, self._copy_of(server))
         finally:
             await self._settle_overlay(record)
 

@@ -59,7 +59,7 @@ class OtherRelease(Protocol):
 
 
 @dataclass(frozen=True)
-class Beside:
+class RealServices:
     """Real neighbours of a set, in the place of the embedded ones."""
 
     tables: str
@@ -90,7 +90,7 @@ class TrialSet:
     """More of the TOML file: tables that it does not have yet."""
     real_guests: bool = False
     """Hosts are namespaces of this machine, each with a libvirt daemon: as root."""
-    beside: Beside | None = None
+    beside: RealServices | None = None
     """Real neighbours; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
     """With a metadata service and a console proxy."""

@@ -174,7 +174,7 @@ def order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[
 
 async def start(
     run: Run[AsksPorts, SagaContext],
-    errand: CommandContext,
+    command_context: CommandContext,
     place: ChosenHost,
     ports: tuple[Port, ...],
     guest: GuestSpec,
@@ -182,14 +182,14 @@ async def start(
     """Have the guest started: from finished data, or on a host that sees to the ports first."""
     to = HostAddress(place.cell, place.name)
     if not host_plumbs(run.input, place):
-        return await run.context.hosts.start_guest(to, errand, guest)
+        return await run.context.hosts.start_guest(to, command_context, guest)
     made = (lambda: made_late(run, ports)) if run.input.gates.credentials else None
-    return await build(run, errand, place, order_for(run, place, ports), guest, made)
+    return await build(run, command_context, place, order_for(run, place, ports), guest, made)
 
 
 async def build(
     run: Run[AboutServer, SagaContext],
-    errand: CommandContext,
+    command_context: CommandContext,
     place: ChosenHost,
     order: PortOrder,
     guest: GuestSpec,
@@ -202,18 +202,18 @@ async def build(
     """
     to, bare = HostAddress(place.cell, place.name), msgspec.structs.replace(guest, vifs=())
     try:
-        now = await run.context.hosts.build_guest(to, errand, bare, order)
+        now = await run.context.hosts.build_guest(to, command_context, bare, order)
     except HostFailed as failed:
         if failed.code != NO_NETWORK_CLIENT or made is None:
             await note_exhausted_at_host(run.context, failed, order.networks, order.subnets)
             raise
-        return await _start_bound(run, errand, place, order, bare, await made())
+        return await _start_bound(run, command_context, place, order, bare, await made())
     return Built(now.power_state, now.plumbed or Plumbed())
 
 
 async def _start_bound(
     run: Run[AboutServer, SagaContext],
-    errand: CommandContext,
+    command_context: CommandContext,
     place: ChosenHost,
     order: PortOrder,
     guest: GuestSpec,
@@ -233,7 +233,7 @@ async def _start_bound(
         raise
     unknown = {port.network for port in bound_now} - order.networks.keys()
     facts = {each: await network.network(each) for each in unknown}
-    told = msgspec.structs.replace(errand, step=f"{errand.step}/bound")
+    told = msgspec.structs.replace(command_context, step=f"{command_context.step}/bound")
     to = HostAddress(place.cell, place.name)
     state = await run.context.hosts.start_guest(to, told, with_ports(guest, bound_now, {**order.networks, **facts}))
     return Built(state, Plumbed(bound_now, facts))
@@ -261,7 +261,7 @@ async def release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | 
     if place is None:
         return
     boot = run.input
-    errand = CommandContext(
+    command_context = CommandContext(
         operation=run.operation,
         turn=FencingToken(boot.seq, LAST_ATTEMPT, UNDO),
         step="release_ports",
@@ -273,7 +273,7 @@ async def release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | 
     )
     try:
         await run.context.hosts.destroy_guest(
-            HostAddress(place.cell, place.name), errand, boot.server.id, DestroyGuest(True, vifs)
+            HostAddress(place.cell, place.name), command_context, boot.server.id, DestroyGuest(True, vifs)
         )
     except HostFailed as failed:
         raise Unavailable(f"the host could not release the ports: {failed.public}", private=failed.private) from failed
