@@ -120,7 +120,7 @@ async def _moves(trial: TrialSet, person: Person) -> None:
     await says(person, first, "GUEST: boot number 1")
     await reached(trial, await host_of(person, first), address)
     await asyncio.to_thread(trial.real.daemons[third].start)
-    await asyncio.to_thread(trial.run, f"agent-{third}", *trial.words_of(f"agent-{third}"))
+    await asyncio.to_thread(trial.run, f"agent-{third}", *trial.arguments_of(f"agent-{third}"))
     await nothing_left(trial, third)
 
     for each in (first, second):
