@@ -48,7 +48,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from moorage.api import http_errors, versions
 from moorage.api.base_url import base_url as base_url_of
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.context import AppContext, Authenticate
 from moorage.api.microversions import OLDEST, Json, Query, Version, VersionChange, negotiate
 from moorage.api.route_table import TABLE
@@ -213,7 +213,7 @@ class ComputeApp:
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])
-            call: Call[Any] = Call(
+            call: AnyCall = Call(
                 principal=principal,
                 version=version,
                 body=None,
@@ -256,7 +256,7 @@ class ComputeApp:
             raise NotFound(NO_RESOURCE)
         return project, match, "/".join(segments)
 
-    async def _call(self, call: Call[Any], match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
+    async def _call(self, call: AnyCall, match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
         has_body = method in {"POST", "PUT", "PATCH"} and raw != b""
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
         if has_body and kind not in JSON_TYPES:
@@ -313,7 +313,7 @@ def _callers_id(headers: Headers) -> str | None:
     return told if CALLERS_REQUEST_ID.match(told) else None
 
 
-def _known(route: Route, method: str, call: Call[Any]) -> Query:
+def _known(route: Route, method: str, call: AnyCall) -> Query:
     """What the route knows of the query; only GET refuses what no route of its kind has ever looked at."""
     if route.params.known or method == "GET":
         return route.params.check(call.query, call.version)
@@ -340,7 +340,7 @@ def _query(raw: bytes) -> Query:
         raise Invalid("Query string is not UTF-8 encoded or too long") from failure
 
 
-def _finish(call: Call[Any], reply: Response) -> Answer:
+def _finish(call: AnyCall, reply: Response) -> Answer:
     """Carry the answer down to the version asked for, and write it."""
     bridge = call.bridge
     status = reply.status if reply.fixed_status or bridge.status is None else bridge.status

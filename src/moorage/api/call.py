@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from moorage.api.context import AppContext
@@ -130,3 +130,7 @@ class Call(Generic[BodyT]):
             return []
         kept = [(name, value) for name, values in self.query.items() if name != "marker" for value in values]
         return [{"rel": "next", "href": f"{self.self_link(path)}?{urlencode([*kept, ('marker', last_id)])}"}]
+
+
+AnyCall: TypeAlias = Call[Any]
+"""A call whose body its handler or helper does not read."""

@@ -17,6 +17,7 @@ from oslo_policy import policy as oslo
 from moorage.api.policy_defaults import BASE, RULES
 from moorage.api.policy_file import read_overrides
 from moorage.model.errors import Forbidden, Internal
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 
 REMEMBERED_MAX = 50_000
@@ -31,7 +32,7 @@ class Listed(msgspec.Struct, frozen=True):
     operations: tuple[str, ...]
 
 
-def credentials(principal: Principal) -> dict[str, Any]:
+def credentials(principal: Principal) -> JsonObject:
     """What the checks may look at, under the names oslo.context gives them.
 
     What a token does not say is left out: `project_id:%(project_id)s` must not find the project that nobody has in a
@@ -59,9 +60,9 @@ def _parsed(text: str) -> Any:
     return _parser.parse_rule(text)
 
 
-def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str]) -> JsonObject:
     """Rules as oslo keeps them, to be judged by."""
-    rules: dict[str, Any] = oslo.Rules({name: _parsed(text) for name, text in texts.items()})
+    rules: JsonObject = oslo.Rules({name: _parsed(text) for name, text in texts.items()})
     return rules
 
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.microversions import OLDEST, Query, Version, VersionAdapter, VersionChange, compile_bridge, lifetime
 from moorage.model import pattern
 from moorage.model.errors import Internal, Invalid
 
-Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response]]
+Handler: TypeAlias = Callable[[AnyCall], Awaitable[Response]]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.main.config import Config
+from moorage.model.json_types import JsonObject
 from moorage.model.task_context import global_request_id, operation_id, request_id
 
 MESSAGE_MAX_CHARACTERS = 8_192
@@ -58,7 +59,7 @@ class JsonFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         seconds, milliseconds = time.gmtime(record.created), int(record.msecs)
-        said: dict[str, Any] = {
+        said: JsonObject = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', seconds)}.{milliseconds:03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,

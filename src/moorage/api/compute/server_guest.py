@@ -2,11 +2,10 @@
 `GET /servers/{id}/diagnostics`)."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
@@ -42,7 +41,7 @@ async def change_password(call: Call[PasswordBody]) -> Response:
     return Response(202)
 
 
-async def crash_dump(call: Call[Any]) -> Response:
+async def crash_dump(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:servers:trigger_crash_dump")
     not_locked(call, server)
     if server.host is None:
