@@ -1,4 +1,4 @@
-"""The front desk as an ASGI application: what every request goes through, in this order, and why.
+"""The Compute API as an ASGI application: what every request passes, in this order, and why.
 
     CORS              outermost, so that a browser may read errors too (off unless origins are configured)
     /healthcheck      no token, no version: load balancers ask
@@ -6,33 +6,33 @@
     version documents no token: clients read them to find out how to get one
     body limit        of what the request says of its length: before anything of it is read
     authentication    before routing: without a token nobody learns which paths exist
-    rate limit        of the asker's project, where the listener has one (`model/admission.py`)
+    rate limit        of the caller's project, where the listener has one (`model/admission.py`)
     the body          read, within its limit: nobody without a token can make us wait for one or keep it
     microversion      406 and 400 before the body is looked at
     routing           404
     the call          query and body checked and carried up, policy, handler, answer carried down
     problems          a Problem becomes Nova's error body; anything else is logged and becomes a bare 500
 
-How to add a noun
------------------
-1. `api/compute/<noun>.py`: handlers `async def show(call: Call[None]) -> Reply`, in today's full shape, and
+How to add a resource
+---------------------
+1. `api/compute/<resource>.py`: handlers `async def show(call: Call[None]) -> Response`, in today's full shape, and
 
         ROUTES = (
             Route("GET", "/flavors/{id}", show, rule="os_compute_api:…", params=Params({"limit": LIMIT})),
             Route("POST", "/servers/{id}/action", lock, takes=LockBody, action="lock"),   # an action: its one key
         )
 
-   Join ROUTES in `api/route_table.py`.  Bodies are `wire.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
-   decoded strictly before the handler runs.  Answer `Reply(status, body, headers)`: a Struct, plain JSON values that
+   Join ROUTES in `api/route_table.py`.  Bodies are `schema.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
+   decoded strictly before the handler runs.  Answer `Response(status, body, headers)`: a Struct, plain JSON values that
    nobody else holds (they may be changed in place), or ready bytes.  An answer already in the asked shape says
    `finished=True`; `call.bridge.masks` tells which fields to leave out.
-2. Raise `moorage.model.errors` Problems; never speak of statuses other than success.
-3. `call.require(rule, target)` asks policy (no target: the asker's own project); `call.allows` answers a bool.
+2. Raise `moorage.model.errors` Problems; never name statuses other than success.
+3. `call.require(rule, target)` asks policy (no target: the caller's own project); `call.allows` answers a bool.
 4. `call.page()` gives (limit, marker), `call.links(path)` self and bookmark, `call.next_links(…)` the next page.
-5. Reads: `await call.desk.region.read(functions of moorage.store.region.<noun>)`; writes: `moorage.operations.records`.
-6. What older versions see differently: a `Change` in `api/version_changes/v2_NNN.py` (add to the file if it is there), keyed by
+5. Reads: `await call.context.region.read(functions of moorage.store.region.<resource>)`; writes: `moorage.operations.records`.
+6. What older versions see differently: a `VersionChange` in `api/version_changes/v2_NNN.py` (add to the file if it is there), keyed by
    `"GET /flavors/{id}"` or `"POST /servers/{id}/action:lock"`, with a golden exchange in tests/pure.
-7. A fresh `Desk` (api/context.py) is what `main` builds and tests fake: `Frontdesk(desk, authenticate)`.
+7. What else a handler needs is a typed field of `AppContext` (api/context.py); `main` builds one: `ComputeApp(context, authenticate)`.
 """
 
 import logging
@@ -111,12 +111,12 @@ class Answer:
 
 @cache
 def _usual_router() -> Router:
-    """One for all front desks of a process: nothing of a desk is in it, and it takes as long to make as ten requests."""
+    """One router for all applications of a process: it has nothing of a context, and making it takes as long as ten requests."""
     return Router(TABLE, CHANGES)
 
 
 class ComputeApp:
-    """The Compute API over one Desk."""
+    """The Compute API over one application context."""
 
     def __init__(
         self,

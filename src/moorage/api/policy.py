@@ -2,7 +2,7 @@
 
 oslo.policy's Enforcer costs hundreds of microseconds per question; its parsed checks cost a few.  So rules are parsed
 once, operators' overrides (a YAML or JSON policy file) laid over them, and the checks called directly; answers for a
-bare project and user target are remembered per asker.  New defaults and scope are always on (`enforce_scope`): every
+bare project and user target are remembered per caller.  New defaults and scope are always on (`enforce_scope`): every
 rule is for project scope, so tokens of the system and of a domain are refused, whatever roles they carry.
 """
 
@@ -91,7 +91,7 @@ class Policy:
             raise Internal(str(failure)) from failure
 
     def allows(self, principal: Principal, rule: str, target: Mapping[str, Any] | None = None) -> bool:
-        """Whether the asker may; without a target, their own project and user are it."""
+        """Whether the caller may; without a target, the caller's own project and user are the target."""
         if target is None:
             key = (principal, rule, principal.project, principal.user)
         elif len(target) == 2 and "project_id" in target and "user_id" in target:

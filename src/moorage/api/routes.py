@@ -88,7 +88,7 @@ class Route:
     takes: type[Any] | None = None
     """The Struct of today's body; None for a route whose body is not looked at."""
     rule: str | None = None
-    """A policy rule asked before the handler, with the asker's own project as target; None: the handler asks."""
+    """A policy rule checked before the handler, with the caller's own project as target; None: the handler checks."""
     params: Params = field(default_factory=Params)
     action: str | None = None
     """The one key of the body that names an action."""

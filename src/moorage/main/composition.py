@@ -1,4 +1,4 @@
-"""Config → rooms: what a process that serves the API or tells operations is made of."""
+"""Config → the parts of a process that serves the API or executes operations."""
 
 import asyncio
 import logging

@@ -1,6 +1,6 @@
 """The log of one process: lines for people, or JSON for machines (`log_format`).
 
-Most of what is logged was said by somebody outside: a path, a name, a neighbour's error, the text of an exception.  So nothing of it is
+Most of what is logged was said by somebody outside: a path, a name, another service's error, the text of an exception.  So nothing of it is
 written as it came: what is no printable character is written as an escape, and lines that belong to a record (a traceback) are indented, so
 that whatever begins at the left margin was written by us.  In JSON a record is one line.
 """

@@ -29,7 +29,7 @@ def outcome_of(facts: Facts) -> str:
 
 
 def quiet(make: Callable[[Facts], event.Event]) -> Callable[[Facts], event.Event]:
-    """The library warns of ids that are no UUIDs: those of services and of unknown askers are words, as in Keystone's middleware."""
+    """The library warns of ids that are no UUIDs: those of services and of unknown callers are names, as in Keystone's middleware."""
 
     @wraps(make)
     def made(facts: Facts) -> event.Event:

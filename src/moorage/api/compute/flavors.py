@@ -195,7 +195,7 @@ async def delete(call: Call[None]) -> Response:
 
 
 async def find(call: AnyCall, flavor: str) -> Flavor:
-    """The flavor if the asker may see it.  Raises NotFound."""
+    """The flavor if the caller may see it.  Raises NotFound."""
     return await call.context.region.read(
         lambda tx: reads.visible(tx, flavor, project=call.principal.project, everything=call.is_admin)
     )

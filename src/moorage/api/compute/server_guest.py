@@ -29,7 +29,7 @@ class PasswordBody(Body):
 
 
 async def change_password(call: Call[PasswordBody]) -> Response:
-    """Set while the asker waits, for a password is kept nowhere; so it is done when this is answered."""
+    """Set before the answer, because a password is stored nowhere."""
     server = await the_server(call, "os_compute_api:os-admin-password")
     not_locked(call, server)
     in_state(server, "changePassword", (VmState.ACTIVE,))

@@ -29,7 +29,6 @@ from moorage.store.region.server_lists import Partial
 RULE = "os_compute_api:servers:"
 PASSWORD_CHARACTERS = 12
 PASSWORD_ALPHABET = string.ascii_letters + string.digits
-"""Where a desk keeps its rows: two desks in one process may know different servers by one id."""
 
 
 def new_password() -> str:

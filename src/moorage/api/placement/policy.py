@@ -65,7 +65,7 @@ class PlacementPolicy:
         return cls(overrides, new_defaults=new_defaults)
 
     def allows(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
-        """Whether the asker may; tokens of the system and of a domain may nothing."""
+        """Whether the caller may; tokens of the system and of a domain may nothing."""
         if principal.beyond_projects:
             return False
         key = rule, principal.user, principal.project, tuple(principal.roles), tuple(target.items())

@@ -1,4 +1,4 @@
-"""Spans as counters and histograms: requests, operations, steps, calls to neighbours, commands to hosts."""
+"""Spans as counters and histograms: requests, operations, steps, calls to other services, commands to hosts."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
