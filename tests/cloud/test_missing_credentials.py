@@ -46,7 +46,7 @@ async def lost(running: Running) -> AsyncIterator[None]:
             region.conductor.context = replace(region.conductor.context, network=network)
             region.gates._context = replace(region.gates._context, network=network)
             assert (await region.gates.try_mine(region.context.hosts.me)).state is state
-            await region.gates.look()
+            await region.gates.poll()
             if state is Credentials.REFUSED:
                 yield
     finally:
@@ -127,7 +127,7 @@ async def test_an_outage_does_not_change_how_boots_are_done(running: Running) ->
     clients = make_clients(nowhere, {"identity": running.cloud.embedded.apps["identity"]})
     region.gates._context = replace(region.gates._context, network=clients.network)
     assert (await region.gates.try_mine(region.context.hosts.me)).state is Credentials.WORKING
-    await region.gates.look()
+    await region.gates.poll()
     assert region.context.gates().bind_in_conductor
     await clients.close()
 
