@@ -58,7 +58,7 @@ async def routed_with(admin: Person, *addresses: int) -> tuple[str, list[str]]:
 
 
 def calls_of(running: Running) -> Counter[str]:
-    return next(each.calls for each in running.cloud.region.clients.neighbours if each.name == "network")
+    return next(each.calls for each in running.cloud.region.clients.services if each.name == "network")
 
 
 async def many_for_one(running: Running, boots: int) -> None:

@@ -171,7 +171,7 @@ async def test_an_account_without_the_role_service_is_found_out_and_no_host_is_b
             await first("roles", "service"),
         )
         assert (await admin.http.delete(f"{identity}/projects/{project}/users/{user}/roles/{role}")).is_success
-        (neighbour,) = [each for each in region.clients.neighbours if each.name == "network"]
+        (neighbour,) = [each for each in region.clients.services if each.name == "network"]
         assert neighbour.tokens is not None
         neighbour.tokens._token = ""  # the next call has a token without the role
         neighbour.tokens._good_until = 0.0

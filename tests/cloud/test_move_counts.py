@@ -60,9 +60,7 @@ ACROSS_CELLS: dict[str, tuple[int, int, int]] = {
 
 def calls(running: Running, name: str) -> Counter[str]:
     """Of all clients of that service: hosts have one of the image service, too."""
-    return sum(
-        (Counter(each.calls) for each in running.cloud.region.clients.neighbours if each.name == name), Counter()
-    )
+    return sum((Counter(each.calls) for each in running.cloud.region.clients.services if each.name == name), Counter())
 
 
 async def cost(

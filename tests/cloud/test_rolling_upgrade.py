@@ -58,7 +58,7 @@ class Upgrading:
 
     @staticmethod
     def _writes(clients: Clients) -> dict[str, int]:
-        (network,) = [each for each in clients.neighbours if each.name == "network"]
+        (network,) = [each for each in clients.services if each.name == "network"]
         return {what: count for what, count in network.calls.items() if not what.startswith("GET")}
 
     async def gates(self) -> dict[str, Any]:

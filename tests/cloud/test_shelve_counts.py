@@ -65,7 +65,7 @@ def _seen(running: Running) -> tuple[Counter[str], Counter[str], Counter[str]]:
         if not label.startswith(ROUNDS):
             commits["region" if database == "region" else "cell"] += number
     calls: Counter[str] = Counter()
-    for neighbour in region.clients.neighbours:
+    for neighbour in region.clients.services:
         if neighbour.name in {"image", "network"}:
             calls.update({f"{neighbour.name} {call}": number for call, number in neighbour.calls.items()})
     return commits, Counter(step for _, step in running.told_once), calls

@@ -73,7 +73,7 @@ def counted(table: Any) -> int:
 def calls(running: Running) -> Counter[str]:
     """Of the volume service, and, named so, of the image service."""
     found: Counter[str] = Counter()
-    for neighbour in running.cloud.region.clients.neighbours:
+    for neighbour in running.cloud.region.clients.services:
         if neighbour.name in NAMED:
             found.update({NAMED[neighbour.name] + call: number for call, number in neighbour.calls.items()})
     return found

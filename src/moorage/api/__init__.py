@@ -1,1 +1,1 @@
-"""The front desk: understands a request in the version it was asked in, asks policy, and answers in that version."""
+"""The Compute API: reads a request in its microversion, checks policy, and answers in that microversion."""

@@ -1,4 +1,4 @@
-"""The front desk as an ASGI application: what every request goes through, in this order, and why.
+"""The Compute API as an ASGI application: what every request passes, in this order, and why.
 
     CORS              outermost, so that a browser may read errors too (off unless origins are configured)
     /healthcheck      no token, no version: load balancers ask
@@ -6,33 +6,33 @@
     version documents no token: clients read them to find out how to get one
     body limit        of what the request says of its length: before anything of it is read
     authentication    before routing: without a token nobody learns which paths exist
-    rate limit        of the asker's project, where the listener has one (`model/admission.py`)
+    rate limit        of the caller's project, where the listener has one (`model/admission.py`)
     the body          read, within its limit: nobody without a token can make us wait for one or keep it
     microversion      406 and 400 before the body is looked at
     routing           404
     the call          query and body checked and carried up, policy, handler, answer carried down
     problems          a Problem becomes Nova's error body; anything else is logged and becomes a bare 500
 
-How to add a noun
------------------
-1. `api/compute/<noun>.py`: handlers `async def show(call: Call[None]) -> Reply`, in today's full shape, and
+How to add a resource
+---------------------
+1. `api/compute/<resource>.py`: handlers `async def show(call: Call[None]) -> Response`, in today's full shape, and
 
         ROUTES = (
             Route("GET", "/flavors/{id}", show, rule="os_compute_api:…", params=Params({"limit": LIMIT})),
             Route("POST", "/servers/{id}/action", lock, takes=LockBody, action="lock"),   # an action: its one key
         )
 
-   Join ROUTES in `api/route_table.py`.  Bodies are `wire.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
-   decoded strictly before the handler runs.  Answer `Reply(status, body, headers)`: a Struct, plain JSON values that
+   Join ROUTES in `api/route_table.py`.  Bodies are `schema.Body` Structs (NovaInt, NovaBool, Name for lax types); they are
+   decoded strictly before the handler runs.  Answer `Response(status, body, headers)`: a Struct, plain JSON values that
    nobody else holds (they may be changed in place), or ready bytes.  An answer already in the asked shape says
    `finished=True`; `call.bridge.masks` tells which fields to leave out.
-2. Raise `moorage.model.errors` Problems; never speak of statuses other than success.
-3. `call.require(rule, target)` asks policy (no target: the asker's own project); `call.allows` answers a bool.
+2. Raise `moorage.model.errors` Problems; never name statuses other than success.
+3. `call.require(rule, target)` asks policy (no target: the caller's own project); `call.allows` answers a bool.
 4. `call.page()` gives (limit, marker), `call.links(path)` self and bookmark, `call.next_links(…)` the next page.
-5. Reads: `await call.desk.region.read(functions of moorage.store.region.<noun>)`; writes: `moorage.operations.records`.
-6. What older versions see differently: a `Change` in `api/version_changes/v2_NNN.py` (add to the file if it is there), keyed by
+5. Reads: `await call.context.region.read(functions of moorage.store.region.<resource>)`; writes: `moorage.operations.records`.
+6. What older versions see differently: a `VersionChange` in `api/version_changes/v2_NNN.py` (add to the file if it is there), keyed by
    `"GET /flavors/{id}"` or `"POST /servers/{id}/action:lock"`, with a golden exchange in tests/pure.
-7. A fresh `Desk` (api/context.py) is what `main` builds and tests fake: `Frontdesk(desk, authenticate)`.
+7. What else a handler needs is a typed field of `AppContext` (api/context.py); `main` builds one: `ComputeApp(context, authenticate)`.
 """
 
 import logging
@@ -48,7 +48,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from moorage.api import http_errors, versions
 from moorage.api.base_url import base_url as base_url_of
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.context import AppContext, Authenticate
 from moorage.api.microversions import OLDEST, Json, Query, Version, VersionChange, negotiate
 from moorage.api.route_table import TABLE
@@ -111,12 +111,12 @@ class Answer:
 
 @cache
 def _usual_router() -> Router:
-    """One for all front desks of a process: nothing of a desk is in it, and it takes as long to make as ten requests."""
+    """One router for all applications of a process: it has nothing of a context, and making it takes as long as ten requests."""
     return Router(TABLE, CHANGES)
 
 
 class ComputeApp:
-    """The Compute API over one Desk."""
+    """The Compute API over one application context."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class ComputeApp:
         version = OLDEST if legacy else negotiate(headers.get(MODERN), headers.get(LEGACY))
         try:
             url_project, match, path_after = self._find(scope["method"], segments[1:])
-            call: Call[Any] = Call(
+            call: AnyCall = Call(
                 principal=principal,
                 version=version,
                 body=None,
@@ -256,7 +256,7 @@ class ComputeApp:
             raise NotFound(NO_RESOURCE)
         return project, match, "/".join(segments)
 
-    async def _call(self, call: Call[Any], match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
+    async def _call(self, call: AnyCall, match: Match, method: str, headers: Headers, raw: bytes) -> Answer:
         has_body = method in {"POST", "PUT", "PATCH"} and raw != b""
         kind = headers.get("content-type", "").split(";")[0].strip().lower()
         if has_body and kind not in JSON_TYPES:
@@ -313,7 +313,7 @@ def _callers_id(headers: Headers) -> str | None:
     return told if CALLERS_REQUEST_ID.match(told) else None
 
 
-def _known(route: Route, method: str, call: Call[Any]) -> Query:
+def _known(route: Route, method: str, call: AnyCall) -> Query:
     """What the route knows of the query; only GET refuses what no route of its kind has ever looked at."""
     if route.params.known or method == "GET":
         return route.params.check(call.query, call.version)
@@ -340,7 +340,7 @@ def _query(raw: bytes) -> Query:
         raise Invalid("Query string is not UTF-8 encoded or too long") from failure
 
 
-def _finish(call: Call[Any], reply: Response) -> Answer:
+def _finish(call: AnyCall, reply: Response) -> Answer:
     """Carry the answer down to the version asked for, and write it."""
     bridge = call.bridge
     status = reply.status if reply.fixed_status or bridge.status is None else bridge.status

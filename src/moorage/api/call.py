@@ -1,8 +1,8 @@
-"""One call: who asks for what, in which version, and the rooms a handler may use; and the reply it gives."""
+"""One call: principal, version, parameters and body, and what a handler may use; and the response it gives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from moorage.api.context import AppContext
@@ -56,13 +56,13 @@ class Call(Generic[BodyT]):
     url_path: str
     """The path asked for, after `/v2.1` and the project."""
     token: str = field(repr=False, default="")
-    """The user's token, for questions to neighbours while this call is answered; never stored."""
+    """The user's token, for calls to other services while this call is answered; never stored."""
     legacy: bool = False
     """Asked at `/v2`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The request's headers, lower case."""
     preview: bool = False
-    """A dry run: what it would begin is told and not begun."""
+    """A dry run: it says what it would begin, and begins nothing."""
 
     @property
     def is_admin(self) -> bool:
@@ -71,13 +71,13 @@ class Call(Generic[BodyT]):
 
     @property
     def project(self) -> str:
-        """The asker's project; raises Invalid for a token without one."""
+        """The caller's project; raises Invalid for a token without one."""
         if self.principal.project is None:
             raise Invalid("This call needs a token that is scoped to a project.")
         return self.principal.project
 
     def require(self, rule: str, target: Mapping[str, Any] | None = None) -> None:
-        """Raises Forbidden unless policy allows; the target defaults to the asker's own project and user."""
+        """Raises Forbidden unless policy allows; the target defaults to the caller's own project and user."""
         self.context.policy.require(self.principal, rule, target)
 
     def allows(self, rule: str, target: Mapping[str, Any] | None = None) -> bool:
@@ -130,3 +130,7 @@ class Call(Generic[BodyT]):
             return []
         kept = [(name, value) for name, values in self.query.items() if name != "marker" for value in values]
         return [{"rel": "next", "href": f"{self.self_link(path)}?{urlencode([*kept, ('marker', last_id)])}"}]
+
+
+AnyCall: TypeAlias = Call[Any]
+"""A call whose body its handler or helper does not read."""

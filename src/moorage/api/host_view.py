@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.host import Host
@@ -19,7 +18,7 @@ from moorage.store.region import aggregates
 log = logging.getLogger(__name__)
 
 
-async def every_host(call: Call[Any]) -> tuple[list[Host], list[str]]:
+async def every_host(call: AnyCall) -> tuple[list[Host], list[str]]:
     """(the hosts of all cells that answer, by name; the names of the cells that do not)."""
     cells = call.context.cells
     answers = await asyncio.gather(*(each.read(cell_hosts.listed) for each in cells.values()), return_exceptions=True)
@@ -36,20 +35,20 @@ async def every_host(call: Call[Any]) -> tuple[list[Host], list[str]]:
     return sorted(found, key=lambda host: host.host), out
 
 
-async def zones_of(call: Call[Any]) -> dict[str, str]:
+async def zones_of(call: AnyCall) -> dict[str, str]:
     return await call.context.region.read(aggregates.zones)
 
 
-def is_up(call: Call[Any], host: Host) -> bool:
+def is_up(call: AnyCall, host: Host) -> bool:
     silent_us = now_us(call.context.clock) - host.seen_at
     return not host.forced_down and silent_us <= call.context.config.service_down_s * 1e6
 
 
-def zone_of(call: Call[Any], host: Host, zones: Mapping[str, str]) -> str:
+def zone_of(call: AnyCall, host: Host, zones: Mapping[str, str]) -> str:
     return zones.get(host.host) or host.zone or call.context.config.default_zone
 
 
-async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
+async def host_named(call: AnyCall, name: str, binary: str = "nova-compute") -> tuple[Host, Database]:
     """A host and the database of its cell.  Raises NotFound, Unavailable when a cell that may have it is out."""
     found = await _in_some_cell(call, lambda tx: cell_hosts.named(tx, name))
     if found is not None:
@@ -57,7 +56,7 @@ async def host_named(call: Call[Any], name: str, binary: str = "nova-compute") -
     raise NotFound(f"Could not find binary {binary} on host {name}.")
 
 
-async def _in_some_cell(call: Call[Any], look: Callable[[Tx], Host | None]) -> tuple[Host, Database] | None:
+async def _in_some_cell(call: AnyCall, look: Callable[[Tx], Host | None]) -> tuple[Host, Database] | None:
     """Of the cells that answer; raises Unavailable when none of those has it and another is out."""
     out: Unavailable | None = None
     for cell in call.context.cells.values():
@@ -81,7 +80,7 @@ def past_number(uuid: str) -> int:
     return int(uuid[-8:], 16) & 0x7FFFFFFF
 
 
-async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | None:
+async def by_service(call: AnyCall, service: str) -> tuple[Host, Database] | None:
     """By the service's UUID, or the number that old clients know. Raises Unavailable when a cell that may have it is out."""
     if not service.isdecimal():
         return await _in_some_cell(call, lambda tx: cell_hosts.by_service(tx, service))
@@ -92,7 +91,7 @@ async def by_service(call: Call[Any], service: str) -> tuple[Host, Database] | N
     return await _in_some_cell(call, numbered)
 
 
-async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
+async def servers_on(call: AnyCall, hosts: Sequence[Host]) -> dict[str, list[dict[str, str]]]:
     """Host → name and id of each of its servers."""
     names = [host.host for host in hosts]
     found: dict[str, list[dict[str, str]]] = {name: [] for name in names}
@@ -107,7 +106,7 @@ async def servers_on(call: Call[Any], hosts: Sequence[Host]) -> dict[str, list[d
     return found
 
 
-async def servers_of(call: Call[Any], host: Host, cell: Database) -> list[Server]:
+async def servers_of(call: AnyCall, host: Host, cell: Database) -> list[Server]:
     """The servers that are shown to be on a host of that cell."""
 
     async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Server]:
@@ -127,5 +126,5 @@ def _on_hosts(tx: Tx, hosts: Sequence[str]) -> list[Server]:
     return [each for host in hosts for each in cell_servers.on_host(tx, host, sealed=True)]
 
 
-def _every_cell(call: Call[Any], ask: Ask[Server]) -> EveryCell[Server]:
+def _every_cell(call: AnyCall, ask: Ask[Server]) -> EveryCell[Server]:
     return EveryCell(call.context.region, call.context.cells, now_us(call.context.clock), ask, lambda server: server.id)

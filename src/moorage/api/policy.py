@@ -2,7 +2,7 @@
 
 oslo.policy's Enforcer costs hundreds of microseconds per question; its parsed checks cost a few.  So rules are parsed
 once, operators' overrides (a YAML or JSON policy file) laid over them, and the checks called directly; answers for a
-bare project and user target are remembered per asker.  New defaults and scope are always on (`enforce_scope`): every
+bare project and user target are remembered per caller.  New defaults and scope are always on (`enforce_scope`): every
 rule is for project scope, so tokens of the system and of a domain are refused, whatever roles they carry.
 """
 
@@ -17,6 +17,7 @@ from oslo_policy import policy as oslo
 from moorage.api.policy_defaults import BASE, RULES
 from moorage.api.policy_file import read_overrides
 from moorage.model.errors import Forbidden, Internal
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 
 REMEMBERED_MAX = 50_000
@@ -31,7 +32,7 @@ class Listed(msgspec.Struct, frozen=True):
     operations: tuple[str, ...]
 
 
-def credentials(principal: Principal) -> dict[str, Any]:
+def credentials(principal: Principal) -> JsonObject:
     """What the checks may look at, under the names oslo.context gives them.
 
     What a token does not say is left out: `project_id:%(project_id)s` must not find the project that nobody has in a
@@ -59,9 +60,9 @@ def _parsed(text: str) -> Any:
     return _parser.parse_rule(text)
 
 
-def parsed(texts: Mapping[str, str]) -> dict[str, Any]:
+def parsed(texts: Mapping[str, str]) -> JsonObject:
     """Rules as oslo keeps them, to be judged by."""
-    rules: dict[str, Any] = oslo.Rules({name: _parsed(text) for name, text in texts.items()})
+    rules: JsonObject = oslo.Rules({name: _parsed(text) for name, text in texts.items()})
     return rules
 
 
@@ -90,7 +91,7 @@ class Policy:
             raise Internal(str(failure)) from failure
 
     def allows(self, principal: Principal, rule: str, target: Mapping[str, Any] | None = None) -> bool:
-        """Whether the asker may; without a target, their own project and user are it."""
+        """Whether the caller may; without a target, the caller's own project and user are the target."""
         if target is None:
             key = (principal, rule, principal.project, principal.user)
         elif len(target) == 2 and "project_id" in target and "user_id" in target:

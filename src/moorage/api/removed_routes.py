@@ -4,16 +4,14 @@ The second kind passed calls on to the image, network, volume and bare-metal ser
 they are unknown (404).
 """
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Gone
 
 AS_ASKED = Params(strict=None)
 
 
-async def gone(call: Call[Any]) -> Response:
+async def gone(call: AnyCall) -> Response:
     raise Gone("This resource is no longer available.  No forwarding address is given.")
 
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.microversions import OLDEST, Query, Version, VersionAdapter, VersionChange, compile_bridge, lifetime
 from moorage.model import pattern
 from moorage.model.errors import Internal, Invalid
 
-Handler: TypeAlias = Callable[[Call[Any]], Awaitable[Response]]
+Handler: TypeAlias = Callable[[AnyCall], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Route:
     takes: type[Any] | None = None
     """The Struct of today's body; None for a route whose body is not looked at."""
     rule: str | None = None
-    """A policy rule asked before the handler, with the asker's own project as target; None: the handler asks."""
+    """A policy rule checked before the handler, with the caller's own project as target; None: the handler checks."""
     params: Params = field(default_factory=Params)
     action: str | None = None
     """The one key of the body that names an action."""

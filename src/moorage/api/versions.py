@@ -1,13 +1,12 @@
 """Version documents: what clients read first, at `/`, `/v2` and `/v2.1`, without a token."""
 
-from typing import Any
-
 from moorage.api.microversions import NEWEST, OLDEST
+from moorage.model.json_types import JsonObject
 
 DOCS = "http://docs.openstack.org/"
 
 
-def _one(name: str) -> dict[str, Any]:
+def _one(name: str) -> JsonObject:
     current = name == "v2.1"
     return {
         "id": name,
@@ -34,14 +33,14 @@ def _path(name: str) -> str:
 NAMES = ("v2.0", "v2.1")
 
 
-def listed(base_url: str) -> dict[str, Any]:
+def listed(base_url: str) -> JsonObject:
     """`GET /`."""
     return {
         "versions": [{**_one(name), "links": [{"rel": "self", "href": f"{base_url}/{_path(name)}/"}]} for name in NAMES]
     }
 
 
-def one(base_url: str, name: str) -> dict[str, Any]:
+def one(base_url: str, name: str) -> JsonObject:
     """`GET /v2.1`."""
     links = [
         {"rel": "self", "href": f"{base_url}/{_path(name)}/"},
@@ -50,7 +49,7 @@ def one(base_url: str, name: str) -> dict[str, Any]:
     return {"version": {**_one(name), "links": links, "media-types": _media_types(name)}}
 
 
-def choices(base_url: str, path: str) -> dict[str, Any]:
+def choices(base_url: str, path: str) -> JsonObject:
     """The answer (300) to a path that names no version."""
     return {
         "choices": [

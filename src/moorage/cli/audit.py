@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 CLEAN, FOUND, NOT_LOOKED = 0, 1, 2
 LOOK_EVERY_S = 0.3
@@ -68,7 +69,7 @@ class Unaudited(Exception):
     """No report came."""
 
 
-def wanted(arguments: argparse.Namespace) -> dict[str, Any]:
+def wanted(arguments: argparse.Namespace) -> JsonObject:
     return {
         "kinds": arguments.kind,
         "servers": arguments.server,
@@ -78,7 +79,7 @@ def wanted(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def run(connection: Any, asked: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+def run(connection: Any, asked: JsonObject, timeout_s: float) -> JsonObject:
     """Ask for an audit and wait for its report. Raises Unaudited."""
     reply = connection.compute.post("/ext/audits", json={"audit": asked}, microversion=cloud.LATEST)
     if reply.status_code >= 400:
@@ -88,7 +89,7 @@ def run(connection: Any, asked: dict[str, Any], timeout_s: float) -> dict[str, A
         reply = connection.compute.get(f"/ext/audits/{id}", microversion=cloud.LATEST)
         if reply.status_code >= 400:
             raise Unaudited(f"{cloud.why_not(reply)} ({reply.status_code})")
-        told: dict[str, Any] = reply.json()["audit"]
+        told: JsonObject = reply.json()["audit"]
         if told["ended_at"] is not None:
             return told
         if time.monotonic() >= until:
@@ -96,17 +97,17 @@ def run(connection: Any, asked: dict[str, Any], timeout_s: float) -> dict[str, A
         time.sleep(LOOK_EVERY_S)
 
 
-def last(connection: Any) -> dict[str, Any]:
+def last(connection: Any) -> JsonObject:
     """The newest report. Raises Unaudited: there is none."""
     rows = cloud.get(connection, "/ext/audits")["audits"]
     ended = [each for each in rows if each["ended_at"] is not None]
     if not ended:
         raise Unaudited("no audit was run yet")
-    found: dict[str, Any] = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
+    found: JsonObject = cloud.get(connection, f"/ext/audits/{ended[0]['id']}")["audit"]
     return found
 
 
-def lines(told: dict[str, Any]) -> list[str]:
+def lines(told: JsonObject) -> list[str]:
     """The report as people read it."""
     said = [f"audit {told['id']} of {told['ended_at'] or told['asked_at']}: {told['status']} {told['why']}".rstrip()]
     looked = ", ".join(f"{count} {name}" for name, count in told["looked_at"].items())
@@ -128,12 +129,12 @@ def lines(told: dict[str, Any]) -> list[str]:
     return said
 
 
-def _differs(finding: dict[str, Any]) -> str:
+def _differs(finding: JsonObject) -> str:
     said = f"{finding['found'] or 'nothing'}; expected: {finding['expected'] or 'nothing'}"
     return said if finding["repairable"] else f"{said} [not repaired: {finding['repair']}]"
 
 
-def _counts(told: dict[str, Any]) -> list[str]:
+def _counts(told: JsonObject) -> list[str]:
     asked = told["asked"]
     mended = "would be repaired" if asked["dry_run"] else "repaired"
     rows = [

@@ -15,6 +15,7 @@ from moorage.cli import capacity_local, cloud
 from moorage.cli.capacity_tables import capacity_lines, failover_lines
 from moorage.cli.progress import Progress
 from moorage.model.errors import Problem
+from moorage.model.json_types import JsonObject
 
 FITS, DOES_NOT, REFUSED = 0, 1, 2
 KINDS = ("host", "aggregate", "segment", "cell")
@@ -81,12 +82,12 @@ def _capacity(arguments: argparse.Namespace) -> int:
     return FITS if result["fits"] else DOES_NOT
 
 
-def _question(connection: Any, arguments: argparse.Namespace) -> dict[str, Any]:
+def _question(connection: Any, arguments: argparse.Namespace) -> JsonObject:
     networks = []
     for each in arguments.network:
         name, wanted = capacity_local.parse_network(each)
         networks.append({"uuid": connection.network.find_network(name, ignore_missing=False).id, **wanted})
-    question: dict[str, Any] = {
+    question: JsonObject = {
         "flavor": connection.compute.find_flavor(arguments.flavor, ignore_missing=False).id,
         "networks": networks,
         "hosts": arguments.hosts,
@@ -98,10 +99,10 @@ def _question(connection: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     return question
 
 
-def changes_of(arguments: argparse.Namespace) -> dict[str, Any]:
+def changes_of(arguments: argparse.Namespace) -> JsonObject:
     """`without` and `added`, as the API takes them."""
     without = {f"{kind}s": getattr(arguments, f"without_{kind}") for kind in (*KINDS, "uplink")}
-    added: dict[str, Any] = {
+    added: JsonObject = {
         f"{kind}s": [_like(each) for each in getattr(arguments, f"add_{kind}")] for kind in ("host", "cell", "uplink")
     }
     added["segments"] = [
@@ -114,7 +115,7 @@ def changes_of(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _like(word: str) -> dict[str, Any]:
+def _like(word: str) -> JsonObject:
     like, equals, n = word.rpartition("=")
     return {"like": like, "count": capacity_local.number(n, "LIKE=COUNT")} if equals else {"like": word}
 

@@ -11,6 +11,7 @@ from moorage.cli.progress import Progress
 from moorage.model.errors import Invalid
 from moorage.model.fleet import FORMAT as FLEET
 from moorage.model.fleet import Fleet, read_fleet
+from moorage.model.json_types import JsonObject
 from moorage.model.resident import Resident
 from moorage.model.world import Ask, World
 from moorage.model.world_snapshot import FORMAT as SNAPSHOT
@@ -40,7 +41,7 @@ class _Format(msgspec.Struct):
     format: str = ""
 
 
-def load(path: Path, changes: dict[str, Any]) -> Loaded:
+def load(path: Path, changes: JsonObject) -> Loaded:
     """Raises Invalid: there is no such file, or what is in it is wrong."""
     try:
         if path.stat().st_size > BYTES_MAX:
@@ -74,7 +75,7 @@ def _decoded(words: Any, kind: Any) -> Any:
         raise Invalid(str(wrong)) from wrong
 
 
-def capacity(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str, Any]:
+def capacity(arguments: argparse.Namespace, changes: JsonObject) -> JsonObject:
     """As the API answers."""
     loaded = load(arguments.world, changes)
     ask = with_twins(_ask(arguments, loaded), loaded.world)
@@ -85,7 +86,7 @@ def capacity(arguments: argparse.Namespace, changes: dict[str, Any]) -> dict[str
         while fill.step(FILL_SLICE):
             bar.update(len(fill.placed), found.at_most)
         bar.close()
-    result: dict[str, Any] = msgspec.to_builtins(answer(found, fill))
+    result: JsonObject = msgspec.to_builtins(answer(found, fill))
     rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
     return result | {"hosts": rows[: arguments.hosts], "hosts_left_out": max(0, len(rows) - arguments.hosts)}
 
@@ -115,13 +116,13 @@ def _ask(arguments: argparse.Namespace, loaded: Loaded) -> Ask:
     return msgspec.structs.replace(ask, availability_zone=arguments.availability_zone)
 
 
-def failovers(arguments: argparse.Namespace, changes: dict[str, Any], bar: Progress) -> list[dict[str, Any]]:
+def failovers(arguments: argparse.Namespace, changes: JsonObject, bar: Progress) -> list[JsonObject]:
     """As the API answers."""
     loaded = load(arguments.world, changes)
     wanted = failures(arguments)
     if arguments.each:
         wanted += [(arguments.each, name) for name in _all(loaded.world, arguments.each)]
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     known = Residents(each for each in loaded.residents if each.host in loaded.world.slots)
     for kind, name in wanted:
         found = fail(loaded.world, kind, name, known, PROFILE)
@@ -156,10 +157,10 @@ def failures(arguments: argparse.Namespace) -> list[tuple[Kind, str]]:
 WORDS = {"egress": "egress_kbps", "ingress": "ingress_kbps", "vnic": "vnic_type"}
 
 
-def parse_network(text: str) -> tuple[str, dict[str, Any]]:
+def parse_network(text: str) -> tuple[str, JsonObject]:
     """The network, and what is guaranteed on it. Raises Invalid."""
     name, *others = text.split(",")
-    wanted: dict[str, Any] = {}
+    wanted: JsonObject = {}
     for each in others:
         key, _, value = each.partition("=")
         if key not in WORDS or not value:

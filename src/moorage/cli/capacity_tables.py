@@ -1,13 +1,12 @@
 """Answers about capacity as people read them."""
 
-from typing import Any
-
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 UNPLACED_LISTED = 20
 
 
-def capacity_lines(result: dict[str, Any], hosts: int) -> list[str]:
+def capacity_lines(result: JsonObject, hosts: int) -> list[str]:
     """How many fit, what binds, and the tables."""
     lines = [f"{result['fits']} more fit" + ("" if result["whole"] else " at least; it was not tried on")]
     if result["order_matters"]:
@@ -45,7 +44,7 @@ def _binds(binds: dict[str, int]) -> str:
     return ", ".join(f"{name} ({hosts})" for name, hosts in binds.items())
 
 
-def failover_lines(rows: list[dict[str, Any]]) -> list[str]:
+def failover_lines(rows: list[JsonObject]) -> list[str]:
     """One row for each failure, and then who has no place."""
     table = [
         [each["kind"], each["name"], str(each["servers"]), str(each["placed"]), "yes" if each["survives"] else "NO"]

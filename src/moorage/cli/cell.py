@@ -7,6 +7,7 @@ from typing import Any
 
 from moorage.cli import cloud
 from moorage.cli.cell_drain import DRAINS, PATIENCE_S
+from moorage.model.json_types import JsonObject
 
 DONE, REFUSED = 0, 2
 MOVES = 20
@@ -101,7 +102,7 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-def lines(found: list[dict[str, Any]]) -> list[str]:
+def lines(found: list[JsonObject]) -> list[str]:
     """As people read it."""
     heads = ["cell", "database", "state", "hosts", "servers", "deleted", "uuid", "why"]
     rows = [
@@ -118,7 +119,7 @@ def lines(found: list[dict[str, Any]]) -> list[str]:
     return [cloud.table(rows, heads)]
 
 
-def plan_lines(plan: dict[str, Any]) -> list[str]:
+def plan_lines(plan: JsonObject) -> list[str]:
     """As people read it: the cells before and after, the moves, and why others stay."""
     levels = [
         [

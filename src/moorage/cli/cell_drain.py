@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 EMPTY, NOT_EMPTY, REFUSED = 0, 1, 2
 LOOK_EVERY_S = 1.0
@@ -55,15 +56,15 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-def _newest(connection: Any, wanted: str) -> dict[str, Any]:
+def _newest(connection: Any, wanted: str) -> JsonObject:
     """By the cell's name the newest, else by its id."""
     rows = cloud.get(connection, "/ext/cell-drains", cell=wanted)["cell_drains"]
     path = f"/ext/cell-drains/{rows[0]['id'] if rows else wanted}"
-    found: dict[str, Any] = cloud.get(connection, path)["cell_drain"]
+    found: JsonObject = cloud.get(connection, path)["cell_drain"]
     return found
 
 
-def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace, *, wait: bool) -> int:
+def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:
     until = time.monotonic() + arguments.timeout
     while wait and drain["status"] in RUNNING and time.monotonic() < until:
         if not arguments.json:
@@ -76,12 +77,12 @@ def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace
     return EMPTY if _empty(drain) else NOT_EMPTY
 
 
-def _empty(drain: dict[str, Any]) -> bool:
+def _empty(drain: JsonObject) -> bool:
     """Nothing is left in the cell, or would be."""
     return bool(drain["status"] == "done" or (drain["status"] == "planned" and not drain["counts"]["left"]))
 
 
-def bar(drain: dict[str, Any]) -> str:
+def bar(drain: JsonObject) -> str:
     """`[#####.....] 2/4 hosts  31 done, 2 moving, 1 left`."""
     hosts = drain["hosts"]
     done = sum(each["progress"] not in {"waiting", "moving"} for each in hosts)
@@ -90,13 +91,13 @@ def bar(drain: dict[str, Any]) -> str:
     return f"[{'#' * filled}{'.' * (BAR_CHARACTERS - filled)}] {done}/{len(hosts)} hosts  {counts or drain['status']}"
 
 
-def _bar(drain: dict[str, Any], *, last: bool = False) -> None:
+def _bar(drain: JsonObject, *, last: bool = False) -> None:
     """On a terminal it is written over; elsewhere it is not shown."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{bar(drain)}", end="\n" if last else "", file=sys.stderr, flush=True)
 
 
-def lines(drain: dict[str, Any]) -> list[str]:
+def lines(drain: JsonObject) -> list[str]:
     """As people read it: hosts, or the servers of each as far as there is a plan, and what is offloaded."""
     said = [f"drain of {drain['cell']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:

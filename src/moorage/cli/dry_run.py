@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 WOULD, WOULD_NOT, REFUSED = 0, 1, 2
 
@@ -61,10 +62,10 @@ def main(argv: list[str]) -> int:
     return WOULD if all(each["would_succeed"] for each in told["servers"]) else WOULD_NOT
 
 
-def _boot(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def _boot(connection: Any, asked: argparse.Namespace) -> tuple[str, JsonObject]:
     networks = [{"uuid": connection.network.find_network(each, ignore_missing=False).id} for each in asked.network]
     networks += [{"port": connection.network.find_port(each, ignore_missing=False).id} for each in asked.port]
-    server: dict[str, Any] = {
+    server: JsonObject = {
         "name": "dry-run",
         "flavorRef": connection.compute.find_flavor(asked.flavor, ignore_missing=False).id,
         "networks": networks or "none",
@@ -80,7 +81,7 @@ def _boot(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, An
     return "/servers", {"server": server, **({"os:scheduler_hints": hints} if hints else {})}
 
 
-def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+def _move(connection: Any, asked: argparse.Namespace) -> tuple[str, JsonObject]:
     found = connection.compute.find_server(asked.server, ignore_missing=True, all_projects=True)
     server = asked.server if found is None else found.id
     if asked.verb == "resize":
@@ -99,7 +100,7 @@ def _sentence(reply: Any) -> str:
         return str(reply.reason)
 
 
-def describe(told: dict[str, Any], verb: str, *, calls: bool) -> list[str]:
+def describe(told: JsonObject, verb: str, *, calls: bool) -> list[str]:
     """As people read it, by the verb that they asked with: `migrate` is done by the operation `resize`."""
     lines: list[str] = []
     for each in told["servers"]:
@@ -116,13 +117,13 @@ def describe(told: dict[str, Any], verb: str, *, calls: bool) -> list[str]:
     return lines
 
 
-def _host(place: int, host: dict[str, Any]) -> str:
+def _host(place: int, host: JsonObject) -> str:
     segments = f", addresses from {', '.join(host['segments'])}" if host["segments"] else ""
     weights = ", ".join(f"{name} {points:g}" for name, points in host["weights"].items())
     return f"  {place:3}. {host['host']} ({host['cell']}){segments}" + (f"; weighs {weights}" if weights else "")
 
 
-def _step(step: dict[str, Any]) -> str:
+def _step(step: JsonObject) -> str:
     calls = "; ".join(
         f"{call['service']}: {call['call']}" + (f" × {call['times']}" if call["times"] > 1 else "")
         for call in step["calls"]

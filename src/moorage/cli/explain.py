@@ -1,10 +1,10 @@
 """`moorage explain SERVER`: why a server is where it is, or nowhere."""
 
 import json
-from typing import Any
 from urllib.parse import urlencode
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +25,7 @@ def _query(host: str | None) -> str:
     return "" if host is None else "?" + urlencode({"host": host})
 
 
-def _describe(answer: dict[str, Any]) -> list[str]:
+def _describe(answer: JsonObject) -> list[str]:
     lines = [answer["summary"] or "no boot of this server is remembered"]
     for operation in answer["operations"]:
         if operation["attempts"] or operation["fault"] or operation.get("ended"):
@@ -39,7 +39,7 @@ def _describe(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _attempt(attempt: dict[str, Any]) -> list[str]:
+def _attempt(attempt: JsonObject) -> list[str]:
     where = f" on {attempt['host']} ({attempt['cell']})" if "host" in attempt else ""
     lines = [f"  attempt {attempt['attempt']}{where}"]
     if "considered" in attempt:
@@ -59,19 +59,19 @@ def _weights(host: str, weights: dict[str, float]) -> str:
     return f"    {host} weighs " + ", ".join(f"{name} {points:g}" for name, points in weights.items())
 
 
-def _provider(given: dict[str, Any]) -> str:
+def _provider(given: JsonObject) -> str:
     amounts = ", ".join(f"{amount} {name}" for name, amount in given["resources"].items()) or "its traits"
     who = f"port {given['port']}" if given["port"] else f"flavor group {given['group']}"
     return f"{who}: {amounts} of {given['name'] or given['provider']}"
 
 
-def _readdressed(change: dict[str, Any]) -> str:
+def _readdressed(change: JsonObject) -> str:
     old, new = (", ".join(change[key]) or "none" for key in ("old", "new"))
     across = f", segment {change['old_segment']} → {change['new_segment']}" if change.get("new_segment") else ""
     return f"port {change['port']}: {old} → {new}{across}"
 
 
-def _refused(ledger: dict[str, Any]) -> list[str]:
+def _refused(ledger: JsonObject) -> list[str]:
     lines = [f"    {count} × {cause}" for cause, count in ledger.get("refused", {}).items()]
     misses = ledger.get("refused_hosts", [])
     lines += [f"      {miss['host']}: {'; '.join([miss['reason'], *miss.get('also', ())])}" for miss in misses]
@@ -80,6 +80,6 @@ def _refused(ledger: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _ending(ended: dict[str, Any]) -> list[str]:
+def _ending(ended: JsonObject) -> list[str]:
     lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]
     return lines + ([f"    {ended['details'].splitlines()[0]}"] if ended.get("details") else [])

@@ -5,10 +5,10 @@ The exit codes are Nova's, of those that can occur: what would be 5, 6 and 7 the
 
 import json
 import sys
-from typing import Any
 
 from moorage.cli import audit, cloud
 from moorage.model.audit import OF_ALLOCATIONS, OF_PORTS_ALLOCATIONS
+from moorage.model.json_types import JsonObject
 
 HEALED, NOT_HEALED, NOTHING, INVALID, UNEXPECTED = 0, 3, 4, 127, 255
 NO_PORTS = 5
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     return code(told, skip_ports=arguments.skip_port_allocations)
 
 
-def code(told: dict[str, Any], *, skip_ports: bool = False) -> int:
+def code(told: JsonObject, *, skip_ports: bool = False) -> int:
     """Nova's, where it has one."""
     if told["status"] != "done":
         return UNEXPECTED
@@ -61,7 +61,7 @@ def code(told: dict[str, Any], *, skip_ports: bool = False) -> int:
     return NOTHING if told["asked"]["dry_run"] or not told["found"] else HEALED
 
 
-def describe(told: dict[str, Any]) -> list[str]:
+def describe(told: JsonObject) -> list[str]:
     """A line for each server and kind, and the sum."""
     before = "[dry-run] " if told["asked"]["dry_run"] else ""
     done = {(each["kind"], each["what"]): each["done"] for each in told["repairs"]}

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from moorage.cli import cloud, host_approvals
+from moorage.model.json_types import JsonObject
 
 EMPTY, NOT_EMPTY, REFUSED = 0, 1, 2
 LOOK_EVERY_S = 0.5
@@ -76,14 +77,14 @@ def _refused(reply: Any) -> int:
     return REFUSED
 
 
-def _newest(connection: Any, wanted: str) -> dict[str, Any]:
+def _newest(connection: Any, wanted: str) -> JsonObject:
     """By the host's name the newest, else by its id."""
     rows = cloud.get(connection, "/ext/drains", host=wanted)["drains"]
-    found: dict[str, Any] = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
+    found: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
     return found
 
 
-def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace, *, wait: bool) -> int:
+def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *, wait: bool) -> int:
     until = time.monotonic() + arguments.timeout
     while wait and drain["status"] in RUNNING and time.monotonic() < until:
         if not arguments.json:
@@ -96,12 +97,12 @@ def _shown(connection: Any, drain: dict[str, Any], arguments: argparse.Namespace
     return EMPTY if _empty(drain) else NOT_EMPTY
 
 
-def _empty(drain: dict[str, Any]) -> bool:
+def _empty(drain: JsonObject) -> bool:
     """Nothing is left on the host, or would be."""
     return bool(drain["status"] == "done" or (drain["status"] == "planned" and not drain["counts"]["left"]))
 
 
-def bar(drain: dict[str, Any]) -> str:
+def bar(drain: JsonObject) -> str:
     """`[#####.....] 5/10  2 moving, 1 confirming, 0 left`."""
     counts, total = drain["counts"], sum(drain["counts"].values())
     done = counts["done"]
@@ -110,13 +111,13 @@ def bar(drain: dict[str, Any]) -> str:
     return f"[{'#' * filled}{'.' * (BAR_CHARACTERS - filled)}] {done}/{total}  {others or drain['status']}"
 
 
-def _bar(drain: dict[str, Any], *, last: bool = False) -> None:
+def _bar(drain: JsonObject, *, last: bool = False) -> None:
     """On a terminal it is written over; elsewhere it is not shown."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{bar(drain)}", end="\n" if last else "", file=sys.stderr, flush=True)
 
 
-def lines(drain: dict[str, Any]) -> list[str]:
+def lines(drain: JsonObject) -> list[str]:
     """As people read it."""
     said = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:

@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 DONE, REFUSED = 0, 2
 HEADS = ["host", "cell", "status", "since", "by", "key", "refused"]
@@ -54,7 +55,7 @@ def revoke(connection: Any, arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def lines(found: list[dict[str, Any]]) -> list[str]:
+def lines(found: list[JsonObject]) -> list[str]:
     """As people read it."""
     rows = [
         [

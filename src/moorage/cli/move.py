@@ -2,9 +2,9 @@
 
 import json
 import sys
-from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def describe(move: dict[str, Any]) -> list[str]:
+def describe(move: JsonObject) -> list[str]:
     lines = [f"{move['type']} {move['id']}: {move['status']}, since {move['since']}"]
     doing = move["operation"]
     if doing is not None:
@@ -53,7 +53,7 @@ def describe(move: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _end(name: str, end: dict[str, Any]) -> list[str]:
+def _end(name: str, end: JsonObject) -> list[str]:
     lines = [f"  {name}: {end['host'] or 'not chosen yet'}" + (f" ({end['cell']})" if end["cell"] else "")]
     for each in end["claimed"]:
         amounts = ", ".join(f"{amount} {resource}" for resource, amount in each["resources"].items())

@@ -1,9 +1,9 @@
 """`moorage operation list | show ID | stuck`: what is being done, how far it is, and what it waits for."""
 
 import json
-from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
@@ -44,7 +44,7 @@ def _row(operation: dict[str, str]) -> list[str]:
     ]
 
 
-def _describe(operation: dict[str, Any]) -> list[str]:
+def _describe(operation: JsonObject) -> list[str]:
     """The row, then its journal, a line for a line."""
     said = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
     names = ("created_at", "updated_at", "ended_at", "owner", "epoch", "waiting", "fault", "cancel", "after")
@@ -54,7 +54,7 @@ def _describe(operation: dict[str, Any]) -> list[str]:
     return said
 
 
-def _line(line: dict[str, Any]) -> str:
+def _line(line: JsonObject) -> str:
     cause = line.get("cause", {})
     step = line.get("step") or cause.get("step") or ", ".join(line.get("steps", ()))
     attempt = line.get("attempt") or cause.get("attempt")

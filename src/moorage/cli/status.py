@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from moorage.cli import cloud
+from moorage.model.json_types import JsonObject
 
 BLOCKERS_SAID_MAX = 10
 FINE, WARNED = 0, 1
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     return WARNED if told["warnings"] or left_alone or warned else FINE
 
 
-def databases(stores: list[dict[str, Any]]) -> list[str]:
+def databases(stores: list[JsonObject]) -> list[str]:
     """Cells whose databases do not answer, or do not know servers that the region has in them."""
     said = []
     for each in stores:
@@ -50,7 +50,7 @@ def databases(stores: list[dict[str, Any]]) -> list[str]:
     return ["", *said] if said else []
 
 
-def audited(last: list[dict[str, Any]]) -> list[str]:
+def audited(last: list[JsonObject]) -> list[str]:
     """What the last audit found and did not mend."""
     said = []
     for each in last:
@@ -64,7 +64,7 @@ def audited(last: list[dict[str, Any]]) -> list[str]:
     return ["", *said] if said else []
 
 
-def hosts(troubled: list[dict[str, Any]]) -> list[str]:
+def hosts(troubled: list[JsonObject]) -> list[str]:
     """Hosts where something waits for a person."""
     said = []
     for each in troubled:
@@ -90,7 +90,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:BLOCKERS_SAID_MAX]) + (" ..." if len(names) > BLOCKERS_SAID_MAX else "")
 
 
-def out(left_alone: list[dict[str, Any]]) -> list[str]:
+def out(left_alone: list[JsonObject]) -> list[str]:
     """Whom nobody asks for now."""
     said = [""] if left_alone else []
     for each in left_alone:
@@ -103,7 +103,7 @@ def out(left_alone: list[dict[str, Any]]) -> list[str]:
     return said
 
 
-def releases(told: list[dict[str, Any]]) -> Iterator[str]:
+def releases(told: list[JsonObject]) -> Iterator[str]:
     """One line for each role."""
     title = "releases"
     for role in sorted({each["role"] for each in told}):
@@ -112,7 +112,7 @@ def releases(told: list[dict[str, Any]]) -> Iterator[str]:
         title = ""
 
 
-def lines(told: dict[str, Any]) -> list[str]:
+def lines(told: JsonObject) -> list[str]:
     """The report as people read it."""
     said = list(releases(told.get("releases", [])))
     levels = ", ".join(f"{count} of level {level}" for level, count in told["levels"].items()) or "none"

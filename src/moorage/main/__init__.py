@@ -1,1 +1,1 @@
-"""Where rooms are joined: the only place that reads configuration and builds concrete things."""
+"""Where packages are joined: the only package that reads the configuration and builds concrete objects."""

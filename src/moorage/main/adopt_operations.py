@@ -1,9 +1,9 @@
 """Operations that were open when the region's database was backed up, held against what the cells have seen since (RULES §22).
 
-Their steps are idempotent, so one that was interrupted goes on, counting above all tellers that cells and hosts have heard of.  One
+Their steps are idempotent, so one that was interrupted goes on, with an epoch above all that cells and hosts know.  One
 that a cell contradicts is ended, and takes nothing back: what it would do or undo belongs to somebody later.  Contradicted is
 
-    any        the record is deleted, or a later operation or a later teller wrote it
+    any        the record is deleted, or a later operation or a later executor wrote it
     boot       the record is no longer being built, or is on another host than the last claim that is known here
     the others the action has ended in the cell that the region names
 
@@ -28,7 +28,7 @@ from moorage.store.region import servers as region_servers
 
 PAGE_ROWS = 500
 EPOCHS_BETWEEN = 1_000
-"""Tellers that hosts may have heard of and cells not."""
+"""Epochs that hosts may know and cells not."""
 
 
 async def settle_operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> tuple[int, list[str]]:
@@ -64,7 +64,7 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
 
 
 def is_behind(operation: Operation, seen: Sequence[Seen]) -> bool:
-    """A teller is counted in the region before it writes to a cell, and a host is claimed there before a boot's record is written."""
+    """An epoch is counted in the region before its executor writes to a cell, and a host is claimed there before a boot's record is written."""
     if max((each.rank for each in seen), default=0) > operation.seq * EPOCHS_PER_OPERATION + operation.epoch:
         return True
     boot = operation.saga.partition("/")[0] == "boot"

@@ -1,4 +1,4 @@
-"""Config → rooms: what a process that serves the API or tells operations is made of."""
+"""Config → the parts of a process that serves the API or executes operations."""
 
 import asyncio
 import logging
@@ -35,6 +35,7 @@ from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
 from moorage.model.fence_proof import FencePlugin
 from moorage.model.ids import CellId, ConductorId
+from moorage.model.json_types import JsonObject
 from moorage.model.service_health import CircuitSeen
 from moorage.operations.cell_databases import Cells, circuits_of
 from moorage.operations.context import SagaContext, SagaSettings
@@ -134,7 +135,7 @@ async def open_bus(config: Config) -> Bus:
     return await connect(said.url.split(","), security=security)
 
 
-def callers_part(config: Config) -> dict[str, Any]:
+def callers_part(config: Config) -> JsonObject:
     """Whom a `HostCaller` of this process hears: where it has credentials of its own, the hosts of its cells and nobody else."""
     cells = tuple(CellId(each.name) for each in config.cells) if config.bus.has_credentials else ()
     return {"cells": cells, "earlier": config.bus.earlier}

@@ -129,7 +129,7 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approve_hosts: Literal["", "automatic", "operator"] = ""
     """Whether a new host is part of the region when it is heard, or when an operator approved it; empty: `operator`, but in one process."""
     boots_at_once: int = 500
-    """Boots that one conductor executes at once; those that wait for a neighbour count too. The others wait in line."""
+    """Boots that one conductor executes at once; those that wait for another service count too. The others wait in line."""
     deletes_at_once: int = 250
     live_migrations_at_once: int = 250
     """Live migrations that one conductor executes at once: each may send its guest's memory for hours."""
@@ -180,7 +180,7 @@ class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     every_s: float = 3_600.0
     """How often one is run that nobody asked for; 0: never."""
     repair: bool = False
-    """Whether those mend what they find; else they only say it."""
+    """Whether those repair what they find; else they only report it."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,7 +241,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Path(self.data_dir).resolve()
 
     def ca_of(self, named: ServiceSettings | None = None) -> str:
-        """The CA file of a neighbour, or (None, or without a URL) of our own listeners; empty: what this machine trusts."""
+        """The CA file of another service, or (None, or without a URL) of our own listeners; empty: what this machine trusts."""
         name = named.ca_file if named is not None and named.url else self.api.ca_file
         return str(self.data / name) if name else ""
 

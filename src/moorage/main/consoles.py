@@ -74,7 +74,7 @@ async def open_proxy(door: HttpServer, config: Config, consoles: Consoles, obser
 
 
 async def console(config: Config, stopping: asyncio.Event) -> None:
-    """The role: databases to look tokens up in, a bus to ask hosts; no scheduler, no neighbours."""
+    """The role: databases to find tokens in, a bus to reach hosts; no scheduler, no other services."""
     door = HttpServer(ROLE, config.api.console, config)
     observed = await observe(config, ROLE)
     databases = await open_databases(config)

@@ -72,7 +72,7 @@ async def upgrade(config: Config) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 2 for what the asker can mend."""
+    """Entry; 2 for what the caller can correct."""
     options = argparse.ArgumentParser(
         prog="moorage db", description="Revisions and identities of the region's and the cells' databases."
     )

@@ -7,7 +7,7 @@ opens the services: the other roles run without that package.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from moorage.main.config import Config
 from moorage.main.config_bus import ImageUser
@@ -15,6 +15,7 @@ from moorage.main.hosts import HostPlan, interfaces_by_network
 from moorage.main.secret_settings import secret
 from moorage.main.service_clients import admin_password, demo_password, service_password
 from moorage.main.volume_images import EmbeddedImages
+from moorage.model.json_types import JsonObject
 from moorage.sql import Database, Meter, open_database
 from moorage_embedded.identity.app import (
     Bootstrap,
@@ -44,7 +45,7 @@ class Embedded:
     databases: list[Database] = field(default_factory=list)
 
     @property
-    def apps(self) -> dict[str, Any]:
+    def apps(self) -> JsonObject:
         services = {
             "identity": self.identity, "image": self.image, "network": self.network, "volume": self.volume
         }  # fmt: skip

@@ -5,12 +5,12 @@ Where the service runs in a role of its own it tells the Compute API, as a real 
 
 import time
 from contextlib import suppress
-from typing import Any
 
 from moorage.clients.http import ServiceClient
 from moorage.main.composition import RegionProcess
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.ids import ServerId
+from moorage.model.json_types import JsonObject
 from moorage.operations.records import inbox
 from moorage.operations.server_service import ServerService
 from moorage.store.region.inbox import ExternalEvent
@@ -22,7 +22,7 @@ class EventReceiver:
     def __init__(self) -> None:
         self.region: RegionProcess | None = None
 
-    async def __call__(self, events: list[dict[str, Any]]) -> None:
+    async def __call__(self, events: list[JsonObject]) -> None:
         """Keep what is said of our servers, then hint (RULES §20). Raises Unavailable while the region is not open."""
         if self.region is None:
             raise Unavailable("compute does not hear yet")
@@ -47,7 +47,7 @@ class EventsOverHttp:
     def __init__(self, compute: ServiceClient) -> None:
         self._compute = compute
 
-    async def __call__(self, events: list[dict[str, Any]]) -> None:
+    async def __call__(self, events: list[JsonObject]) -> None:
         """Servers that nobody knows (any more) are no failure."""
         with suppress(NotFound):
             await self._compute.call("POST", "/os-server-external-events", body={"events": events})

@@ -16,6 +16,7 @@ from moorage.clients.http import ServiceClient
 from moorage.main.composition import RegionProcess
 from moorage.model.errors import Conflict, Problem, Refusal, Unavailable, UnknownOutcome
 from moorage.model.ids import ProviderId
+from moorage.model.json_types import JsonObject
 from moorage.model.retry import jittered
 from moorage.model.verdict import Row
 from moorage.placement.service.error_codes import CONCURRENT_UPDATE
@@ -156,7 +157,7 @@ def _changed(server: str, held: _Held, changes: "Sequence[GuaranteeChange]") -> 
     return msgspec.structs.replace(held, allocations={provider: each for provider, each in kept.items() if each})
 
 
-def _body_of(wanted: _Held) -> dict[str, Any]:
+def _body_of(wanted: _Held) -> JsonObject:
     return {
         "allocations": {provider: {"resources": each} for provider, each in wanted.allocations.items()},
         "project_id": wanted.project,

@@ -41,6 +41,7 @@ from moorage.main.http_answers import (
 from moorage.main.http_limits import HttpLimits
 from moorage.main.rate_limits import RateLimits
 from moorage.model.admission import CHARGE
+from moorage.model.json_types import JsonObject
 
 HEAD, BODY, DONE, OVER = range(4)
 LINGER_S = 5.0
@@ -94,7 +95,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self,
         config: Config,
         server_state: ServerState,
-        app_state: dict[str, Any],
+        app_state: JsonObject,
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         admission: Admission,

@@ -1,6 +1,6 @@
 """The log of one process: lines for people, or JSON for machines (`log_format`).
 
-Most of what is logged was said by somebody outside: a path, a name, a neighbour's error, the text of an exception.  So nothing of it is
+Most of what is logged was said by somebody outside: a path, a name, another service's error, the text of an exception.  So nothing of it is
 written as it came: what is no printable character is written as an escape, and lines that belong to a record (a traceback) are indented, so
 that whatever begins at the left margin was written by us.  In JSON a record is one line.
 """
@@ -14,6 +14,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.main.config import Config
+from moorage.model.json_types import JsonObject
 from moorage.model.task_context import global_request_id, operation_id, request_id
 
 MESSAGE_MAX_CHARACTERS = 8_192
@@ -58,7 +59,7 @@ class JsonFormatter(logging.Formatter):
     @override
     def format(self, record: logging.LogRecord) -> str:
         seconds, milliseconds = time.gmtime(record.created), int(record.msecs)
-        said: dict[str, Any] = {
+        said: JsonObject = {
             "time": f"{time.strftime('%Y-%m-%dT%H:%M:%S', seconds)}.{milliseconds:03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,

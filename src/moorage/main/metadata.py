@@ -74,7 +74,7 @@ async def metadata(config: Config, stopping: asyncio.Event) -> None:
     await door.open(observed.app(ROLE, make_metadata(config, databases, network, clients.vendor_data, seals)))
     presence = Presence(databases.region, clock, f"{ROLE}-{uuid.uuid4().hex[:12]}", ROLE)
     await presence.start()
-    observed.sees(Sources(databases=databases.by_name, neighbours=clients.neighbours, doors={ROLE: door}))
+    observed.sees(Sources(databases=databases.by_name, services=clients.services, doors={ROLE: door}))
     print(f"moorage: metadata on {config.api.metadata.url}: ready", flush=True)
     await stopping.wait()
     await door.close()

@@ -17,7 +17,7 @@ from moorage.sql import Database
 
 @dataclass
 class NotificationParts:
-    """What one process has of it: its herald writes; only a conductor sends."""
+    """What one process has of notifications: its writer fills the outbox; only a conductor sends."""
 
     notification_writer: OutboxWriter
     wanted: NotificationsConfig

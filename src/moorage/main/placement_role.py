@@ -95,16 +95,14 @@ async def run(config: Config) -> None:
     app = make_placement_app(engine, database, authenticate, policy=policy(config))
     origins = mine.cors_allowed_origins
     await door.open(observed.app("placement", Cors(app, origins, mine.cors_allow_headers) if origins else app))
-    observed.sees(
-        Sources(databases={"placement": database}, engine=engine, neighbours=asking, doors={"placement": door})
-    )
+    observed.sees(Sources(databases={"placement": database}, engine=engine, services=asking, doors={"placement": door}))
     settle_memory()
     print(f"moorage: placement on {listen.url}: ready", flush=True)
     await stop_on_signals(config).wait()
     await door.close()
     await engine.close()
-    for neighbour in asking:
-        await neighbour.close()
+    for service in asking:
+        await service.close()
     await database.close()
     await observed.close()
 
@@ -173,7 +171,7 @@ def configured(arguments: argparse.Namespace) -> Config:
 
 
 def main(argv: list[str]) -> int:
-    """Entry of `moorage placement`; 2 for what the asker can mend."""
+    """Entry of `moorage placement`; 2 for what the caller can correct."""
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)

@@ -53,7 +53,7 @@ Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 
 
 async def api(config: Config, stopping: asyncio.Event) -> None:
-    """The front desk and the Placement API; it accepts and hands over, it tells nothing."""
+    """The Compute API and the Placement API: this role accepts operations and executes none."""
     listens = {"compute": config.api.compute, "placement": config.api.placement}
     doors = {name: HttpServer(name, listen, config) for name, listen in listens.items()}
     observed = await observe(config, "api")
@@ -134,8 +134,8 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         earlier=config.bus.earlier,
     )
     await serving.start()
-    neighbours = () if clients is None else clients.neighbours
-    observed.sees(Sources(bus=bus, agents=lambda: (serving,), neighbours=neighbours))
+    services = () if clients is None else clients.services
+    observed.sees(Sources(bus=bus, agents=lambda: (serving,), services=services))
     _print_ready(f"agent of {mine.host} in {mine.cell}")
     await stopping.wait()
     await serving.stop()
@@ -193,7 +193,7 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
     for name, app in services.apps.items():
         await doors[name].open(observed.app(name, audited.around(name, app)))
     databases = {each.name: each for each in services.databases}
-    observed.sees(Sources(databases=databases, neighbours=(own.compute, own.placement, own.identity), doors=doors))
+    observed.sees(Sources(databases=databases, services=(own.compute, own.placement, own.identity), doors=doors))
     _print_ready("embedded " + ", ".join(services.apps))
     await stopping.wait()
     for door in doors.values():

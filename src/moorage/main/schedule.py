@@ -141,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 1 when no host would do, 2 for what the asker can mend."""
+    """Entry; 1 when no host would do, 2 for what the caller can correct."""
     arguments = parser().parse_args(argv)
     try:
         config = read_config(arguments.config)

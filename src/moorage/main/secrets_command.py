@@ -142,7 +142,7 @@ async def _run(verb: Verb, config: Config) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 2 for what the asker can mend."""
+    """Entry; 2 for what the caller can correct."""
     options = argparse.ArgumentParser(
         prog="moorage secrets", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

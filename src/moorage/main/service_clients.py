@@ -1,4 +1,4 @@
-"""Clients to the neighbours: over sockets to real services, over ASGI to embedded ones; the same client either way."""
+"""Clients to the services: over sockets to real services, over ASGI to embedded ones; the same client either way."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,35 +31,35 @@ class Clients:
     network: NetworkBackend
     image_data: ImageData
     """Of the hosts of this process, if it has any."""
-    neighbours: tuple[ServiceClient, ...] = field(default=())
+    services: tuple[ServiceClient, ...] = field(default=())
     vendor_data: VendorData | None = None
     """None: nobody but our own file has anything to say to guests."""
     volumes: VolumeClient | None = None
-    """None beside real neighbours of which none has volumes."""
+    """None beside real services of which none has volumes."""
 
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
         """What this process does not call for now."""
-        breakers = dict.fromkeys(each.breaker for each in self.neighbours)
+        breakers = dict.fromkeys(each.breaker for each in self.services)
         return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
 
     async def close(self) -> None:
         if self.vendor_data is not None:
             await self.vendor_data.close()
-        for neighbour in self.neighbours:
-            await neighbour.close()
+        for service in self.services:
+            await service.close()
 
 
 @dataclass(frozen=True)
 class OwnApis:
-    """Our own APIs as a neighbour calls them: the embedded network service where it runs in a role of its own."""
+    """Our own APIs as another service calls them: the embedded network service where it runs in a role of its own."""
 
     compute: ServiceClient
     placement: ServiceClient
     identity: ServiceClient
 
     async def close(self) -> None:
-        for neighbour in (self.compute, self.placement, self.identity):
-            await neighbour.close()
+        for service in (self.compute, self.placement, self.identity):
+            await service.close()
 
 
 def make_own_apis(config: Config) -> OwnApis:
@@ -101,15 +101,15 @@ class HostsImages:
     """The way of a host to the data of images, as `[image_user]`."""
 
     data: ImageData
-    neighbours: tuple[ServiceClient, ...]
+    services: tuple[ServiceClient, ...]
 
     async def close(self) -> None:
-        for neighbour in self.neighbours:
-            await neighbour.close()
+        for service in self.services:
+            await service.close()
 
 
 def make_hosts_images(config: Config) -> HostsImages:
-    """Over sockets; nothing else of the neighbours can be reached with it."""
+    """Over sockets; nothing else of the services can be reached with it."""
     asking = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
     user = config.image_user
     tokens = ServiceTokens(asking, user=user.user, password=user.password, project=user.project, domain=user.domain)

@@ -313,7 +313,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Entry of `moorage up`; 2 for what the asker can mend."""
+    """Entry of `moorage up`; 2 for what the caller can correct."""
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)

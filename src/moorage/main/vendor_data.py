@@ -1,7 +1,5 @@
 """Vendor data of a region: the file that every guest is told, and the services that are asked about each."""
 
-from typing import Any
-
 import msgspec
 
 from moorage.clients.http import ServiceClient, ServiceTokens
@@ -9,9 +7,10 @@ from moorage.clients.vendor_data import VendorData
 from moorage.main.config import Config
 from moorage.model.errors import Invalid
 from moorage.model.instance_metadata import VENDOR_DATA_MAX_BYTES
+from moorage.model.json_types import JsonObject
 
 
-def static_vendor_data(config: Config) -> dict[str, Any]:
+def static_vendor_data(config: Config) -> JsonObject:
     """What the configured file says. Raises Invalid for one that cannot be read, is no JSON object or is too large."""
     name = config.metadata.vendor_data_file
     if not name:
@@ -24,7 +23,7 @@ def static_vendor_data(config: Config) -> dict[str, Any]:
     if len(said) > VENDOR_DATA_MAX_BYTES:
         raise Invalid(f"[metadata] vendor_data_file {path} has {len(said)} bytes: {VENDOR_DATA_MAX_BYTES} are possible")
     try:
-        return msgspec.json.decode(said, type=dict[str, Any])
+        return msgspec.json.decode(said, type=JsonObject)
     except (msgspec.DecodeError, msgspec.ValidationError) as wrong:
         raise Invalid(f"[metadata] vendor_data_file {path} is no JSON object: {wrong}") from wrong
 

@@ -4,8 +4,8 @@ Data goes from file to file, piece by piece; over HTTP in one process it would b
 """
 
 from collections.abc import AsyncIterator
-from typing import Any
 
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 from moorage_embedded.image.app import ImageService
 
@@ -16,16 +16,16 @@ class EmbeddedImages:
     def __init__(self, service: ImageService) -> None:
         self._service = service
 
-    async def show(self, principal: Principal, id: str) -> dict[str, Any] | None:
+    async def show(self, principal: Principal, id: str) -> JsonObject | None:
         return await self._service.show(principal, id)
 
-    async def named(self, principal: Principal, name: str) -> list[dict[str, Any]]:
+    async def named(self, principal: Principal, name: str) -> list[JsonObject]:
         return await self._service.named(principal, name)
 
     def read(self, id: str) -> AsyncIterator[bytes]:
         return self._service.read(id)
 
-    async def create(self, principal: Principal, said: dict[str, Any]) -> dict[str, Any]:
+    async def create(self, principal: Principal, said: JsonObject) -> JsonObject:
         return await self._service.create(principal, said)
 
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:

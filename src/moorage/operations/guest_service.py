@@ -40,9 +40,9 @@ class GuestService:
     _caching: set[asyncio.Task[None]]
 
     async def change_password(self, principal: Principal, server: Server, password: str, request_id: str) -> None:
-        """Set it while the asker waits: nothing is accepted for later, for then the password would have to be kept.
+        """Set the password before the call returns: an operation for later would have to store it.
 
-        Setting it twice is setting it once, so a call that broke off may be made again.  Raises HostFailed, Unavailable.
+        Setting it twice is the same as once, so a call that broke off may be made again.  Raises HostFailed, Unavailable.
         """
         to, cell, begun = _where(server), self.context.cells[_where(server).cell], now_us()
         shown = Action(server.id, "changePassword", request_id, principal.user, server.project, begun, begun)
@@ -108,7 +108,7 @@ class GuestService:
 
     def cache_images(self, hosts: Sequence[HostAddress], images: Sequence[str]) -> None:
         """Hosts fetch images in the background, a few hosts at a time; a host that cannot is logged.  Nobody waits for it,
-        and a process that ends forgets it, as in Nova.  Raises Conflict when too many requests are under way."""
+        and it is lost when the process ends, as in Nova.  Raises Conflict when too many requests are under way."""
         if len(self._caching) >= CACHINGS_MAX:
             raise Conflict("Too many requests for image caching are under way; try again later.")
         task = asyncio.create_task(self._cache(tuple(hosts), tuple(images)), name="cache-images")
@@ -126,7 +126,7 @@ class GuestService:
                             to, ServerId(""), Verb.CACHE_IMAGE, CacheImage(image), Done, IMAGE_S
                         )
                     except Problem as problem:
-                        _log.warning("%s does not keep image %s: %s", to.host, image, problem.private or problem)
+                        _log.warning("host %s did not cache image %s: %s", to.host, image, problem.private or problem)
 
         await asyncio.gather(*(on_one(each) for each in hosts))
 
@@ -138,5 +138,5 @@ def _where(server: Server) -> HostAddress:
 
 
 def cannot(failure: HostFailed) -> bool:
-    """Whether its driver, or its agent's release, has no such verb."""
+    """Whether the host's driver, or its agent's release, does not have this command."""
     return failure.code == NOT_SUPPORTED

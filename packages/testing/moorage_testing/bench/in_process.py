@@ -52,7 +52,7 @@ class Watch:
 
     def _time_binds(self) -> None:
         """When each PUT that binds a port began and ended; a clock read on either side, nothing else."""
-        network = next(each for each in self._cloud.region.clients.neighbours if each.name == "network")
+        network = next(each for each in self._cloud.region.clients.services if each.name == "network")
         ask = network.call
 
         async def timed(method: str, path: str, *, body: Any = None, **more: Any) -> ServiceResponse:
@@ -90,7 +90,7 @@ class Watch:
     def begin(self) -> None:
         for meter in self._meters().values():
             meter.reset()
-        self._calls = {each.name: Counter(each.calls) for each in self._cloud.region.clients.neighbours}
+        self._calls = {each.name: Counter(each.calls) for each in self._cloud.region.clients.services}
         self._published = Counter(self._cloud.region.bus.published)
         self._binds.clear()
         self._steps.clear()
@@ -101,7 +101,7 @@ class Watch:
         meters = self._meters()
         ours = meters.pop("")
         calls: Counter[str] = Counter()
-        for each in self._cloud.region.clients.neighbours:
+        for each in self._cloud.region.clients.services:
             for what, count in each.calls.items():
                 calls[f"{each.name}: {what}"] += count - self._calls[each.name][what]
         published: Counter[str] = Counter()
@@ -121,7 +121,7 @@ class Watch:
                 if before[0] != again[0]
             ],
             "steps_ms": {name: statistics.median(took) for name, took in self._steps.items()},
-            "lost": sum(each.lost for each in self._cloud.region.clients.neighbours),
+            "lost": sum(each.lost for each in self._cloud.region.clients.services),
             "resident_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / KIB_PER_MIB,
         }
 

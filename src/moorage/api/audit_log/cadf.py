@@ -13,6 +13,7 @@ from pycadf import cadftaxonomy as words
 from pycadf import event, host, reason, resource, tag
 
 from moorage.api.audit_log.request_facts import TYPES, Facts, action_of, path_of, target_of
+from moorage.model.json_types import JsonObject
 
 ACCOUNT = words.ACCOUNT_USER
 SERVICE = words.SERVICE_SECURITY
@@ -28,7 +29,7 @@ def outcome_of(facts: Facts) -> str:
 
 
 def quiet(make: Callable[[Facts], event.Event]) -> Callable[[Facts], event.Event]:
-    """The library warns of ids that are no UUIDs: those of services and of unknown askers are words, as in Keystone's middleware."""
+    """The library warns of ids that are no UUIDs: those of services and of unknown callers are names, as in Keystone's middleware."""
 
     @wraps(make)
     def made(facts: Facts) -> event.Event:
@@ -113,9 +114,9 @@ def _scope(principal: Any) -> str:
     return "project" if principal.project else "unscoped"
 
 
-def as_dict(made: event.Event) -> dict[str, Any]:
+def as_dict(made: event.Event) -> JsonObject:
     """As it is written."""
-    written: dict[str, Any] = made.as_dict()
+    written: JsonObject = made.as_dict()
     return written
 
 

@@ -2,11 +2,11 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 import msgspec
 
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 
 AN_ID = re.compile(r"^(req-)?[0-9a-fA-F]{8}-?([0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}$|^[0-9]+$")
@@ -50,7 +50,7 @@ class Facts:
     """Of a body that names one."""
     made: str = ""
     """The id of what was made, where the answer says it."""
-    said: dict[str, Any] = field(default_factory=dict)
+    said: JsonObject = field(default_factory=dict)
     """Of a login: who they say they are."""
 
 
@@ -154,7 +154,7 @@ _issued = msgspec.json.Decoder(_Issued)
 NAME_CHARS_MAX = 255
 
 
-def login_in(body: bytes) -> dict[str, Any]:
+def login_in(body: bytes) -> JsonObject:
     """Who wants a token, by their own word, and how they prove it."""
     try:
         identity = _logins.decode(body).auth.identity

@@ -1,12 +1,12 @@
 """`/os-aggregates` and its actions; `/os-availability-zone`."""
 
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.compute.service_proxy import images_of
@@ -17,6 +17,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.bus.agent_rpc import HostAddress
 from moorage.model.aggregate import ZONE_KEY, Aggregate
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.operations.records import aggregates as writes
 from moorage.store.region import aggregates as reads
 from moorage.store.region import conductors
@@ -76,14 +77,14 @@ class SetMetadataBody(Body):
     set_metadata: Metadata
 
 
-async def _changed(call: Call[Any], aggregate: Aggregate | None = None) -> Response:
+async def _changed(call: AnyCall, aggregate: Aggregate | None = None) -> Response:
     """Show the change to this process's scheduler at once; other processes read aggregates every few seconds."""
     if call.context.reload_aggregates is not None:
         await call.context.reload_aggregates()
     return Response(200) if aggregate is None else Response(body={"aggregate": _shown(aggregate)})
 
 
-def _shown(aggregate: Aggregate) -> dict[str, Any]:
+def _shown(aggregate: Aggregate) -> JsonObject:
     return {
         "id": aggregate.number,
         "uuid": aggregate.id,
@@ -98,14 +99,14 @@ def _shown(aggregate: Aggregate) -> dict[str, Any]:
     }
 
 
-def _number(call: Call[Any]) -> int:
+def _number(call: AnyCall) -> int:
     asked = call.path["id"]
     if not asked.removeprefix("-").isdecimal() or len(asked) > 18:
         raise Invalid(f"id must be an integer, not {asked[:64]}")
     return int(asked)
 
 
-async def _must_be_there(call: Call[Any]) -> None:
+async def _must_be_there(call: AnyCall) -> None:
     """Raises NotFound: nobody is told of more that is wrong with an aggregate that there is not."""
     number = _number(call)
     await call.context.region.read(lambda tx: reads.get(tx, number))
@@ -244,13 +245,13 @@ async def zones_detail(call: Call[None]) -> Response:
         for name, lives, until_s in dispatcher
         if lives
     }
-    enabled: dict[str, dict[str, Any]] = {}
+    enabled: dict[str, JsonObject] = {}
     for host in hosts:
         if not host.disabled:
             state = {"available": is_up(call, host), "active": True, "updated_at": micros(host.seen_at)}
             enabled.setdefault(zone_of(call, host, by_host), {})[host.host] = {"nova-compute": state}
     disabled = {zone_of(call, host, by_host) for host in hosts} - enabled.keys()
-    rows: list[dict[str, Any]] = (
+    rows: list[JsonObject] = (
         [{"zoneName": INTERNAL_ZONE, "zoneState": {"available": True}, "hosts": inside}] if inside else []
     )
     rows += [{"zoneName": name, "zoneState": {"available": True}, "hosts": enabled[name]} for name in sorted(enabled)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.host_view import selected
 from moorage.api.routes import Param, Params, Route
@@ -44,7 +44,7 @@ class CreateBody(Body):
     snapshot: Snapshot
 
 
-async def _with_volume(call: Call[Any], wish: SnapshotWish) -> Server:
+async def _with_volume(call: AnyCall, wish: SnapshotWish) -> Server:
     """The server that the volume is attached to. Raises Invalid: there is none, several, or one that is on no host or busy."""
     volume = wish.volume
 
@@ -75,7 +75,7 @@ def _ready(server: Server, wish: SnapshotWish) -> None:
         raise Invalid(f"Instance {server.id} in vm_state {server.vm_state.value}.")
 
 
-async def _begin(call: Call[Any], server: Server, wish: SnapshotWish) -> None:
+async def _begin(call: AnyCall, server: Server, wish: SnapshotWish) -> None:
     """Raises Invalid, as Nova does, where a server that is busy is a conflict elsewhere."""
 
     def check(now: Server) -> None:

@@ -6,11 +6,11 @@ cell are done together.  What servers used stands in `/os-simple-tenant-usage` i
 
 import asyncio
 import datetime
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import Route
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.operations.notifications.audit_periods import last_completed, moment
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts, usage_audits
@@ -20,9 +20,9 @@ RULE = "os_compute_api:os-instance-usage-audit-log:"
 FORM = "%Y-%m-%d %H:%M:%S"
 
 
-async def _log(call: Call[Any], before_us: int) -> dict[str, Any]:
+async def _log(call: AnyCall, before_us: int) -> JsonObject:
     began, ended = last_completed(before_us - 1, call.context.config.usage_audit_period)
-    found: dict[str, dict[str, Any] | None] = {}
+    found: dict[str, JsonObject | None] = {}
     for each in await asyncio.gather(*(_of_cell(cell, began, ended) for cell in call.context.cells.values())):
         found.update(each)
     log = {host: entry for host, entry in found.items() if entry is not None}
@@ -44,7 +44,7 @@ async def _log(call: Call[Any], before_us: int) -> dict[str, Any]:
     }
 
 
-async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, dict[str, Any] | None]:
+async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, JsonObject | None]:
     """Host → what its audit did; None: it has not begun."""
 
     def work(tx: Tx) -> tuple[list[str], Place, dict[str, int]]:
@@ -56,7 +56,7 @@ async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, dict[str
     return {host: None if at == Place() else _entry(host, at, counts.get(host, 0)) for host in names}
 
 
-def _entry(host: str, at: Place, count: int) -> dict[str, Any]:
+def _entry(host: str, at: Place, count: int) -> JsonObject:
     return {
         "state": "DONE" if at.finished else "RUNNING",
         "instances": count,

@@ -1,9 +1,8 @@
 """`/os-baremetal-nodes`, below 2.36: there is no bare-metal service to ask; what never was passed on is refused as Nova does."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Invalid, NotBuilt
 
@@ -12,16 +11,16 @@ PATH = "/os-baremetal-nodes"
 AS_ASKED = Params(strict=None)
 
 
-def _asks(rule: str) -> Callable[[Call[Any]], Awaitable[Response]]:
-    async def answer(call: Call[Any]) -> Response:
+def _asks(rule: str) -> Callable[[AnyCall], Awaitable[Response]]:
+    async def answer(call: AnyCall) -> Response:
         call.require(RULE + rule, {})
         raise NotBuilt("There is no bare-metal service here.")
 
     return answer
 
 
-def _command(command: str) -> Callable[[Call[Any]], Awaitable[Response]]:
-    async def answer(call: Call[Any]) -> Response:
+def _command(command: str) -> Callable[[AnyCall], Awaitable[Response]]:
+    async def answer(call: AnyCall) -> Response:
         raise Invalid(f"Command not supported. Please use Ironic command {command} to perform this action.")
 
     return answer

@@ -1,17 +1,18 @@
 """Consoles: `POST /servers/{id}/remote-consoles` (2.6) and the actions before it, and what a token stands for (Compute API)."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
 from moorage.api.version_changes import v2_031_servers
 from moorage.model.console import ConsoleType
 from moorage.model.errors import Invalid, NotBuilt, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.operations.guest.consoles import Consoles
 
 RULE = "os_compute_api:os-remote-consoles"
@@ -57,7 +58,7 @@ class SerialBody(Body):
     console: SerialType = msgspec.field(name="os-getSerialConsole")
 
 
-def _consoles(call: Call[Any]) -> Consoles:
+def _consoles(call: AnyCall) -> Consoles:
     found = call.context.consoles
     if found is None:
         raise NotBuilt("This API process gives no consoles.")
@@ -80,8 +81,8 @@ async def create(call: Call[ConsoleBody]) -> Response:
     return Response(200, {"remote_console": {"protocol": asked.protocol, "type": asked.type, "url": url}})
 
 
-def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Response]]:
-    async def act(call: Call[Any]) -> Response:
+def _older(protocol: str) -> Callable[[AnyCall], Awaitable[Response]]:
+    async def act(call: AnyCall) -> Response:
         server = await the_server(call, RULE)
         name = call.body.console.type
         url = await _consoles(call).open(server, _kind(protocol, name))
@@ -90,7 +91,7 @@ def _older(protocol: str) -> Callable[[Call[Any]], Awaitable[Response]]:
     return act
 
 
-async def no_rdp(call: Call[Any]) -> Response:
+async def no_rdp(call: AnyCall) -> Response:
     """No hypervisor has it any more, so whatever is asked for is refused, of whatever server."""
     raise Invalid("Unavailable console type rdp.")
 
@@ -106,7 +107,7 @@ async def token(call: Call[None]) -> Response:
         found = await _consoles(call).resolve(call.path["id"])
     except NotFound as missing:
         raise NotFound("Token not found", private=missing.public) from missing
-    told: dict[str, Any] = {
+    told: JsonObject = {
         "instance_uuid": found.server,
         "host": found.socket.host,
         "port": found.socket.port,

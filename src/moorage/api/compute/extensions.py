@@ -1,11 +1,10 @@
 """`/extensions`: what old clients ask to find out what there is (frozen: since 2.1 versions say it); and `/versions`."""
 
-from typing import Any
-
 from moorage.api import versions
 from moorage.api.call import Call, Response
 from moorage.api.routes import Route
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 
 RULE = "os_compute_api:extensions"
 NAMESPACE = "http://docs.openstack.org/compute/ext/fake_xml"
@@ -115,7 +114,7 @@ KNOWN = (
 """(alias, name)."""
 
 
-def _shown(alias: str, name: str) -> dict[str, Any]:
+def _shown(alias: str, name: str) -> JsonObject:
     return {
         "alias": alias,
         "name": name,

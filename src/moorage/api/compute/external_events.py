@@ -1,11 +1,11 @@
 """`/os-server-external-events`: what network, volume and other services say has happened to servers."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.cross_cell import find_server
 from moorage.api.routes import Route
@@ -13,6 +13,7 @@ from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.ids import ServerId
+from moorage.model.json_types import JsonObject
 from moorage.operations.records import inbox
 from moorage.store.region.inbox import ExternalEvent
 
@@ -63,14 +64,14 @@ async def create(call: Call[ExternalEventsBody]) -> Response:
             codes[place] = 200 if was else 422
             if was and call.context.operations is not None:
                 await call.context.operations.event_arrived(told.server, told.name, told.tag or None)
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for place, event in enumerate(call.body.events):
         row = {name: value for name, value in msgspec.structs.asdict(event).items() if value is not UNSET}
         rows.append({**row, "status": "completed" if codes[place] == 200 else "failed", "code": codes[place]})
     return Response(200 if set(codes.values()) <= {200} else 207, {"events": rows})
 
 
-async def _known(call: Call[Any], server_id: str) -> bool:
+async def _known(call: AnyCall, server_id: str) -> bool:
     try:
         await find_server(call.context, server_id)
     except NotFound:

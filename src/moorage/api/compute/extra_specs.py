@@ -1,9 +1,8 @@
 """`/flavors/{id}/os-extra_specs`: what a flavor asks of a host, by name."""
 
 import re
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.extra_spec_validators import check_spec
 from moorage.api.compute.flavors import find
 from moorage.api.routes import Route
@@ -22,7 +21,7 @@ class SpecsBody(Body):
     extra_specs: dict[str, str | int | float]
 
 
-def _checked(call: Call[Any], specs: dict[str, str | int | float]) -> dict[str, str]:
+def _checked(call: AnyCall, specs: dict[str, str | int | float]) -> dict[str, str]:
     """Names and values as text.  Raises Invalid; from 2.86 on also for known names with impossible values."""
     texts: dict[str, str] = {}
     for name, value in specs.items():

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import LIMIT, TEXT, Param, Params, Route
 from moorage.api.schema import FALSE, TRUE, Body, Name, NotNegative32, NovaBool, Positive32
 from moorage.api.timestamps import now_us
@@ -15,6 +15,7 @@ from moorage.api.version_changes import v2_007
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.flavor import Flavor
 from moorage.model.ids import FlavorId
+from moorage.model.json_types import JsonObject
 from moorage.operations.records import flavors as writes
 from moorage.store.region import flavors as reads
 
@@ -84,7 +85,7 @@ class RemoveAccessBody(Body):
 # ------------------------------------------------------------------------------------------------ shapes
 
 
-def brief(call: Call[Any], flavor: Flavor) -> dict[str, Any]:
+def brief(call: AnyCall, flavor: Flavor) -> JsonObject:
     return {
         "id": flavor.id,
         "name": flavor.name,
@@ -93,9 +94,9 @@ def brief(call: Call[Any], flavor: Flavor) -> dict[str, Any]:
     }
 
 
-def full(call: Call[Any], flavor: Flavor, *, with_specs: bool) -> dict[str, Any]:
+def full(call: AnyCall, flavor: Flavor, *, with_specs: bool) -> JsonObject:
     """All that any version shows."""
-    shown: dict[str, Any] = {
+    shown: JsonObject = {
         "id": flavor.id,
         "name": flavor.name,
         "ram": flavor.ram_mib,
@@ -114,7 +115,7 @@ def full(call: Call[Any], flavor: Flavor, *, with_specs: bool) -> dict[str, Any]
     return shown
 
 
-def _one(call: Call[Any], flavor: Flavor) -> Response:
+def _one(call: AnyCall, flavor: Flavor) -> Response:
     return Response(body={"flavor": full(call, flavor, with_specs=call.allows(SPECS_RULE))})
 
 
@@ -193,8 +194,8 @@ async def delete(call: Call[None]) -> Response:
     return Response(202)
 
 
-async def find(call: Call[Any], flavor: str) -> Flavor:
-    """The flavor if the asker may see it.  Raises NotFound."""
+async def find(call: AnyCall, flavor: str) -> Flavor:
+    """The flavor if the caller may see it.  Raises NotFound."""
     return await call.context.region.read(
         lambda tx: reads.visible(tx, flavor, project=call.principal.project, everything=call.is_admin)
     )
@@ -266,8 +267,8 @@ async def _page(call: Call[None]) -> tuple[list[Flavor], int]:
     return found[:limit], limit
 
 
-def _listed(call: Call[None], path: str, rows: list[dict[str, Any]], limit: int) -> Response:
-    body: dict[str, Any] = {"flavors": rows}
+def _listed(call: Call[None], path: str, rows: list[JsonObject], limit: int) -> Response:
+    body: JsonObject = {"flavors": rows}
     if rows and (links := call.next_links(path, rows, rows[-1]["id"], limit)):
         body["flavors_links"] = links
     return Response(body=body)
@@ -299,7 +300,7 @@ async def access(call: Call[None]) -> Response:
     return _access(flavor)
 
 
-async def _known_project(call: Call[Any], project: str) -> str:
+async def _known_project(call: AnyCall, project: str) -> str:
     """A project that identity knows (when there is an identity client to ask).  Raises Invalid."""
     if not 1 <= len(project) <= 255:
         raise Invalid(f"Invalid input for field/attribute tenant. Value: {project}. It must have 1 to 255 characters")

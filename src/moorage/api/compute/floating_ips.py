@@ -4,11 +4,11 @@ All of it is at the network service, and is asked and done there with the user's
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.service_proxy import checked_address, network_of
 from moorage.api.routes import Params, Route
@@ -16,6 +16,7 @@ from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
 from moorage.clients.http import Json
 from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.records import floating_ips as floats
 
@@ -50,7 +51,7 @@ class RemoveBody(Body):
 # ------------------------------------------------------------------------------------------------ addresses
 
 
-async def _shown(call: Call[Any], found: list[Json]) -> list[dict[str, Any]]:
+async def _shown(call: AnyCall, found: list[Json]) -> list[JsonObject]:
     network = network_of(call)
     ids = sorted({row["floating_network_id"] for row in found})
     asked = {"id": ids, "fields": ["id", "name"]}
@@ -67,7 +68,7 @@ async def _shown(call: Call[Any], found: list[Json]) -> list[dict[str, Any]]:
     ]
 
 
-async def _one(call: Call[Any]) -> Json:
+async def _one(call: AnyCall) -> Json:
     try:
         return await network_of(call).show_as(call.token, floats.FLOATING, call.path["id"])
     except NotFound as missing:
@@ -110,7 +111,7 @@ async def add(call: Call[AddBody]) -> Response:
     return Response(202)
 
 
-async def _show_on(call: Call[Any], server: Server) -> None:
+async def _show_on(call: AnyCall, server: Server) -> None:
     cells, now = call.context.cells, now_us(call.context.clock)
     await floats.show_on(call.context.region, cells, network_of(call), server, now)
 

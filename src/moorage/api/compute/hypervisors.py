@@ -6,15 +6,15 @@ Until 2.87 a hypervisor also tells how full it is; those numbers are placement's
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.host_view import every_host, is_up, past_number, servers_on
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import NovaBool
 from moorage.api.version_changes import v2_053, v2_088
 from moorage.model.errors import Invalid, NotBuilt, NotFound
 from moorage.model.host import Host
+from moorage.model.json_types import JsonObject
 from moorage.model.pattern import like
 from moorage.model.resources import DISK_GB, MEMORY_MB, VCPU, Inventory
 from moorage.sql import Tx
@@ -24,7 +24,7 @@ RULE = "os_compute_api:os-hypervisors:"
 Stock = dict[str, tuple[Inventory, int]]
 
 
-def _brief(call: Call[Any], host: Host) -> dict[str, Any]:
+def _brief(call: AnyCall, host: Host) -> JsonObject:
     return {
         "id": host.id,
         "past_id": past_number(host.id),
@@ -61,7 +61,7 @@ def _fill(stock: Stock, running: int) -> dict[str, int]:
     }
 
 
-def _detailed(call: Call[Any], host: Host) -> dict[str, Any]:
+def _detailed(call: AnyCall, host: Host) -> JsonObject:
     return _brief(call, host) | {
         "hypervisor_type": host.hypervisor_type,
         "hypervisor_version": host.hypervisor_version,
@@ -76,7 +76,7 @@ def _detailed(call: Call[Any], host: Host) -> dict[str, Any]:
     }
 
 
-def uptime_of(call: Call[Any], host: Host) -> str | None:
+def uptime_of(call: AnyCall, host: Host) -> str | None:
     """As the command `uptime` begins: ` 08:32:11 up 93 days, 18:25`; None of a host that is down or does not say."""
     if not host.up_since or not is_up(call, host):
         return None
@@ -87,21 +87,21 @@ def uptime_of(call: Call[Any], host: Host) -> str | None:
     return f" {time.strftime('%H:%M:%S', time.gmtime(now_s))} up {said_days}{minutes // 60:2}:{minutes % 60:02}"
 
 
-async def _stocks(call: Call[Any], hosts: Sequence[Host]) -> list[Stock]:
+async def _stocks(call: AnyCall, hosts: Sequence[Host]) -> list[Stock]:
     def work(tx: Tx) -> list[Stock]:
         return [provider_statements.inventories_of(tx, host.id) for host in hosts]
 
     return await call.context.region.read(work)
 
 
-async def filled(call: Call[Any], hosts: Sequence[Host]) -> list[dict[str, int]]:
+async def filled(call: AnyCall, hosts: Sequence[Host]) -> list[dict[str, int]]:
     """How full each host is, in the words of hypervisors."""
     servers = await servers_on(call, hosts)
     stocks = await _stocks(call, hosts)
     return [_fill(stock, len(servers[host.host])) for host, stock in zip(hosts, stocks, strict=True)]
 
 
-async def _rows(call: Call[Any], hosts: Sequence[Host], *, detail: bool, with_servers: bool) -> list[dict[str, Any]]:
+async def _rows(call: AnyCall, hosts: Sequence[Host], *, detail: bool, with_servers: bool) -> list[JsonObject]:
     rows = [_detailed(call, host) if detail else _brief(call, host) for host in hosts]
     fill = detail and call.version < v2_088.FILL_IS_PLACEMENTS
     servers = await servers_on(call, hosts) if fill or with_servers else {}
@@ -115,7 +115,7 @@ async def _rows(call: Call[Any], hosts: Sequence[Host], *, detail: bool, with_se
     return rows
 
 
-async def _matching(call: Call[Any], pattern: str) -> list[Host]:
+async def _matching(call: AnyCall, pattern: str) -> list[Host]:
     hosts, _ = await every_host(call)
     wanted = like(pattern)
     found = [host for host in hosts if wanted(host.node)]
@@ -124,7 +124,7 @@ async def _matching(call: Call[Any], pattern: str) -> list[Host]:
     return found
 
 
-def _with_servers(call: Call[Any]) -> bool:
+def _with_servers(call: AnyCall) -> bool:
     asked = call.first("with_servers")
     if asked is None:
         return False
@@ -155,11 +155,11 @@ async def _list(call: Call[None], *, detail: bool) -> Response:
         hosts = hosts[:limit]
         path = "os-hypervisors/detail" if detail else "os-hypervisors"
         links = call.next_links(path, hosts, _names(call, hosts[-1])[0], limit) if hosts else []
-    body: dict[str, Any] = {"hypervisors": await _rows(call, hosts, detail=detail, with_servers=with_servers)}
+    body: JsonObject = {"hypervisors": await _rows(call, hosts, detail=detail, with_servers=with_servers)}
     return Response(body=body | ({"hypervisors_links": links} if links else {}))
 
 
-def _names(call: Call[Any], host: Host) -> tuple[str, ...]:
+def _names(call: AnyCall, host: Host) -> tuple[str, ...]:
     """How this version names a hypervisor."""
     return (host.id,) if call.version >= v2_053.BY_UUID else (str(past_number(host.id)),)
 

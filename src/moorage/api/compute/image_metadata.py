@@ -1,9 +1,8 @@
 """Below 2.39: the properties of an image, as metadata; read and written at the image service with the user's token."""
 
 import json
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.images import AS_ASKED, NOT_FOUND, metadata_of, the_image
 from moorage.api.compute.server_bodies import Metadata
 from moorage.api.compute.service_proxy import images_of
@@ -11,6 +10,7 @@ from moorage.api.routes import Route
 from moorage.api.schema import Body
 from moorage.clients.http import Json
 from moorage.model.errors import Forbidden, Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.store.region.quotas import both_limits
 
 SKIPPED_WHEN_NONE = ("kernel_id", "ramdisk_id")
@@ -25,7 +25,7 @@ class MetaBody(Body):
     meta: Metadata
 
 
-async def _write(call: Call[Any], image: Json, wanted: dict[str, Any]) -> Json:
+async def _write(call: AnyCall, image: Json, wanted: JsonObject) -> Json:
     """The image with this metadata, and no other. Raises Forbidden for too much of it, or for another's image."""
     project, user, config = call.project, call.principal.user, call.context.config.quotas
     most = (await call.context.region.read(lambda tx: both_limits(tx, project, user, config)))["metadata_items"]

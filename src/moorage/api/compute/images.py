@@ -1,17 +1,17 @@
 """Below 2.36: images, passed on to the image service and shown as they once were."""
 
 import json
-from typing import Any
 
 from typing_extensions import override
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.service_proxy import images_of
 from moorage.api.microversions import Query, Version
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.clients.http import Json
 from moorage.clients.image import properties_of
 from moorage.model.errors import Forbidden, Invalid, NotFound
+from moorage.model.json_types import JsonObject
 
 FILTERS = {
     "name": "name",
@@ -38,7 +38,7 @@ TRUE = frozenset({"1", "t", "true", "on", "y", "yes"})
 NOT_FOUND = "Image not found."
 
 
-def metadata_of(image: Json) -> dict[str, Any]:
+def metadata_of(image: Json) -> JsonObject:
     """Its properties; two of them are lists, and kept as JSON."""
     found = properties_of(image)
     for name in WRITTEN_AS_JSON:
@@ -50,7 +50,7 @@ def metadata_of(image: Json) -> dict[str, Any]:
     return found
 
 
-async def the_image(call: Call[Any]) -> Json:
+async def the_image(call: AnyCall) -> Json:
     """The image service's record. Raises NotFound."""
     try:
         return await images_of(call).show_as(call.token, call.path["id"])
@@ -58,7 +58,7 @@ async def the_image(call: Call[Any]) -> Json:
         raise NotFound(NOT_FOUND) from missing
 
 
-def _links(call: Call[Any], image: str) -> list[dict[str, str]]:
+def _links(call: AnyCall, image: str) -> list[dict[str, str]]:
     href = f"{call.context.config.image_url.rstrip('/')}/images/{image}"
     return [
         *call.links(f"images/{image}"),
@@ -66,13 +66,13 @@ def _links(call: Call[Any], image: str) -> list[dict[str, str]]:
     ]
 
 
-def _basic(call: Call[Any], image: Json) -> dict[str, Any]:
+def _basic(call: AnyCall, image: Json) -> JsonObject:
     return {"id": image["id"], "name": image.get("name"), "links": _links(call, image["id"])}
 
 
-def _full(call: Call[Any], image: Json) -> dict[str, Any]:
+def _full(call: AnyCall, image: Json) -> JsonObject:
     metadata = metadata_of(image)
-    shown: dict[str, Any] = {
+    shown: JsonObject = {
         **_basic(call, image),
         "minRam": image.get("min_ram") or 0,
         "minDisk": image.get("min_disk") or 0,
@@ -117,8 +117,8 @@ async def _listed(call: Call[None]) -> tuple[list[Json], int]:
     return rows, limit
 
 
-def _page(call: Call[None], shown: list[dict[str, Any]], limit: int, path: str) -> Response:
-    body: dict[str, Any] = {"images": shown}
+def _page(call: Call[None], shown: list[JsonObject], limit: int, path: str) -> Response:
+    body: JsonObject = {"images": shown}
     if shown and (links := call.next_links(path, shown, shown[-1]["id"], limit)):
         body["images_links"] = links
     return Response(200, body)

@@ -2,9 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_filters import instant
 from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.cross_cell import find_server
@@ -13,6 +12,7 @@ from moorage.api.timestamps import micros
 from moorage.api.version_changes import v2_021_servers, v2_051_servers, v2_058_servers
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.operation import Operation, OperationStatus
 from moorage.model.server import Server
 from moorage.operations.shown_records import READS_MAX
@@ -32,7 +32,7 @@ LISTING = Params(
 )
 
 
-def _row(action: Action) -> dict[str, Any]:
+def _row(action: Action) -> JsonObject:
     return {
         "action": action.action,
         "instance_uuid": action.server,
@@ -45,11 +45,11 @@ def _row(action: Action) -> dict[str, Any]:
     }
 
 
-async def _server(call: Call[Any], rule: str) -> Server:
+async def _server(call: AnyCall, rule: str) -> Server:
     return await the_server(call, RULE + rule, deleted=call.version >= v2_021_servers.DELETED_TOO)
 
 
-async def _actions(call: Call[Any], server: Server) -> Sequence[Action]:
+async def _actions(call: AnyCall, server: Server) -> Sequence[Action]:
     """From the server's cell; what was done before it had one is told from its operations.
 
     They go along when the server moves into another cell, so where there are none it is looked for again.
@@ -85,7 +85,7 @@ def _action_of(operation: Operation) -> Action:
     )
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     server = await _server(call, "list")
     actions = await _actions(call, server)
     if call.version < v2_058_servers.PAGED:
@@ -109,11 +109,11 @@ async def index(call: Call[Any]) -> Response:
     page = found[:limit]
     path = f"servers/{server.id}/os-instance-actions"
     links = call.next_links(path, page, page[-1].request_id, limit) if page and call.first("limit") else []
-    body: dict[str, Any] = {"instanceActions": [_row(each) for each in page]}
+    body: JsonObject = {"instanceActions": [_row(each) for each in page]}
     return Response(200, {**body, "links": links} if links else body)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     server = await _server(call, "show")
     wanted = call.path["request"]
     found = next((each for each in await _actions(call, server) if each.request_id == wanted), None)
@@ -127,8 +127,8 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"instanceAction": body})
 
 
-def _event(event: ActionEvent, project: str, *, whole: bool, details: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _event(event: ActionEvent, project: str, *, whole: bool, details: bool) -> JsonObject:
+    row: JsonObject = {
         "event": event.name,
         "start_time": micros(event.started_at),
         "finish_time": micros(event.finished_at),

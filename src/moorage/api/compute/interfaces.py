@@ -1,12 +1,12 @@
 """`/servers/{id}/os-interface`: the ports of a server, as the network service has them now; attached and detached."""
 
 import ipaddress
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
@@ -14,6 +14,7 @@ from moorage.api.schema import Body
 from moorage.clients.network import NetworkBackend
 from moorage.model.boot_request import NicWish
 from moorage.model.errors import Invalid, NotFound, Unavailable
+from moorage.model.json_types import JsonObject
 from moorage.model.network import Port
 from moorage.model.server import Nic, Server, VmState
 from moorage.operations.steps import segment_change
@@ -44,7 +45,7 @@ class AttachBody(Body):
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "list")
     try:
         rows = await _rows(call, server)
@@ -53,7 +54,7 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"interfaceAttachments": rows})
 
 
-async def _rows(call: Call[Any], server: Server) -> list[dict[str, Any]]:
+async def _rows(call: AnyCall, server: Server) -> list[JsonObject]:
     """The server's ports, asked with the user's token, without what is only held for a revert. Raises Unavailable."""
     if call.context.network is None:
         raise Unavailable("This front desk has no network service to ask.")
@@ -62,12 +63,12 @@ async def _rows(call: Call[Any], server: Server) -> list[dict[str, Any]]:
     return [_shown(port, tags.get(port.id)) for port in segment_change.shown(server, ports)]
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "show")
     return await _one(call, server, call.path["port"])
 
 
-async def _one(call: Call[Any], server: Server, port: str) -> Response:
+async def _one(call: AnyCall, server: Server, port: str) -> Response:
     try:
         rows = await _rows(call, server)
     except Unavailable:
@@ -90,7 +91,7 @@ async def _must_be_there(network: NetworkBackend, port: str, token: str) -> None
         return  # nobody can say; the server has no such port, and that is said
 
 
-def _shown(port: Port, tag: str | None) -> dict[str, Any]:
+def _shown(port: Port, tag: str | None) -> JsonObject:
     return {
         "net_id": port.network,
         "port_id": port.id,
@@ -101,7 +102,7 @@ def _shown(port: Port, tag: str | None) -> dict[str, Any]:
     }
 
 
-def _recorded(nic: Nic) -> dict[str, Any]:
+def _recorded(nic: Nic) -> JsonObject:
     """As the server's record has it, while the network service cannot be asked."""
     bound = nic.vif_type not in {"", "unbound", "binding_failed"}
     return {
@@ -155,7 +156,7 @@ def _address(asked: str) -> str:
         ) from None
 
 
-async def detach(call: Call[Any]) -> Response:
+async def detach(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_interface")
     check(server)
@@ -165,7 +166,7 @@ async def detach(call: Call[Any]) -> Response:
     return Response(202)
 
 
-def _check(call: Call[Any], action: str) -> StateCheck:
+def _check(call: AnyCall, action: str) -> StateCheck:
     def check(server: Server) -> None:
         not_locked(call, server)
         in_state(server, action, STATES)

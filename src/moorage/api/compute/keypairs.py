@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import LIMIT, Param, Params, Route
 from moorage.api.schema import Body, Name
 from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_092
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.keypair import KeyPair
 from moorage.operations.records import keypairs as writes
 from moorage.store.region import keypairs as reads
@@ -32,7 +33,7 @@ class CreateBody(Body):
     keypair: NewKeyPair
 
 
-def _row(pair: KeyPair) -> dict[str, Any]:
+def _row(pair: KeyPair) -> JsonObject:
     return {
         "name": pair.name,
         "public_key": pair.public_key,
@@ -41,7 +42,7 @@ def _row(pair: KeyPair) -> dict[str, Any]:
     }
 
 
-def _user(call: Call[Any], rule: str, asked: str | None) -> str:
+def _user(call: AnyCall, rule: str, asked: str | None) -> str:
     user = asked or call.principal.user
     call.require(RULE + rule, {"user_id": user})
     return user
@@ -78,7 +79,7 @@ async def index(call: Call[None]) -> Response:
     if marker is not None and await call.context.region.read(lambda tx: reads.get(tx, user, marker)) is None:
         raise Invalid(f"Marker {marker} could not be found.")
     found = await call.context.region.read(lambda tx: reads.page(tx, user, marker, limit))
-    body: dict[str, Any] = {"keypairs": [{"keypair": _row(pair)} for pair in found]}
+    body: JsonObject = {"keypairs": [{"keypair": _row(pair)} for pair in found]}
     if found and (links := call.next_links("os-keypairs", found, found[-1].name, limit)):
         body["keypairs_links"] = links
     return Response(body=body)

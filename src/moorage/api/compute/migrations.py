@@ -5,11 +5,10 @@ those are listed whose server's record is shown.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_filters import instant
 from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, service_of, target_of, the_server
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
@@ -18,6 +17,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_059_servers, v2_065_servers
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import ServerId
+from moorage.model.json_types import JsonObject
 from moorage.model.migration import Migration, MigrationStatus, MigrationType, TransferProgress
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
 from moorage.operations.shown_records import Ask, CellQuery, EveryCell
@@ -37,7 +37,7 @@ ENDS = ("dest_compute", "dest_host", "dest_node", "source_compute", "source_node
 """What only those who may know hosts are shown."""
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """Newest first since 2.59; before, in the order in which they began."""
     call.require(RULE)
     if call.principal.project is None or call.first("project_id") != call.principal.project:
@@ -53,12 +53,12 @@ async def index(call: Call[Any]) -> Response:
         rows = await _gathered(call, query)
     rows = sorted(rows, key=place_of, reverse=True)[: query.limit]
     hosts = call.allows(RULE + ":host")
-    body: dict[str, Any] = {"migrations": [_row(call, each, hosts=hosts) for each in (rows if paged else rows[::-1])]}
+    body: JsonObject = {"migrations": [_row(call, each, hosts=hosts) for each in (rows if paged else rows[::-1])]}
     links = call.next_links("os-migrations", rows, rows[-1].uuid, query.limit) if rows and paged else []
     return Response(200, {**body, "migrations_links": links} if links else body)
 
 
-def _wanted(call: Call[Any]) -> MigrationQuery:
+def _wanted(call: AnyCall) -> MigrationQuery:
     since, before = call.first("changes-since"), call.first("changes-before")
     low = instant(since, "changes-since") if since else None
     high = instant(before, "changes-before") if before else None
@@ -80,7 +80,7 @@ def _wanted(call: Call[Any]) -> MigrationQuery:
     )
 
 
-async def _gathered(call: Call[Any], query: MigrationQuery) -> list[Migration]:
+async def _gathered(call: AnyCall, query: MigrationQuery) -> list[Migration]:
     """Of the cells that answer, each server's of the record of it that is shown."""
 
     async def ask(name: str, database: Database, look: CellQuery) -> Sequence[Migration] | None:
@@ -94,7 +94,7 @@ async def _gathered(call: Call[Any], query: MigrationQuery) -> list[Migration]:
     return found.rows
 
 
-async def _marked(call: Call[Any], marker: str) -> Migration:
+async def _marked(call: AnyCall, marker: str) -> Migration:
     """Raises Invalid when there is no such migration, Unavailable when a cell that may have it is out."""
     silent: list[Unavailable] = []
 
@@ -115,13 +115,13 @@ async def _marked(call: Call[Any], marker: str) -> Migration:
     raise Invalid(f"Marker {marker} could not be found.")
 
 
-def _every_cell(call: Call[Any], ask: Ask[Migration], limit: int | None = None) -> EveryCell[Migration]:
+def _every_cell(call: AnyCall, ask: Ask[Migration], limit: int | None = None) -> EveryCell[Migration]:
     region, cells, now = call.context.region, call.context.cells, now_us(call.context.clock)
     return EveryCell(region, cells, now, ask, lambda each: each.server, limit=limit)
 
 
-def _row(call: Call[Any], migration: Migration, *, hosts: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _row(call: AnyCall, migration: Migration, *, hosts: bool) -> JsonObject:
+    row: JsonObject = {
         "created_at": micros(migration.created_at),
         "dest_compute": migration.dest_host,
         "dest_host": migration.dest_address,
@@ -153,7 +153,7 @@ def _number(flavor: FlavorCopy | None) -> int | None:
 # ------------------------------------------------------------------------------------------------- of one server
 
 
-async def of_server(call: Call[Any]) -> Response:
+async def of_server(call: AnyCall) -> Response:
     """The live migrations of it that are under way."""
     server = await the_server(call, OF_SERVER + "index")
     hosts = call.allows(OF_SERVER + "index:host", target_of(server))
@@ -162,7 +162,7 @@ async def of_server(call: Call[Any]) -> Response:
     return Response(200, {"migrations": [_live_row(each, hosts=hosts) for each in found if each.live_in_progress]})
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     server = await the_server(call, OF_SERVER + "show")
     asked = call.path["migration"]
     found = await _of_number(call, server, asked)
@@ -175,7 +175,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"migration": _live_row(found, hosts=True)})
 
 
-async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration | None:
+async def _of_number(call: AnyCall, server: Server, asked: str) -> Migration | None:
     database = call.context.cells.get(server.cell or "")
     if database is None or not asked.isdecimal() or len(asked) > NUMBER_DIGITS_MAX or int(asked) > NUMBER_MAX:
         return None
@@ -183,9 +183,9 @@ async def _of_number(call: Call[Any], server: Server, asked: str) -> Migration |
     return await database.read(lambda tx: cell_migrations.of_number(tx, id, number))
 
 
-def _live_row(migration: Migration, *, hosts: bool) -> dict[str, Any]:
+def _live_row(migration: Migration, *, hosts: bool) -> JsonObject:
     sent = migration.progress or TransferProgress()
-    row: dict[str, Any] = {
+    row: JsonObject = {
         "created_at": micros(migration.created_at),
         "dest_compute": migration.dest_host,
         "dest_host": migration.dest_address,
@@ -231,7 +231,7 @@ async def force_complete(call: Call[ForceBody]) -> Response:
     return Response(202)
 
 
-async def abort(call: Call[Any]) -> Response:
+async def abort(call: AnyCall) -> Response:
     server = await the_server(call, OF_SERVER + "delete")
     not_locked(call, server)
     if server.task_state is not TaskState.MIGRATING:
@@ -242,7 +242,7 @@ async def abort(call: Call[Any]) -> Response:
     return Response(202)
 
 
-async def _running(call: Call[Any], server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:
+async def _running(call: AnyCall, server: Server, method: str, states: tuple[MigrationStatus, ...]) -> Migration:
     """Raises NotFound, and Invalid when it is in another state."""
     asked = call.path["migration"]
     found = await _of_number(call, server, asked)

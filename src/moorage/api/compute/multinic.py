@@ -1,11 +1,11 @@
 """Below 2.44: `addFixedIp` and `removeFixedIp`."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import not_locked, service_of, the_server
 from moorage.api.compute.service_proxy import checked_address, network_of
 from moorage.api.routes import Route
@@ -33,7 +33,7 @@ class RemoveBody(Body):
     remove: OneAddress = msgspec.field(name="removeFixedIp")
 
 
-async def _changeable(call: Call[Any], rule: str) -> Server:
+async def _changeable(call: AnyCall, rule: str) -> Server:
     server = await the_server(call, RULE + rule)
     not_locked(call, server)
     if server.host is None:

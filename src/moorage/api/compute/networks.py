@@ -4,13 +4,12 @@
 are null, and the address range of the second is the word None: so Nova answers since the old network is gone.
 """
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.service_proxy import network_of
 from moorage.api.routes import Params, Route
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 
 NULLS = ("cidr", "netmask", "gateway", "broadcast", "dns1", "dns2", "cidr_v6", "gateway_v6", "netmask_v6")
 NULLS_FOR_ADMINISTRATORS = (
@@ -22,16 +21,16 @@ EXTERNAL = {"router:external": "True"}
 POOLS = "os_compute_api:os-floating-ip-pools"
 
 
-def _network(call: Call[Any], network: Json) -> dict[str, Any]:
+def _network(call: AnyCall, network: Json) -> JsonObject:
     nulls = NULLS + NULLS_FOR_ADMINISTRATORS if call.is_admin else NULLS
     return {"id": network["id"], "label": network["name"], **dict.fromkeys(nulls)}
 
 
-def _tenant_network(call: Call[Any], network: Json) -> dict[str, Any]:
+def _tenant_network(call: AnyCall, network: Json) -> JsonObject:
     return {"id": network["id"], "cidr": "None", "label": network["name"]}
 
 
-async def _seen(call: Call[Any]) -> Json:
+async def _seen(call: AnyCall) -> Json:
     try:
         return await network_of(call).show_as(call.token, "networks", call.path["id"])
     except NotFound as missing:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.hypervisors import filled
 from moorage.api.host_view import every_host, host_named, servers_of, zone_of, zones_of
 from moorage.api.routes import TEXT, Params, Route
@@ -11,6 +11,7 @@ from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotBuilt, NotFound
 from moorage.model.host import Host
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.records import hosts as writes
 from moorage.sql import Database
@@ -29,7 +30,7 @@ class Wanted(Body):
     maintenance_mode: Switch | None = None
 
 
-async def _host(call: Call[Any]) -> tuple[Host, Database]:
+async def _host(call: AnyCall) -> tuple[Host, Database]:
     name = call.path["id"]
     try:
         return await host_named(call, name)
@@ -56,12 +57,12 @@ async def index(call: Call[None]) -> Response:
     return Response(body={"hosts": [row for row in rows if not wanted or row["zone"] == wanted]})
 
 
-def _resource(host: str, project: str, cpu: int, memory_mb: int, disk_gb: int) -> dict[str, Any]:
+def _resource(host: str, project: str, cpu: int, memory_mb: int, disk_gb: int) -> JsonObject:
     named = {"host": host, "project": project, "cpu": cpu, "memory_mb": memory_mb, "disk_gb": disk_gb}
     return {"resource": named}
 
 
-def _sum(host: str, project: str, servers: list[Server]) -> dict[str, Any]:
+def _sum(host: str, project: str, servers: list[Server]) -> JsonObject:
     flavors = [server.flavor for server in servers]
     return _resource(
         host,

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import TEXT, Params, Route
 from moorage.api.schema import Body, Limit32, NovaBool
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.quota import DEFAULT_LIMITS
 from moorage.operations.records import quotas as writes
 from moorage.store.region import quotas as reads
@@ -54,11 +55,11 @@ class UpdateClassBody(Body):
     quota_class_set: Limits
 
 
-def _in_order(limits: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(limits: Mapping[str, Any]) -> JsonObject:
     return {name: limits[name] for name in DEFAULT_LIMITS}
 
 
-async def _project(call: Call[Any]) -> str:
+async def _project(call: AnyCall) -> str:
     """The project of the path, if identity knows it (when there is an identity client to ask)."""
     project = call.path["id"]
     exists = call.context.project_exists
@@ -67,7 +68,7 @@ async def _project(call: Call[Any]) -> str:
     return project
 
 
-def _user(call: Call[Any]) -> str | None:
+def _user(call: AnyCall) -> str | None:
     """The user whose limits are meant, or nobody: then the project's are."""
     return call.first("user_id") or None
 
@@ -75,7 +76,7 @@ def _user(call: Call[Any]) -> str | None:
 # ------------------------------------------------------------------------------------------------ quota sets
 
 
-async def _limits(call: Call[Any], project: str, user: str | None) -> dict[str, int]:
+async def _limits(call: AnyCall, project: str, user: str | None) -> dict[str, int]:
     config = call.context.config.quotas
     return await call.context.region.read(
         lambda tx: reads.user_limits(tx, project, user, config) if user else reads.limits(tx, project, config)

@@ -1,15 +1,13 @@
 """An action of servers that Nova has removed: it answers 410 at every version."""
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Route
 from moorage.model.errors import Gone
 
 ACTIONS = ("resetNetwork",)
 
 
-async def gone(call: Call[Any]) -> Response:
+async def gone(call: AnyCall) -> Response:
     raise Gone("This resource is no longer available.  No forwarding address is given.")
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import UUID_FORM
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.service_proxy import network_of, wrong
@@ -21,6 +21,7 @@ from moorage.api.schema import Body
 from moorage.api.timestamps import now_us
 from moorage.clients.http import Json
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.records import security_groups as groups
 from moorage.operations.records import servers as writes
@@ -73,7 +74,7 @@ class RuleBody(msgspec.Struct):
 # ------------------------------------------------------------------------------------------------ what is shown
 
 
-async def shown(call: Call[Any], found: Iterable[Json]) -> list[dict[str, Any]]:
+async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:
     """Groups as the old network showed them; a rule whose other group is gone is left out."""
     rows = list(found)
     known = {row["id"]: row for row in rows}
@@ -94,7 +95,7 @@ def _incoming(group: Json) -> list[Json]:
     return [rule for rule in group.get("security_group_rules", ()) if rule["direction"] == "ingress"]
 
 
-def _group(group: Json, known: dict[str, Json]) -> dict[str, Any]:
+def _group(group: Json, known: dict[str, Json]) -> JsonObject:
     return {
         "id": group["id"],
         "name": group["name"],
@@ -119,7 +120,7 @@ def _ports(rule: Json) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _rule(rule: Json, known: dict[str, Json]) -> dict[str, Any]:
+def _rule(rule: Json, known: dict[str, Json]) -> JsonObject:
     low, high = _ports(rule)
     other = known.get(rule.get("remote_group_id") or "")
     return {
@@ -133,14 +134,14 @@ def _rule(rule: Json, known: dict[str, Json]) -> dict[str, Any]:
     }
 
 
-def _in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _in_order(rows: list[JsonObject]) -> list[JsonObject]:
     return sorted(rows, key=lambda row: (row["tenant_id"], row["name"]))
 
 
 # ------------------------------------------------------------------------------------------------ of servers
 
 
-async def of_server(call: Call[Any]) -> Response:
+async def of_server(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "list")
     found = await network_of(call).security_groups_of(server.id, call.token)
     return Response(200, {"security_groups": _in_order(await shown(call, found))})
@@ -168,7 +169,7 @@ def _named(name: str) -> str:
     return name
 
 
-async def _show_on(call: Call[Any], server: Server) -> None:
+async def _show_on(call: AnyCall, server: Server) -> None:
     """The server's record names the groups that are on its ports now."""
     names = await groups.names_on(network_of(call), call.token, server.id)
     changed = writes.with_fields(security_groups=names)
@@ -178,7 +179,7 @@ async def _show_on(call: Call[Any], server: Server) -> None:
 # ------------------------------------------------------------------------------------------------ groups
 
 
-def _id(call: Call[Any]) -> str:
+def _id(call: AnyCall) -> str:
     if not UUID_FORM.match(call.path["id"]):
         raise Invalid("Security group id should be uuid")
     return call.path["id"]

@@ -4,12 +4,12 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaInt
@@ -40,8 +40,8 @@ POWER: tuple[tuple[str, PowerVerb, str, str, tuple[VmState, ...]], ...] = (
 
 def _power(
     verb: PowerVerb, rule: str, word: str, states: tuple[VmState, ...]
-) -> Callable[[Call[Any]], Awaitable[Response]]:
-    async def act(call: Call[Any]) -> Response:
+) -> Callable[[AnyCall], Awaitable[Response]]:
+    async def act(call: AnyCall) -> Response:
         server = await the_server(call, rule)
         not_locked(call, server)
         in_state(server, word, states)
@@ -81,7 +81,7 @@ class LockBody(Body):
     lock: LockReason | None
 
 
-async def _write(call: Call[Any], server: Server, action: str, changed: writes.Changed, event: str = "") -> None:
+async def _write(call: AnyCall, server: Server, action: str, changed: writes.Changed, event: str = "") -> None:
     """The change, and the action that says who made it; its event names the machine of this API, as Nova's does."""
     now = now_us(call.context.clock)
     shown = Action(
@@ -117,7 +117,7 @@ async def lock(call: Call[LockBody]) -> Response:
     return Response(202)
 
 
-async def unlock(call: Call[Any]) -> Response:
+async def unlock(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:os-lock-server:unlock")
     by = "owner" if server.project == call.principal.project else "admin"
     if server.locked_by and server.locked_by != by:
@@ -155,21 +155,21 @@ def _active_again(server: Server) -> VmState:
     return VmState.ACTIVE
 
 
-async def inject_network_info(call: Call[Any]) -> Response:
+async def inject_network_info(call: AnyCall) -> Response:
     """Guests ask for their addresses (DHCP, config drive), so there is nothing to put into them."""
     server = await the_server(call, "os_compute_api:os-admin-actions:inject_network_info")
     not_locked(call, server)
     return Response(202)
 
 
-async def force_delete(call: Call[Any]) -> Response:
+async def force_delete(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:os-deferred-delete:force")
     not_locked(call, server)
     await service_of(call).delete(call.principal, server, force=True, request_id=call.request_id)
     return Response(202)
 
 
-async def restore(call: Call[Any]) -> Response:
+async def restore(call: AnyCall) -> Response:
     """Of a server that was deleted so that it can be; the project's quota must have room for it again."""
     server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
     not_locked(call, server)

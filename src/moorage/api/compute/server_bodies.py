@@ -24,6 +24,7 @@ from moorage.api.version_changes import (
 )
 from moorage.model.boot_request import BootRequest, NicWish, NicWishes
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.server import BlockDevice
 
 UUID = r"^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$"
@@ -145,8 +146,8 @@ class CreateBody(Body):
     )
 
     server: NewServer
-    hints: dict[str, Any] | None = msgspec.field(name="os:scheduler_hints", default=None)
-    older_hints: dict[str, Any] | None = msgspec.field(name="OS-SCH-HNT:scheduler_hints", default=None)
+    hints: JsonObject | None = msgspec.field(name="os:scheduler_hints", default=None)
+    older_hints: JsonObject | None = msgspec.field(name="OS-SCH-HNT:scheduler_hints", default=None)
 
 
 class ChangedServer(Body):

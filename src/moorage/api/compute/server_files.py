@@ -1,16 +1,15 @@
 """Files that are put into a guest when it is made (`personality`, below 2.57), within the project's limits."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.api.compute.server_bodies import WantedFile, checked_base64
 from moorage.model.errors import OverQuota
 from moorage.model.guest import InjectedFile
 from moorage.store.region.quotas import both_limits
 
 
-async def files_of(call: Call[Any], wanted: Sequence[WantedFile]) -> tuple[InjectedFile, ...]:
+async def files_of(call: AnyCall, wanted: Sequence[WantedFile]) -> tuple[InjectedFile, ...]:
     """The files as they are sent on. Raises Invalid (not base64) and OverQuota, in Nova's words."""
     if not wanted:
         return ()

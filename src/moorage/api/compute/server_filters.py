@@ -2,13 +2,14 @@
 
 import re
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.api.routes import NUMBER, Param, Params
 from moorage.api.schema import FALSE, TRUE
 from moorage.api.version_changes import v2_005_servers, v2_038_servers, v2_083_servers, v2_090_servers
 from moorage.model.errors import Forbidden, Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.pattern import Pattern
 from moorage.model.server import TaskState, VmState, states_of
 from moorage.store.server_lists import ServerQuery, SortKey
@@ -80,12 +81,12 @@ LISTING = Params(
 )
 
 
-def wanted(call: Call[Any], *, detail: bool) -> ServerQuery | None:
+def wanted(call: AnyCall, *, detail: bool) -> ServerQuery | None:
     """What is asked for; None when nothing can answer it. Raises Invalid and Forbidden as Nova does."""
     given = LISTING.check(call.query, call.version)
     fields = _allowed(call, {name: values[-1] for name, values in given.items()})
     all_projects = _all_tenants(call, fields, detail=detail)
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     if not _states(call, given, fields, found):
         return None
     _times(fields, found)
@@ -96,7 +97,7 @@ def wanted(call: Call[Any], *, detail: bool) -> ServerQuery | None:
     return ServerQuery(**found)
 
 
-def _allowed(call: Call[Any], fields: dict[str, str]) -> dict[str, str]:
+def _allowed(call: AnyCall, fields: dict[str, str]) -> dict[str, str]:
     """Filters that are for administrators are left out for others, without a word."""
     bad = [name for name in call.query if name in INTERNAL or name == "pci_devices" or name.startswith("_")]
     if call.allows("os_compute_api:servers:allow_all_filters"):
@@ -107,7 +108,7 @@ def _allowed(call: Call[Any], fields: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in fields.items() if name in OPEN_TO_ALL.union(*more)}
 
 
-def _all_tenants(call: Call[Any], fields: dict[str, str], *, detail: bool) -> bool:
+def _all_tenants(call: AnyCall, fields: dict[str, str], *, detail: bool) -> bool:
     text = fields.pop("all_tenants", None)
     if text is None:
         return False
@@ -119,7 +120,7 @@ def _all_tenants(call: Call[Any], fields: dict[str, str], *, detail: bool) -> bo
     return asked
 
 
-def _states(call: Call[Any], given: dict[str, list[str]], fields: dict[str, str], found: dict[str, Any]) -> bool:
+def _states(call: AnyCall, given: dict[str, list[str]], fields: dict[str, str], found: JsonObject) -> bool:
     if "vm_state" in fields:
         found["vm_states"] = (fields["vm_state"],)
     if "task_state" in fields:
@@ -145,7 +146,7 @@ def _states(call: Call[Any], given: dict[str, list[str]], fields: dict[str, str]
     return True
 
 
-def _times(fields: dict[str, str], found: dict[str, Any]) -> None:
+def _times(fields: dict[str, str], found: JsonObject) -> None:
     if "changes-since" in fields:
         found["changes_since"] = instant(fields["changes-since"], "changes-since")
     if "changes-before" in fields:
@@ -169,7 +170,7 @@ def instant(text: str, field: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000)
 
 
-def _deletion(call: Call[Any], fields: dict[str, str], found: dict[str, Any]) -> None:
+def _deletion(call: AnyCall, fields: dict[str, str], found: JsonObject) -> None:
     if "deleted" in fields:
         found["deleted"] = fields["deleted"] in TRUE or fields["deleted"].lower() in {"t", "y"}
     elif "changes_since" in found or "changes_before" in found:
@@ -184,7 +185,7 @@ def _deletion(call: Call[Any], fields: dict[str, str], found: dict[str, Any]) ->
         found["soft_deleted"] = fields["soft_deleted"] in TRUE
 
 
-def _plain(fields: dict[str, str], found: dict[str, Any]) -> None:
+def _plain(fields: dict[str, str], found: JsonObject) -> None:
     for name, field in (("host", "host"), ("image", "image"), ("image_ref", "image"), ("flavor", "flavor")):
         if fields.get(name):
             found[field] = fields[name]
@@ -205,7 +206,7 @@ def _plain(fields: dict[str, str], found: dict[str, Any]) -> None:
         found["matches"] += (("disk_config", "^AUTO$" if fields["auto_disk_config"] in TRUE else "^MANUAL$"),)
 
 
-def _tags(fields: dict[str, str], found: dict[str, Any]) -> None:
+def _tags(fields: dict[str, str], found: JsonObject) -> None:
     for name, field in (
         ("tags", "tags"),
         ("tags-any", "tags_any"),
@@ -218,7 +219,7 @@ def _tags(fields: dict[str, str], found: dict[str, Any]) -> None:
                 raise Invalid(f"The filter {name} names {len(found[field])} tags; at most {TAGS_MAX} are taken.")
 
 
-def _whose(call: Call[Any], fields: dict[str, str], found: dict[str, Any], *, all_projects: bool) -> None:
+def _whose(call: AnyCall, fields: dict[str, str], found: JsonObject, *, all_projects: bool) -> None:
     if "user_id" in fields:
         found["user"] = fields["user_id"]
     if all_projects:
@@ -231,7 +232,7 @@ def _whose(call: Call[Any], fields: dict[str, str], found: dict[str, Any], *, al
         found["user"] = call.principal.user
 
 
-def _sort(call: Call[Any], given: dict[str, list[str]]) -> tuple[SortKey, ...]:
+def _sort(call: AnyCall, given: dict[str, list[str]]) -> tuple[SortKey, ...]:
     keys = given.get("sort_key") or ["created_at"]
     ways = given.get("sort_dir") or ["desc"]
     extended = call.is_admin

@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import LIMIT, TEXT, Params, Route
 from moorage.api.schema import Body, Name, Positive
 from moorage.api.timestamps import now_us
 from moorage.model.errors import Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server_group import ServerGroup
 from moorage.operations.records import server_groups as writes
 from moorage.store.region import quotas, user_quotas
@@ -35,7 +36,7 @@ class CreateBody(Body):
     server_group: NewGroup
 
 
-def _shown(group: ServerGroup) -> dict[str, Any]:
+def _shown(group: ServerGroup) -> JsonObject:
     return {
         "id": group.id,
         "name": group.name,
@@ -84,7 +85,7 @@ async def index(call: Call[None]) -> Response:
     return Response(body={"server_groups": [_shown(group) for group in found]})
 
 
-async def _find(call: Call[Any], rule: str) -> ServerGroup:
+async def _find(call: AnyCall, rule: str) -> ServerGroup:
     group = await call.context.region.read(lambda tx: reads.get(tx, call.path["id"]))
     if group is None:
         raise NotFound(f"Instance group {call.path['id']} could not be found.")

@@ -2,11 +2,10 @@
 `GET /servers/{id}/diagnostics`)."""
 
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
@@ -30,7 +29,7 @@ class PasswordBody(Body):
 
 
 async def change_password(call: Call[PasswordBody]) -> Response:
-    """Set while the asker waits, for a password is kept nowhere; so it is done when this is answered."""
+    """Set before the answer, because a password is stored nowhere."""
     server = await the_server(call, "os_compute_api:os-admin-password")
     not_locked(call, server)
     in_state(server, "changePassword", (VmState.ACTIVE,))
@@ -42,7 +41,7 @@ async def change_password(call: Call[PasswordBody]) -> Response:
     return Response(202)
 
 
-async def crash_dump(call: Call[Any]) -> Response:
+async def crash_dump(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:servers:trigger_crash_dump")
     not_locked(call, server)
     if server.host is None:

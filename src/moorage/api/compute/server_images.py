@@ -1,10 +1,8 @@
 """Actions `createImage` and `createBackup`: an image of a server's disk; it is there, queued, when they are answered."""
 
-from typing import Any
-
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Metadata
 from moorage.api.compute.server_lookup import in_state, service_of, target_of, the_server
 from moorage.api.routes import Route
@@ -79,7 +77,7 @@ async def create_backup(call: Call[BackupBody]) -> Response:
     return _accepted(call, image, call.self_link(f"images/{image}") if rotation else None)
 
 
-def _accepted(call: Call[Any], image: str, location: str | None) -> Response:
+def _accepted(call: AnyCall, image: str, location: str | None) -> Response:
     if call.version >= v2_045_servers.IMAGE_IN_THE_BODY:
         return Response(202, {"image_id": image}, finished=True)
     return Response(202, headers={} if location is None else {"Location": location})
@@ -94,7 +92,7 @@ def _check(action: str) -> StateCheck:
     return check
 
 
-async def _few_enough(call: Call[Any], metadata: dict[str, str]) -> None:
+async def _few_enough(call: AnyCall, metadata: dict[str, str]) -> None:
     """Below 2.39 the quota of metadata items holds for images too. Raises Forbidden."""
     if not metadata or call.version >= v2_039.CHANGE.at:
         return

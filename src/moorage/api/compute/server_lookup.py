@@ -1,11 +1,11 @@
 """One server of a call: found, and allowed, in the order Nova asks; and the refusals every action shares."""
 
 from collections.abc import Iterable
-from typing import Any
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.api.cross_cell import find_server
 from moorage.model.errors import Conflict, NotBuilt, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server, TaskState, VmState
 from moorage.operations.notifications.outbox_writer import ChangeEvent
 from moorage.operations.records.servers import ChangeListener
@@ -15,11 +15,11 @@ BUSY = "task_state"
 CROSS_CELL = "compute:servers:resize:cross_cell"
 
 
-def target_of(server: Server) -> dict[str, Any]:
+def target_of(server: Server) -> JsonObject:
     return {"project_id": server.project, "user_id": server.user}
 
 
-async def the_server(call: Call[Any], rule: str | None, *, deleted: bool = False) -> Server:
+async def the_server(call: AnyCall, rule: str | None, *, deleted: bool = False) -> Server:
     """The server named in the path. NotFound also when it is another project's; then policy is asked."""
     server = await find_server(call.context, call.path["id"], deleted=deleted)
     if server.project != call.principal.project and not call.is_admin:
@@ -29,7 +29,7 @@ async def the_server(call: Call[Any], rule: str | None, *, deleted: bool = False
     return server
 
 
-def service_of(call: Call[Any]) -> ServerService:
+def service_of(call: AnyCall) -> ServerService:
     """What begins operations; for a dry run, what only says what would begin. Raises NotBuilt when this process begins none."""
     found = call.context.operations
     if found is None:
@@ -37,18 +37,18 @@ def service_of(call: Call[Any]) -> ServerService:
     return found.preview() if call.preview else found
 
 
-def notification_of(call: Call[Any], event: ChangeEvent) -> ChangeListener | None:
+def notification_of(call: AnyCall, event: ChangeEvent) -> ChangeListener | None:
     """Writes the notification of a change that is no operation; None when notifications are off."""
     writer = call.context.notification_writer
     return None if writer is None else writer.of_change(call.principal, call.request_id, event)
 
 
-def may_cross_cells(call: Call[Any], server: Server) -> bool:
+def may_cross_cells(call: AnyCall, server: Server) -> bool:
     """Whether who asks may have this server moved to another cell; the one rule is for moves of every kind."""
     return call.allows(CROSS_CELL, target_of(server))
 
 
-def not_locked(call: Call[Any], server: Server) -> None:
+def not_locked(call: AnyCall, server: Server) -> None:
     """Raises Conflict when the server is locked, unless an administrator asks."""
     if server.locked and not call.is_admin:
         raise Conflict(f"Instance {server.id} is locked")

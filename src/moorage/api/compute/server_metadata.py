@@ -1,11 +1,11 @@
 """`/servers/{id}/metadata` and `/servers/{id}/tags`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import TAGS_MAX, Metadata, Tag
 from moorage.api.compute.server_lookup import in_state, not_locked, notification_of, the_server
 from moorage.api.routes import Route
@@ -39,30 +39,30 @@ class OneTag(Body):
     tag: Tag
 
 
-async def _changed(call: Call[Any], server: Server, changed: writes.Changed) -> Server:
+async def _changed(call: AnyCall, server: Server, changed: writes.Changed) -> Server:
     now, told = now_us(call.context.clock), notification_of(call, "update")
     return await writes.change(call.context.region, call.context.cells, server.id, changed, now, telling=told)
 
 
-async def metadata_most(call: Call[Any], project: str) -> int:
+async def metadata_most(call: AnyCall, project: str) -> int:
     """How many items of metadata a server of the project may have; -1 is any number."""
     user, config = call.principal.user, call.context.config.quotas
     found = await call.context.region.read(lambda tx: both_limits(tx, project, user, config))
     return int(found["metadata_items"])
 
 
-def _must_be_writable(call: Call[Any], server: Server, word: str) -> None:
+def _must_be_writable(call: AnyCall, server: Server, word: str) -> None:
     not_locked(call, server)
     in_state(server, word, SETTLED, ANY_TASK)
 
 
-async def _writable(call: Call[Any], rule: str) -> Server:
+async def _writable(call: AnyCall, rule: str) -> Server:
     server = await the_server(call, METADATA + rule)
     _must_be_writable(call, server, "update metadata")
     return server
 
 
-async def all_metadata(call: Call[Any]) -> Response:
+async def all_metadata(call: AnyCall) -> Response:
     server = await the_server(call, METADATA + "index")
     return Response(200, {"metadata": server.metadata})
 
@@ -81,7 +81,7 @@ async def replace_metadata(call: Call[MetadataBody]) -> Response:
     return Response(200, {"metadata": after.metadata})
 
 
-async def one_metadata(call: Call[Any]) -> Response:
+async def one_metadata(call: AnyCall) -> Response:
     server = await the_server(call, METADATA + "show")
     key = call.path["key"]
     if key not in server.metadata:
@@ -102,7 +102,7 @@ async def set_metadata(call: Call[MetaBody]) -> Response:
     return Response(200, {"meta": {key: after.metadata[key]}})
 
 
-async def drop_metadata(call: Call[Any]) -> Response:
+async def drop_metadata(call: AnyCall) -> Response:
     server, key = await the_server(call, METADATA + "delete"), call.path["key"]
     if key not in server.metadata:
         raise NotFound("Metadata item was not found")
@@ -111,14 +111,14 @@ async def drop_metadata(call: Call[Any]) -> Response:
     return Response(204)
 
 
-async def _tagged(call: Call[Any], rule: str, word: str) -> Server:
+async def _tagged(call: AnyCall, rule: str, word: str) -> Server:
     server = await the_server(call, TAGS + rule)
     if server.vm_state not in SETTLED:
         raise Conflict(f"Cannot '{word}' instance {server.id} while it is in vm_state {server.vm_state.value}")
     return server
 
 
-async def all_tags(call: Call[Any]) -> Response:
+async def all_tags(call: AnyCall) -> Response:
     server = await the_server(call, TAGS + "index")
     return Response(200, {"tags": list(server.tags)})
 
@@ -130,20 +130,20 @@ async def replace_tags(call: Call[TagsBody]) -> Response:
     return Response(200, {"tags": list(after.tags)})
 
 
-async def drop_tags(call: Call[Any]) -> Response:
+async def drop_tags(call: AnyCall) -> Response:
     server = await _tagged(call, "delete_all", "delete tags")
     await _changed(call, server, writes.with_fields(tags=()))
     return Response(204)
 
 
-async def has_tag(call: Call[Any]) -> Response:
+async def has_tag(call: AnyCall) -> Response:
     server = await the_server(call, TAGS + "show")
     if call.path["tag"] not in server.tags:
         raise NotFound(f"Server {server.id} has no tag '{call.path['tag']}'")
     return Response(204)
 
 
-async def add_tag(call: Call[Any]) -> Response:
+async def add_tag(call: AnyCall) -> Response:
     server = await _tagged(call, "update", "update tag")
     tag = decode({"tag": call.path["tag"]}, OneTag).tag
     if len(server.tags) >= TAGS_MAX:  # of one that it has already, too
@@ -154,7 +154,7 @@ async def add_tag(call: Call[Any]) -> Response:
     return Response(201, None, {"Location": call.self_link(f"servers/{server.id}/tags/{quote(tag)}")})
 
 
-async def drop_tag(call: Call[Any]) -> Response:
+async def drop_tag(call: AnyCall) -> Response:
     server = await _tagged(call, "delete", "delete tag")
     await _changed(call, server, writes.without_tag(call.path["tag"]))
     return Response(204)

@@ -1,13 +1,13 @@
 """Actions `resize`, `migrate`, `os-migrateLive`, `confirmResize` and `revertResize`."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from typing_extensions import override
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Fqdn
 from moorage.api.compute.server_lookup import in_state, may_cross_cells, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
@@ -122,13 +122,13 @@ async def migrate_live(call: Call[MigrateLiveBody]) -> Response:
     return Response(202)
 
 
-async def _move(call: Call[Any], server: Server, wish: ResizeWish, check: StateCheck) -> Response:
+async def _move(call: AnyCall, server: Server, wish: ResizeWish, check: StateCheck) -> Response:
     check(server)
     await service_of(call).resize(call.principal, server, wish, check=check, request_id=call.request_id)
     return Response(202)
 
 
-async def confirm(call: Call[Any]) -> Response:
+async def confirm(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "confirm_resize")
     check = _check(call, "confirmResize", WAITING)
     check(server)
@@ -136,7 +136,7 @@ async def confirm(call: Call[Any]) -> Response:
     return Response(204)
 
 
-async def revert(call: Call[Any]) -> Response:
+async def revert(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "revert_resize")
     check = _check(call, "revertResize", WAITING)
     check(server)
@@ -144,7 +144,7 @@ async def revert(call: Call[Any]) -> Response:
     return Response(202)
 
 
-def _check(call: Call[Any], action: str, states: tuple[VmState, ...]) -> StateCheck:
+def _check(call: AnyCall, action: str, states: tuple[VmState, ...]) -> StateCheck:
     def check(server: Server) -> None:
         not_locked(call, server)
         in_state(server, action, states)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -31,6 +31,7 @@ from moorage.api.host_status import status_of_host
 from moorage.api.routes import Route
 from moorage.api.schema import Body, Name, NovaBool, plain
 from moorage.api.version_changes import v2_057_servers
+from moorage.model.json_types import JsonObject
 from moorage.model.server import VmState
 from moorage.operations.guest.rebuild_checks import RebuildRequest
 from moorage.operations.records import servers as writes
@@ -83,7 +84,7 @@ async def rebuild(call: Call[RebuildBody]) -> Response:
     )
     rights = rights_of(call, becomes.project)
     on = await status_of_host(call.context, becomes) if rights.host_status != "none" else ""
-    shown: dict[str, Any] = plain(full(call, becomes, rights, on))
+    shown: JsonObject = plain(full(call, becomes, rights, on))
     if call.version >= v2_057_servers.REBUILD_SHOWS_USER_DATA:
         shown.pop("OS-EXT-SRV-ATTR:user_data", None)
         shown["user_data"] = call.context.user_data(becomes.user_data)

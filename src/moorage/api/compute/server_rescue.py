@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.compute.servers import new_password
@@ -52,7 +52,7 @@ async def rescue(call: Call[RescueBody]) -> Response:
     return Response(200, {"adminPass": password})
 
 
-async def unrescue(call: Call[Any]) -> Response:
+async def unrescue(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:os-unrescue")
     not_locked(call, server)
     check = partial(in_state, action="unrescue", states=(VmState.RESCUED,))

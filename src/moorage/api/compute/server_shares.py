@@ -3,11 +3,11 @@
 What is refused is refused as Nova refuses it on hosts without virtio-fs, in the same order.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.routes import Params, Route
@@ -33,12 +33,12 @@ def _in_state(server: Server, action: str, *states: VmState) -> None:
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     await the_server(call, RULE + "index")
     return Response(200, {"shares": []})
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     await the_server(call, RULE + "show")
     raise NotFound(f"Share {call.path['share']} could not be found.")
 
@@ -49,7 +49,7 @@ async def create(call: Call[CreateBody]) -> Response:
     raise Conflict("Feature not supported because either compute or instance are not configured correctly.")
 
 
-async def delete(call: Call[Any]) -> Response:
+async def delete(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "delete")
     _in_state(server, "delete share", VmState.STOPPED, VmState.ERROR)
     raise NotFound(f"Share {call.path['share']} could not be found.")

@@ -1,11 +1,11 @@
 """Actions `shelve`, `shelveOffload` and `unshelve`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import in_state, may_cross_cells, not_locked, service_of, target_of, the_server
 from moorage.api.routes import Route
 from moorage.api.schema import Body
@@ -30,7 +30,7 @@ class UnshelveBody(Body):
     unshelve: Place | None
 
 
-async def shelve(call: Call[Any]) -> Response:
+async def shelve(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "shelve")
     check = _check(call, "shelve", SHELVE_FROM)
     check(server)
@@ -38,7 +38,7 @@ async def shelve(call: Call[Any]) -> Response:
     return Response(202)
 
 
-async def shelve_offload(call: Call[Any]) -> Response:
+async def shelve_offload(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "shelve_offload")
     check = _check(call, "shelveOffload", (VmState.SHELVED,))
     check(server)
@@ -70,7 +70,7 @@ def _wish(asked: Place | None) -> UnshelveWish:
     return UnshelveWish(zone, None if asked.host is UNSET else asked.host or None)
 
 
-def _check(call: Call[Any], action: str, states: tuple[VmState, ...]) -> StateCheck:
+def _check(call: AnyCall, action: str, states: tuple[VmState, ...]) -> StateCheck:
     def check(server: Server) -> None:
         not_locked(call, server)
         in_state(server, action, states)

@@ -1,30 +1,29 @@
 """What hangs on a server and is read from its record: addresses, the password."""
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import the_server
 from moorage.api.compute.server_view import addresses_of
 from moorage.api.routes import Route
 from moorage.api.timestamps import now_us
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.records import servers as writes
 
 
-def _bare(server: Server) -> dict[str, list[dict[str, Any]]]:
+def _bare(server: Server) -> dict[str, list[JsonObject]]:
     return {
         network: [{"version": each["version"], "addr": each["addr"]} for each in addresses]
         for network, addresses in addresses_of(server).items()
     }
 
 
-async def addresses(call: Call[Any]) -> Response:
+async def addresses(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:ips:index")
     return Response(200, {"addresses": _bare(server)})
 
 
-async def addresses_on(call: Call[Any]) -> Response:
+async def addresses_on(call: AnyCall) -> Response:
     server = await the_server(call, "os_compute_api:ips:show")
     network = call.path["network"]
     found = _bare(server)
@@ -33,13 +32,13 @@ async def addresses_on(call: Call[Any]) -> Response:
     return Response(200, {network: found[network]})
 
 
-async def password(call: Call[Any]) -> Response:
+async def password(call: AnyCall) -> Response:
     """What the guest stored through the metadata service, encrypted with its owner's key; empty before that."""
     server = await the_server(call, "os_compute_api:os-server-password:show")
     return Response(200, {"password": server.guest_password})
 
 
-async def clear_password(call: Call[Any]) -> Response:
+async def clear_password(call: AnyCall) -> Response:
     """The guest may store another one then."""
     server = await the_server(call, "os_compute_api:os-server-password:clear")
     cleared, now = writes.with_fields(guest_password=""), now_us(call.context.clock)

@@ -4,11 +4,10 @@ A server whose flavor and image ask for none has none, and Nova answers an empty
 nobody decides here, so `host_node` is not shown; what is pinned is nothing.
 """
 
-from typing import Any
-
 from moorage.api.call import Call, Response
 from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.routes import Params, Route
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 
 RULE = "compute:server:topology:"
@@ -22,7 +21,7 @@ async def topology(call: Call[None]) -> Response:
     return Response(200, topology_of(server, for_host=call.allows(RULE + "host:index", target_of(server))))
 
 
-def topology_of(server: Server, *, for_host: bool) -> dict[str, Any]:
+def topology_of(server: Server, *, for_host: bool) -> JsonObject:
     asked = {name: value for mark in MARKS if (value := _setting(server, name := mark))}
     if not asked or asked == {"cpu_policy": "shared"}:
         return {"nodes": [], "pagesize_kb": None}
@@ -42,7 +41,7 @@ def _setting(server: Server, name: str) -> str:
     return server.flavor.extra_specs.get(f"hw:{name}") or server.image_properties.get(f"hw_{name}", "")
 
 
-def _nodes(server: Server, count: int) -> list[dict[str, Any]]:
+def _nodes(server: Server, count: int) -> list[JsonObject]:
     """Processors and memory in equal parts, unless the flavor says which node has what."""
     flavor, found = server.flavor, []
     for node in range(count):

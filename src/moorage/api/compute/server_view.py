@@ -11,12 +11,13 @@ from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.api.cross_cell import ServerPage
 from moorage.api.rendered_rows import RowKey
 from moorage.api.schema import write_json
 from moorage.api.timestamps import seconds
 from moorage.api.version_changes import v2_090_servers
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Nic, Server, VmState, status_of
 
 FAULT_STATUSES = frozenset({"ERROR", "DELETED"})
@@ -34,7 +35,7 @@ class Rights(msgspec.Struct, frozen=True):
     admin: bool
 
 
-def rights_of(call: Call[Any], project: str | None = None) -> Rights:
+def rights_of(call: AnyCall, project: str | None = None) -> Rights:
     target = None if project is None else {"project_id": project, "user_id": call.principal.user}
     host_status = "none"
     if call.allows("os_compute_api:servers:show:host_status", target):
@@ -60,9 +61,9 @@ def host_id(server: Server) -> str:
     return hashlib.sha224((server.project + server.host).encode()).hexdigest()
 
 
-def addresses_of(server: Server) -> dict[str, list[dict[str, Any]]]:
+def addresses_of(server: Server) -> dict[str, list[JsonObject]]:
     """By name of network, fixed ones first; empty while the server is building, and of a NIC that never got a port."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[JsonObject]] = {}
     if server.vm_state is VmState.BUILDING:
         return found
     ported = [nic for nic in server.nics if nic.port is not None]
@@ -75,11 +76,11 @@ def addresses_of(server: Server) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _address(nic: Nic, version: int, address: str, kind: str) -> dict[str, Any]:
+def _address(nic: Nic, version: int, address: str, kind: str) -> JsonObject:
     return {"version": version, "addr": address, "OS-EXT-IPS:type": kind, "OS-EXT-IPS-MAC:mac_addr": nic.mac}
 
 
-def basic(call: Call[Any], server_id: str, name: str) -> dict[str, Any]:
+def basic(call: AnyCall, server_id: str, name: str) -> JsonObject:
     return {"id": server_id, "name": name, "links": call.links(f"servers/{server_id}")}
 
 
@@ -90,11 +91,11 @@ def _srv_time(at_us: int | None) -> str | None:
     return f"{written[:-1]}.{at_us % 1_000_000:06d}"
 
 
-def full(call: Call[Any], server: Server, rights: Rights, host_status: str = "") -> dict[str, Any]:
+def full(call: AnyCall, server: Server, rights: Rights, host_status: str = "") -> JsonObject:
     """Everything any version shows of a server, as far as the reader may see it."""
     shown = status(server)
     flavor = server.flavor
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": server.id,
         "name": server.name,
         "status": shown,
@@ -159,16 +160,16 @@ def full(call: Call[Any], server: Server, rights: Rights, host_status: str = "")
     return body
 
 
-def _fault(server: Server, rights: Rights) -> dict[str, Any]:
+def _fault(server: Server, rights: Rights) -> JsonObject:
     fault = server.fault
     assert fault is not None
-    shown: dict[str, Any] = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
+    shown: JsonObject = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
     if fault.details and (rights.admin or fault.code != 500):
         shown["details"] = fault.details
     return shown
 
 
-def _extended(server: Server) -> dict[str, Any]:
+def _extended(server: Server) -> JsonObject:
     return {
         "OS-EXT-SRV-ATTR:host": server.host,
         "OS-EXT-SRV-ATTR:instance_name": f"guest-{server.id}",
@@ -182,7 +183,7 @@ def _extended(server: Server) -> dict[str, Any]:
     }
 
 
-def _image(call: Call[Any], server: Server) -> Any:
+def _image(call: AnyCall, server: Server) -> Any:
     if not server.image:
         return ""
     return {
@@ -192,7 +193,7 @@ def _image(call: Call[Any], server: Server) -> Any:
     }
 
 
-def rendered_rows(call: Call[Any], found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
+def rendered_rows(call: AnyCall, found: ServerPage, rights: Rights, statuses: Mapping[str, str]) -> list[bytes]:
     """Rows of `/servers/detail`, as JSON; a row is rendered once per state, version and rights.
 
     Missing rows are carried down together: one walk of the version changes for the whole page.

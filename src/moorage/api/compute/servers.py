@@ -2,12 +2,11 @@
 
 import secrets
 import string
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import CreateBody, UpdateBody, boot_request, checked_address
 from moorage.api.compute.server_files import files_of
 from moorage.api.compute.server_filters import LISTING, wanted
@@ -21,6 +20,7 @@ from moorage.api.schema import plain, write_json
 from moorage.api.timestamps import now_us, seconds
 from moorage.api.version_changes import v2_069_servers
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Unavailable
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.boot.boot_checks import BootRights
 from moorage.operations.records import servers as writes
@@ -29,7 +29,6 @@ from moorage.store.region.server_lists import Partial
 RULE = "os_compute_api:servers:"
 PASSWORD_CHARACTERS = 12
 PASSWORD_ALPHABET = string.ascii_letters + string.digits
-"""Where a desk keeps its rows: two desks in one process may know different servers by one id."""
 
 
 def new_password() -> str:
@@ -74,7 +73,7 @@ async def create(call: Call[CreateBody]) -> Response:
     first = made[0]
     if call.body.server.return_reservation_id:
         return Response(202, {"reservation_id": first.reservation_id})
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "id": first.id,
         "links": call.links(f"servers/{first.id}"),
         "OS-DCF:diskConfig": first.disk_config,
@@ -85,7 +84,7 @@ async def create(call: Call[CreateBody]) -> Response:
     return Response(202, {"server": body}, {"Location": call.self_link(f"servers/{first.id}")})
 
 
-async def _page(call: Call[Any], *, detail: bool) -> tuple[ServerPage, int]:
+async def _page(call: AnyCall, *, detail: bool) -> tuple[ServerPage, int]:
     query = wanted(call, detail=detail)
     limit, marker = call.page()
     if query is None:
@@ -96,15 +95,15 @@ async def _page(call: Call[Any], *, detail: bool) -> tuple[ServerPage, int]:
     ), limit
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     call.require(RULE + "index")
     found, limit = await _page(call, detail=False)
-    rows: list[dict[str, Any]] = [basic(call, row.id, row.server.name) for row in found.rows]
+    rows: list[JsonObject] = [basic(call, row.id, row.server.name) for row in found.rows]
     rows += [{"id": each.id, "status": "UNKNOWN", "links": call.links(f"servers/{each.id}")} for each in found.partial]
     return Response(200, {"servers": rows, **_next(call, "servers", found, limit)})
 
 
-async def detail(call: Call[Any]) -> Response:
+async def detail(call: AnyCall) -> Response:
     """Rows are rendered once per state, version and rights, and joined here."""
     call.require(RULE + "detail")
     found, limit = await _page(call, detail=True)
@@ -117,7 +116,7 @@ async def detail(call: Call[Any]) -> Response:
     return Response(200, b'{"servers":[' + b",".join(rows) + b"]" + tail + b"}", finished=True)
 
 
-def _next(call: Call[Any], path: str, found: ServerPage, limit: int) -> dict[str, Any]:
+def _next(call: AnyCall, path: str, found: ServerPage, limit: int) -> JsonObject:
     ids = [row.id for row in found.rows] + [each.id for each in found.partial]
     links = call.next_links(path, ids, ids[-1], limit) if ids and call.first("limit") is not None else []
     if not links and len(ids) >= call.context.config.page_max_rows:
@@ -125,7 +124,7 @@ def _next(call: Call[Any], path: str, found: ServerPage, limit: int) -> dict[str
     return {"servers_links": links} if links else {}
 
 
-def _partial(call: Call[Any], each: Partial) -> dict[str, Any]:
+def _partial(call: AnyCall, each: Partial) -> JsonObject:
     return {
         "id": each.id,
         "status": "UNKNOWN",
@@ -135,7 +134,7 @@ def _partial(call: Call[Any], each: Partial) -> dict[str, Any]:
     }
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     try:
         server = await the_server(call, RULE + "show")
     except Unavailable:
@@ -153,7 +152,7 @@ async def show(call: Call[Any]) -> Response:
 async def update(call: Call[UpdateBody]) -> Response:
     server = await the_server(call, RULE + "update")
     asked = call.body.server
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     if asked.name is not UNSET:
         fields["name"] = str(asked.name)
     if asked.disk_config is not UNSET:
@@ -201,7 +200,7 @@ def _pinned(server: Server, zone: str | None) -> str | None:
     return zone
 
 
-async def delete(call: Call[Any]) -> Response:
+async def delete(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "delete")
     not_locked(call, server)
     await service_of(call).delete(call.principal, server, force=False, request_id=call.request_id)

@@ -1,16 +1,16 @@
 """What handlers share that forward a call to another service with the user's token."""
 
 import ipaddress
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from moorage.api.call import Call
+from moorage.api.call import AnyCall
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkBackend
 from moorage.clients.volume import VolumeClient
 from moorage.model.errors import Invalid, NotBuilt
 
 
-def network_of(call: Call[Any]) -> NetworkBackend:
+def network_of(call: AnyCall) -> NetworkBackend:
     """The network service. Raises NotBuilt when this API process has none."""
     found = call.context.network
     if found is None:
@@ -18,7 +18,7 @@ def network_of(call: Call[Any]) -> NetworkBackend:
     return found
 
 
-def images_of(call: Call[Any]) -> ImageClient:
+def images_of(call: AnyCall) -> ImageClient:
     """The image service. Raises NotBuilt when this API process has none."""
     found = call.context.image
     if found is None:
@@ -26,7 +26,7 @@ def images_of(call: Call[Any]) -> ImageClient:
     return found
 
 
-def volumes_of(call: Call[Any]) -> VolumeClient:
+def volumes_of(call: AnyCall) -> VolumeClient:
     """The volume service. Raises NotBuilt when this API process has none."""
     found = call.context.volume
     if found is None:

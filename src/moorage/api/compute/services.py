@@ -2,9 +2,9 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.host_view import by_service, every_host, host_named, is_up, past_number, zone_of, zones_of
 from moorage.api.microversions import Json
 from moorage.api.routes import TEXT, Params, Route
@@ -13,6 +13,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_011, v2_053, v2_069
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.host import Host
+from moorage.model.json_types import JsonObject
 from moorage.operations.records import hosts as writes
 from moorage.store.region import conductors
 from moorage.store.region.placement import provider_statements
@@ -48,7 +49,7 @@ class ById(Body):
     forced_down: NovaBool | None = None
 
 
-def _of_host(call: Call[Any], host: Host, zones: dict[str, str]) -> dict[str, Any]:
+def _of_host(call: AnyCall, host: Host, zones: dict[str, str]) -> JsonObject:
     return {
         "binary": "nova-compute",
         "host": host.host,
@@ -63,7 +64,7 @@ def _of_host(call: Call[Any], host: Host, zones: dict[str, str]) -> dict[str, An
     }
 
 
-def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> dict[str, Any]:
+def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> JsonObject:
     service = str(uuid.uuid5(CONDUCTORS_NAMESPACE, f"{binary}@{host}"))
     return {
         "binary": binary,
@@ -79,7 +80,7 @@ def _of_conductor(binary: str, host: str, lives: bool, until_s: float) -> dict[s
     }
 
 
-async def _all(call: Call[Any]) -> list[dict[str, Any]]:
+async def _all(call: AnyCall) -> list[JsonObject]:
     hosts, silent = await every_host(call)
     zones = await zones_of(call)
     dispatcher = await call.context.region.read(conductors.listed)
@@ -130,7 +131,7 @@ async def _update_by_name(call: Call[Json], asked: ByName) -> Response:
     known = {"enable", "disable", "disable-log-reason"}
     if doing not in known and not (doing == "force-down" and call.version >= v2_011.FORCE_DOWN):
         raise NotFound("Unknown action")
-    said: dict[str, Any] = {"host": asked.host, "binary": asked.binary}
+    said: JsonObject = {"host": asked.host, "binary": asked.binary}
     if doing == "force-down" and asked.forced_down is None:
         raise Invalid("Missing forced_down field")
     if doing == "disable-log-reason" and reason is None:
@@ -199,6 +200,6 @@ async def delete(call: Call[None]) -> Response:
 
 ROUTES = (
     Route("GET", "/os-services", index, params=Params({"host": TEXT, "binary": TEXT}, strict=(2, 75))),
-    Route("PUT", "/os-services/{id}", update, takes=dict[str, Any]),
+    Route("PUT", "/os-services/{id}", update, takes=JsonObject),
     Route("DELETE", "/os-services/{id}", delete),
 )

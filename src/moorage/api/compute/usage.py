@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.timestamps import micros, now_us
 from moorage.api.version_changes import v2_040
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.server import Server
 from moorage.operations.shown_records import CellQuery, EveryCell
 from moorage.sql import Database
@@ -30,7 +30,7 @@ def _moment(text: str | None, now: int) -> int:
     raise Invalid("Invalid datetime string: Datetime is in invalid format")
 
 
-def _span(call: Call[Any]) -> tuple[int, int]:
+def _span(call: AnyCall) -> tuple[int, int]:
     now = now_us(call.context.clock)
     start, stop = _moment(call.first("start"), now), _moment(call.first("end"), now)
     if start >= stop and not (start == stop == now):
@@ -38,7 +38,7 @@ def _span(call: Call[Any]) -> tuple[int, int]:
     return start, min(stop, now)
 
 
-def _row(server: Server, start: int, stop: int, now: int) -> dict[str, Any]:
+def _row(server: Server, start: int, stop: int, now: int) -> JsonObject:
     launched = server.launched_at or now
     ended = server.terminated_at
     ran_us = max(0, min(stop, ended or stop) - max(start, launched))
@@ -58,7 +58,7 @@ def _row(server: Server, start: int, stop: int, now: int) -> dict[str, Any]:
     }
 
 
-def _summary(project: str, rows: list[dict[str, Any]], start: int, stop: int) -> dict[str, Any]:
+def _summary(project: str, rows: list[JsonObject], start: int, stop: int) -> JsonObject:
     return {
         "tenant_id": project,
         "start": micros(start),
@@ -70,7 +70,7 @@ def _summary(project: str, rows: list[dict[str, Any]], start: int, stop: int) ->
     }
 
 
-async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, Any]], int, int, int]:
+async def _rows(call: AnyCall, project: str | None) -> tuple[list[JsonObject], int, int, int]:
     """(a page of servers, the span, the page's limit): over all cells, by id."""
     start, stop = _span(call)
     limit, marker = call.page() if call.version >= v2_040.PAGED else (call.context.config.page_max_rows, None)
@@ -91,7 +91,7 @@ async def _rows(call: Call[Any], project: str | None) -> tuple[list[dict[str, An
 async def index(call: Call[None]) -> Response:
     call.require(RULE + "list")
     rows, start, stop, limit = await _rows(call, None)
-    by_project: dict[str, list[dict[str, Any]]] = {}
+    by_project: dict[str, list[JsonObject]] = {}
     for row in rows:
         by_project.setdefault(row["tenant_id"], []).append(row)
     usages = [_summary(project, mine, start, stop) for project, mine in by_project.items()]

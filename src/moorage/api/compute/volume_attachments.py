@@ -1,11 +1,11 @@
 """`/servers/{id}/os-volume_attachments`: the volumes of a server; listed from its record, attached, changed and detached."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Tag, Uuid
 from moorage.api.compute.server_lookup import in_state, not_locked, service_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
@@ -19,6 +19,7 @@ from moorage.api.version_changes import (
     v2_101_volumes_servers,
 )
 from moorage.model.errors import Conflict, Invalid, NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.server import BlockDevice, Server, VmState
 from moorage.operations.records import servers as writes
 from moorage.operations.steps.servers import StateCheck
@@ -73,7 +74,7 @@ class UpdateBody(Body):
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """As Nova pages them: devices are counted before those that are no volumes are left out."""
     server = await the_server(call, RULE + "index")
     limit, _ = call.page()
@@ -82,17 +83,17 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"volumeAttachments": [_shown(server, each) for each in rows if _visible(call, each)]})
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "show")
     return Response(200, {"volumeAttachment": _shown(server, _device(call, server))})
 
 
-def _visible(call: Call[Any], device: BlockDevice) -> bool:
+def _visible(call: AnyCall, device: BlockDevice) -> bool:
     """From 2.89 on a device that the volume service does not know yet is not shown: it has no id to show."""
     return device.volume is not None and (call.version < v2_089_volumes_servers.IDS or device.attachment is not None)
 
 
-def _device(call: Call[Any], server: Server) -> BlockDevice:
+def _device(call: AnyCall, server: Server) -> BlockDevice:
     wanted = call.path["volume"]
     for each in server.volumes:
         if each.volume == wanted and _visible(call, each):
@@ -100,8 +101,8 @@ def _device(call: Call[Any], server: Server) -> BlockDevice:
     raise NotFound(f"Instance {server.id} is not attached to volume {wanted}")
 
 
-def _shown(server: Server, device: BlockDevice) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _shown(server: Server, device: BlockDevice) -> JsonObject:
+    row: JsonObject = {
         "id": device.volume,
         "volumeId": device.volume,
         "serverId": server.id,
@@ -189,7 +190,7 @@ async def _change(call: Call[UpdateBody], server: Server, id: str) -> None:
         )
 
 
-def _swap_check(call: Call[Any]) -> StateCheck:
+def _swap_check(call: AnyCall) -> StateCheck:
     def check(server: Server) -> None:
         not_locked(call, server)
         in_state(server, "swap_volume", SWAPPED)
@@ -208,7 +209,7 @@ def _going(volume: str, goes: bool) -> writes.Changed:
     return changed
 
 
-async def detach(call: Call[Any]) -> Response:
+async def detach(call: AnyCall) -> Response:
     server = await the_server(call, RULE + "delete")
     check = _check(call, "detach_volume")
     _shelved(call, server, "detach_volume")
@@ -218,7 +219,7 @@ async def detach(call: Call[Any]) -> Response:
     return Response(202)
 
 
-def _check(call: Call[Any], action: str) -> StateCheck:
+def _check(call: AnyCall, action: str) -> StateCheck:
     def check(server: Server) -> None:
         _shelved(call, server, action)
         not_locked(call, server)
@@ -227,7 +228,7 @@ def _check(call: Call[Any], action: str) -> StateCheck:
     return check
 
 
-def _shelved(call: Call[Any], server: Server, action: str) -> None:
+def _shelved(call: AnyCall, server: Server, action: str) -> None:
     if server.vm_state in SHELVED and call.version < v2_020_volumes_servers.SHELVED_VOLUMES:
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")
 

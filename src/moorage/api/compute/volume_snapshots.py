@@ -1,16 +1,15 @@
 """Below 2.36: snapshots of volumes, passed on to the volume service with the user's token (`api/compute/volumes.py` tells more)."""
 
-from typing import Any
-
 from msgspec import UNSET, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.service_proxy import volumes_of
 from moorage.api.compute.volumes import AS_ASKED, PAGED, passed_on, rows_of
 from moorage.api.routes import Route
 from moorage.api.schema import Body, NovaBool
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 
 RULE = "os_compute_api:os-volumes:snapshots:"
 PATH = "/os-snapshots"
@@ -28,7 +27,7 @@ class CreateBody(Body):
     snapshot: NewSnapshot
 
 
-def shown(snapshot: Json) -> dict[str, Any]:
+def shown(snapshot: Json) -> JsonObject:
     return {
         "id": snapshot["id"],
         "volumeId": snapshot.get("volume_id"),
@@ -69,7 +68,7 @@ async def delete(call: Call[None]) -> Response:
     return Response(202)
 
 
-def _no_snapshot(call: Call[Any]) -> NotFound:
+def _no_snapshot(call: AnyCall) -> NotFound:
     return NotFound(f"Snapshot {call.path['id']} could not be found.", code="snapshot_not_found")
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.service_proxy import volumes_of
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body, NovaBool, Positive
 from moorage.clients.http import Json
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 
 RULE = "os_compute_api:os-volumes:"
 PATH = "/os-volumes"
@@ -27,7 +28,7 @@ class NewVolume(Body):
     display_name: str | UnsetType = UNSET
     display_description: str | UnsetType = UNSET
     volume_type: str | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
+    metadata: JsonObject | UnsetType = UNSET
     snapshot_id: str | UnsetType = UNSET
     availability_zone: str | UnsetType = UNSET
 
@@ -52,7 +53,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, Positive) else value
 
 
-def shown(volume: Json) -> dict[str, Any]:
+def shown(volume: Json) -> JsonObject:
     """Of several attachments the last of the first server, as one volume was once attached to one server only."""
     return {
         "id": volume["id"],
@@ -69,7 +70,7 @@ def shown(volume: Json) -> dict[str, Any]:
     }
 
 
-def _attachment(volume: Json) -> dict[str, Any]:
+def _attachment(volume: Json) -> JsonObject:
     """Empty for a volume that is not attached."""
     by_server = {each["server_id"]: each for each in volume.get("attachments") or () if each.get("server_id")}
     for server, attachment in by_server.items():
@@ -78,7 +79,7 @@ def _attachment(volume: Json) -> dict[str, Any]:
     return {}
 
 
-async def rows_of(call: Call[Any], things: str) -> list[Json]:
+async def rows_of(call: AnyCall, things: str) -> list[Json]:
     """The page that was asked for; a limit of 0 is none."""
     most = call.context.config.page_max_rows
     limit = min(call.number("limit") or most, most)
@@ -110,7 +111,7 @@ async def delete(call: Call[None]) -> Response:
     return Response(202)
 
 
-def _no_volume(call: Call[Any]) -> NotFound:
+def _no_volume(call: AnyCall) -> NotFound:
     return NotFound(f"Volume {call.path['id']} could not be found.", code="volume_not_found")
 
 

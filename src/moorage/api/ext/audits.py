@@ -1,11 +1,11 @@
 """`/ext/audits`: what an audit found and repaired; the conductor that leads runs those that are asked for (N4)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_bodies import Uuid
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body
@@ -13,6 +13,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.model.audit import FINDINGS_KEPT_MAX, KINDS, SERVERS_ASKED_MAX, Audit, AuditRequest, Repair
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import new_uuid
+from moorage.model.json_types import JsonObject
 from moorage.store.region import audits
 
 LISTED_MAX = 100
@@ -45,7 +46,7 @@ async def create(call: Call[CreateBody]) -> Response:
     return Response(202, {"audit": {"id": id, "status": "waiting"}}, finished=True)
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """The newest, without what they found."""
     call.require("moorage:audits:show")
     limit, _ = call.page()
@@ -53,7 +54,7 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"audits": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:audits:show")
     wanted = call.path["id"]
     found = await call.context.region.read(lambda tx: audits.get(tx, wanted))
@@ -66,7 +67,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"audit": row}, finished=True)
 
 
-async def kinds(call: Call[Any]) -> Response:
+async def kinds(call: AnyCall) -> Response:
     call.require("moorage:audits:show")
     rows = [
         {"kind": kind, "says": known.says, "repairable": known.repairable, "repair": known.repair}
@@ -75,7 +76,7 @@ async def kinds(call: Call[Any]) -> Response:
     return Response(200, {"kinds": rows}, finished=True)
 
 
-def _row(audit: Audit) -> dict[str, Any]:
+def _row(audit: Audit) -> JsonObject:
     report = audit.report
     return {
         "id": audit.id,
@@ -95,8 +96,8 @@ def _row(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _repair(line: Repair) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(line)
+def _repair(line: Repair) -> JsonObject:
+    told: JsonObject = msgspec.to_builtins(line)
     return {**told, "at": micros(line.at)}
 
 

@@ -1,14 +1,13 @@
 """`/ext/capacity` and `/ext/failovers`: how many more fit, what runs out first, and who has no other place when something fails (N8)."""
 
-from typing import Any
-
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.schema import Body
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.operations.capacity.questions import (
     HOSTS_LISTED,
     HOSTS_LISTED_MAX,
@@ -31,7 +30,7 @@ class FailoverBody(Body):
     failover: FailoverQuestion
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     """Of a flavor and networks, by the query."""
     call.require(RULE)
     flavor = call.first("flavor")
@@ -59,18 +58,18 @@ async def ask(call: Call[CapacityBody]) -> Response:
     return await _answered(call, call.body.capacity)
 
 
-async def _answered(call: Call[Any], question: CapacityQuestion) -> Response:
+async def _answered(call: AnyCall, question: CapacityQuestion) -> Response:
     found = await service_of(call).capacity(call.principal, question)
     return Response(200, {"capacity": _as_json(found, question.hosts)}, finished=True)
 
 
-def _as_json(found: Capacity, hosts: int) -> dict[str, Any]:
-    result: dict[str, Any] = msgspec.to_builtins(found)
+def _as_json(found: Capacity, hosts: int) -> JsonObject:
+    result: JsonObject = msgspec.to_builtins(found)
     rows = sorted(result["hosts"], key=lambda each: (-each["fits"], each["host"]))
     return result | {"hosts": rows[:hosts], "hosts_left_out": max(0, len(rows) - hosts)}
 
 
-async def snapshot(call: Call[Any]) -> Response:
+async def snapshot(call: AnyCall) -> Response:
     """The picture with its servers, for a file that `moorage capacity --world` reads."""
     call.require(RULE)
     return Response(200, msgspec.json.encode(await service_of(call).capacity_snapshot()), finished=True)

@@ -1,12 +1,12 @@
 """`/ext/cell-drains`: cells that are emptied: the plan first, then how far it is; the conductor that leads does it (N7)."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.ext.drains import server_row
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
@@ -16,6 +16,7 @@ from moorage.model.cell_drain import HOSTS_AT_ONCE_MAX, CellDrain, CellDrainRequ
 from moorage.model.drain import CONCURRENCY_MAX, DrainProgress, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
+from moorage.model.json_types import JsonObject
 from moorage.store.region import cell_drains
 
 LISTED_MAX = 100
@@ -85,7 +86,7 @@ def _refusal(cell: CellId, left: Sequence[DrainServer | RecordRow]) -> str:
     return f"{len(left)} servers of cell {cell} cannot be moved: {named}{more}"
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """The newest, without their hosts."""
     call.require("moorage:cell_drains:show")
     limit, _ = call.page()
@@ -94,12 +95,12 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"cell_drains": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:cell_drains:show")
     return Response(200, {"cell_drain": _with_servers(await _drain(call))}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Response:
+async def cancel(call: AnyCall) -> Response:
     """What is on its way comes to its end; nothing more is begun, and the cell stays disabled."""
     call.require("moorage:cell_drains:cancel")
     drain = await _drain(call)
@@ -108,7 +109,7 @@ async def cancel(call: Call[Any]) -> Response:
     return Response(202)
 
 
-async def _drain(call: Call[Any]) -> CellDrain:
+async def _drain(call: AnyCall) -> CellDrain:
     wanted = call.path["id"]
     found = await call.context.region.read(lambda tx: cell_drains.get(tx, wanted))
     if found is None:
@@ -116,7 +117,7 @@ async def _drain(call: Call[Any]) -> CellDrain:
     return found
 
 
-def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> dict[str, Any]:
+def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> JsonObject:
     """With the plan's servers, host by host, where there is one; later each host's drain has them."""
     planned = {} if plan is None else {each.host: [server_row(row) for row in each.servers] for each in plan.hosts}
     hosts = [
@@ -134,7 +135,7 @@ def _with_servers(drain: CellDrain, plan: CellPlan | None = None) -> dict[str, A
     return _row(drain) | {"hosts": hosts, "offloaded": [_record(each) for each in records]}
 
 
-def _record(row: RecordRow) -> dict[str, Any]:
+def _record(row: RecordRow) -> JsonObject:
     return {
         "server": row.server,
         "name": row.name,
@@ -145,7 +146,7 @@ def _record(row: RecordRow) -> dict[str, Any]:
     }
 
 
-def _row(drain: CellDrain) -> dict[str, Any]:
+def _row(drain: CellDrain) -> JsonObject:
     return {
         "id": drain.id,
         "cell": drain.cell,

@@ -1,18 +1,19 @@
 """`/ext/cells`: the cells of the region, as `nova-manage cell_v2` lists, disables and deletes them (N7)."""
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import Param, Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Invalid, NotFound, Unavailable
 from moorage.model.ids import CellId
+from moorage.model.json_types import JsonObject
 from moorage.operations.rebalance import MOVES, MOVES_MAX
 from moorage.operations.records import cells as nouns
 from moorage.operations.records.cells import CellSummary
@@ -41,13 +42,13 @@ class BalanceBody(Body):
     balance: WantedBalance
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """All that the region has heard of, and those of this API's configuration."""
     call.require("moorage:cells:show")
     return Response(200, {"cells": await _rows(call)}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:cells:show")
     return Response(200, {"cell": await _row(call)}, finished=True)
 
@@ -68,7 +69,7 @@ async def update(call: Call[UpdateBody]) -> Response:
     return Response(200, {"cell": await _row(call)}, finished=True)
 
 
-async def delete(call: Call[Any]) -> Response:
+async def delete(call: AnyCall) -> Response:
     """204: the region has forgotten it, and it is to be taken out of the configuration."""
     call.require("moorage:cells:delete")
     force = (call.first("force") or "").lower() == "true"
@@ -86,7 +87,7 @@ async def balance(call: Call[BalanceBody]) -> Response:
     return Response(200, {"balance": msgspec.to_builtins(plan)}, finished=True)
 
 
-async def _row(call: Call[Any]) -> dict[str, Any]:
+async def _row(call: AnyCall) -> JsonObject:
     wanted = call.path["cell"]
     found = next((row for row in await _rows(call) if row["name"] == wanted), None)
     if found is None:
@@ -94,7 +95,7 @@ async def _row(call: Call[Any]) -> dict[str, Any]:
     return found
 
 
-async def _rows(call: Call[Any]) -> list[dict[str, Any]]:
+async def _rows(call: AnyCall) -> list[JsonObject]:
     databases = call.context.cells
     seen = {each.cell: each for each in await call.context.region.read(nouns.listed)}
     names = sorted({*seen, *databases})
@@ -120,7 +121,7 @@ async def _why_out(database: Database | None) -> str | None:
     return None
 
 
-def _shown(seen: CellSummary, configured: bool, why: str | None) -> dict[str, Any]:
+def _shown(seen: CellSummary, configured: bool, why: str | None) -> JsonObject:
     said = seen.said
     return {
         "name": seen.cell,

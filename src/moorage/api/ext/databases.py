@@ -1,12 +1,12 @@
 """`/ext/databases`: which cells' databases answer, and which servers of the region they do not know (RULES §22)."""
 
 import asyncio
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 from moorage.model.ids import CellId
+from moorage.model.json_types import JsonObject
 from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database
 
@@ -14,14 +14,14 @@ NAMED_MAX = 100
 """Missing servers that are named; all are counted."""
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:databases:show")
     cells = call.context.cells
     rows = await asyncio.gather(*(_row(call.context.region, name, database) for name, database in cells.items()))
     return Response(200, {"databases": rows}, finished=True)
 
 
-async def _row(region: Database, name: str, database: Database) -> dict[str, Any]:
+async def _row(region: Database, name: str, database: Database) -> JsonObject:
     try:
         missing = await missing_in(region, CellId(name), database)
     except Unavailable as out:

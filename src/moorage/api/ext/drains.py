@@ -1,11 +1,11 @@
 """`/ext/drains`: hosts that are emptied: the plan first, then how far it is; the conductor that leads does it (N13)."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.host_view import host_named
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
@@ -14,6 +14,7 @@ from moorage.api.timestamps import micros, now_us
 from moorage.model.drain import CONCURRENCY_MAX, Drain, DrainRequest, DrainServer, DrainStatus
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId, new_uuid
+from moorage.model.json_types import JsonObject
 from moorage.operations.drains.drain_moves import stays
 from moorage.store.region import drains
 
@@ -68,7 +69,7 @@ def _refusal(host: str, left: list[DrainServer]) -> str:
     return f"{len(left)} servers of host {host} cannot be moved: {named}{more}"
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """The newest, without their servers."""
     call.require("moorage:drains:show")
     limit, _ = call.page()
@@ -77,12 +78,12 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"drains": [_row(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:drains:show")
     return Response(200, {"drain": _with_servers(await _drain(call))}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Response:
+async def cancel(call: AnyCall) -> Response:
     """What is on its way comes to its end; nothing more is begun, and the host stays disabled."""
     call.require("moorage:drains:cancel")
     drain = await _drain(call)
@@ -91,7 +92,7 @@ async def cancel(call: Call[Any]) -> Response:
     return Response(202)
 
 
-async def _drain(call: Call[Any]) -> Drain:
+async def _drain(call: AnyCall) -> Drain:
     wanted = call.path["id"]
     found = await call.context.region.read(lambda tx: drains.get(tx, wanted))
     if found is None:
@@ -99,11 +100,11 @@ async def _drain(call: Call[Any]) -> Drain:
     return found
 
 
-def _with_servers(drain: Drain) -> dict[str, Any]:
+def _with_servers(drain: Drain) -> JsonObject:
     return _row(drain) | {"servers": [server_row(each) for each in drain.servers]}
 
 
-def _row(drain: Drain) -> dict[str, Any]:
+def _row(drain: Drain) -> JsonObject:
     return {
         "id": drain.id,
         "host": drain.host,
@@ -120,7 +121,7 @@ def _row(drain: Drain) -> dict[str, Any]:
     }
 
 
-def server_row(row: DrainServer) -> dict[str, Any]:
+def server_row(row: DrainServer) -> JsonObject:
     return {
         "server": row.server,
         "name": row.name,

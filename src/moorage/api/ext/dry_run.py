@@ -5,14 +5,14 @@ The handler is the real one, in the caller's microversion and with its rules: wh
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import service_of
 from moorage.api.routes import Handler, Route
 from moorage.model.errors import Internal
+from moorage.model.json_types import JsonObject
 from moorage.operations.dry_run.dry_run import ServerPlan
 from moorage.operations.explain import describe_decision
 from moorage.operations.preview import Previewed
@@ -31,7 +31,7 @@ def routes(real: Iterable[Route]) -> tuple[Route, ...]:
 
 
 def _tried(real: Handler) -> Handler:
-    async def tried(call: Call[Any]) -> Response:
+    async def tried(call: AnyCall) -> Response:
         call.require("moorage:dry_run:show")
         whole, beginning = call.allows("moorage:dry_run:details"), service_of(call)
         call.preview = True
@@ -46,9 +46,9 @@ def _tried(real: Handler) -> Handler:
     return tried
 
 
-def _described(each: ServerPlan, *, whole: bool) -> dict[str, Any]:
+def _described(each: ServerPlan, *, whole: bool) -> JsonObject:
     """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
-    told: dict[str, Any] = {
+    told: JsonObject = {
         "operation": each.operation,
         "server": each.server,
         "name": each.name,

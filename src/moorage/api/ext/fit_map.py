@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Unavailable
+from moorage.model.json_types import JsonObject
 from moorage.model.world import World
 
 RESOURCES = ("VCPU", "MEMORY_MB", "DISK_GB")
@@ -17,7 +18,7 @@ UP, DISABLED, DOWN = 0, 1, 2
 """What `state` says of a host."""
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     """Every host; wires are bit masks in base64, the first host in the highest bit of the first byte."""
     call.require("moorage:fit_map:show")
     world = _world(call)
@@ -25,7 +26,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"fit_map": body}, finished=True)
 
 
-async def totals(call: Call[Any]) -> Response:
+async def totals(call: AnyCall) -> Response:
     """What is free in all, on hosts that take servers, and in each segment."""
     call.require("moorage:fit_map:show")
     world = _world(call)
@@ -40,7 +41,7 @@ async def totals(call: Call[Any]) -> Response:
     return Response(200, {"totals": body}, finished=True)
 
 
-def _world(call: Call[Any]) -> World:
+def _world(call: AnyCall) -> World:
     engine = call.context.placement
     if engine is None:
         raise Unavailable("This process has no provider cache.")
@@ -51,7 +52,7 @@ def _sum(column: Any, where: Any) -> int:
     return int(np.clip(column, 0, None)[where].sum(dtype=np.int64))
 
 
-def _hosts(world: World) -> dict[str, Any]:
+def _hosts(world: World) -> JsonObject:
     slots, names = world.roll().slots, world.roll().names
     state = np.where(world.alive, np.where(world.enabled & ~world.cell_disabled, UP, DISABLED), DOWN)
     resources = {
@@ -87,11 +88,11 @@ def _below(world: World, resource: str) -> dict[str, list[int]]:
     return found
 
 
-def _segments(world: World, *, masks: bool) -> list[dict[str, Any]]:
+def _segments(world: World, *, masks: bool) -> list[JsonObject]:
     slots = world.roll().slots
     rows = []
     for each in sorted(world.segments.values(), key=lambda one: one.name):
-        row: dict[str, Any] = {"id": each.id, "name": each.name, "free": each.free, "total": each.total}
+        row: JsonObject = {"id": each.id, "name": each.name, "free": each.free, "total": each.total}
         if masks:
             row["hosts"] = base64.b64encode(np.packbits(each.wired[slots]).tobytes()).decode()
         else:

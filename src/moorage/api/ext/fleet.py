@@ -1,15 +1,14 @@
 """`/ext/fleet`: every host with its level, when it was last heard, and what administrators said of it and who; a page of them at a time."""
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.host_view import every_host, is_up, zone_of, zones_of
 from moorage.api.routes import NUMBER, TEXT, Param, Params, Route
 from moorage.api.timestamps import micros
 from moorage.model.host import Host
+from moorage.model.json_types import JsonObject
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """By name. Hosts that are down, disabled, or were forced down come first with `trouble=1`, and no others come."""
     call.require("moorage:fleet:show")
     limit, marker = call.page()
@@ -17,7 +16,7 @@ async def index(call: Call[Any]) -> Response:
     hosts, silent = await every_host(call)
     zones = await zones_of(call)
     counts = {"hosts": len(hosts), "up": 0, "disabled": 0, "forced_down": 0}
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for each in hosts:
         up = is_up(call, each)
         counts["up"] += up
@@ -29,7 +28,7 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"fleet": rows, "counts": counts, "cells_out": silent}, finished=True)
 
 
-def _row(host: Host, *, up: bool, zone: str) -> dict[str, Any]:
+def _row(host: Host, *, up: bool, zone: str) -> JsonObject:
     return {
         "host": host.host,
         "cell": host.cell,

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter
-from typing import Any
 
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.context import AppContext
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
+from moorage.model.json_types import JsonObject
 from moorage.operations.gates import report
 from moorage.sql import Database
 from moorage.store.cell import hosts as cell_hosts
@@ -19,7 +19,7 @@ EXECUTES = ("conductor", "up")
 """The roles that hold a lease for operations."""
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:gates:show")
     facts = call.context.gate_facts
     if facts is None:
@@ -28,7 +28,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"gates": shown}, finished=True)
 
 
-async def releases(context: AppContext) -> list[dict[str, Any]]:
+async def releases(context: AppContext) -> list[JsonObject]:
     """Which releases are in play, by role; an empty one: it is of a release that did not say which it is yet."""
     living = await context.region.read(processes.living)
     leases = await context.region.read(conductors.living)

@@ -3,17 +3,18 @@
 A host that nobody approved is no compute service: it is in no list of Nova's, and placement does not know it.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Call, Response
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body
 from moorage.api.timestamps import micros, now_us
 from moorage.bus.security import is_public_key
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.ids import CellId
+from moorage.model.json_types import JsonObject
 from moorage.store.region import host_approvals
 from moorage.store.region.host_approvals import APPROVED_MAX, HostApproval
 
@@ -31,14 +32,14 @@ class ApproveBody(Body):
     approval: WantedApproval
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """Those that wait first."""
     call.require("moorage:host_approvals:show")
     found = await call.context.region.read(host_approvals.listed)
     return Response(200, {"host_approvals": [_shown(each) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:host_approvals:show")
     return Response(200, {"host_approval": _shown(await _row(call))}, finished=True)
 
@@ -69,7 +70,7 @@ async def approve(call: Call[ApproveBody]) -> Response:
     return Response(200, {"host_approval": _shown(await _row(call))}, finished=True)
 
 
-async def revoke(call: Call[Any]) -> Response:
+async def revoke(call: AnyCall) -> Response:
     """It is heard no more; the broker's configuration is to be made anew without its key."""
     call.require("moorage:host_approvals:delete")
     host = call.path["host"]
@@ -78,7 +79,7 @@ async def revoke(call: Call[Any]) -> Response:
     return Response(204)
 
 
-async def _row(call: Call[Any]) -> HostApproval:
+async def _row(call: AnyCall) -> HostApproval:
     host = call.path["host"]
     found = await call.context.region.read(lambda tx: host_approvals.get(tx, host))
     if found is None:
@@ -86,7 +87,7 @@ async def _row(call: Call[Any]) -> HostApproval:
     return found
 
 
-def _shown(row: HostApproval) -> dict[str, Any]:
+def _shown(row: HostApproval) -> JsonObject:
     return {
         "host": row.host,
         "cell": row.cell,

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.api.timestamps import micros, now_us
 from moorage.model.errors import Unavailable
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, Host, HostTroubles
 from moorage.model.ids import CellId, ServerId
+from moorage.model.json_types import JsonObject
 from moorage.operations.missing_servers import missing_in
 from moorage.sql import Database, Tx
 from moorage.store.cell import hosts as cell_hosts
@@ -18,7 +18,7 @@ REFUSAL_SHOWN_US = 120_000_000
 """A second agent asks again every few seconds; who has not for so long is gone."""
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:hosts:show")
     now = now_us(call.context.clock)
     cells = call.context.cells
@@ -28,7 +28,7 @@ async def show(call: Call[Any]) -> Response:
     return Response(200, {"hosts": rows, "cells_out": out}, finished=True)
 
 
-async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[dict[str, Any]] | None:
+async def _of_cell(region: Database, cell: CellId, database: Database, now: int) -> list[JsonObject] | None:
     """None: it does not answer."""
 
     def with_troubles(tx: Tx) -> list[tuple[Host, HostTroubles]]:
@@ -44,7 +44,7 @@ async def _of_cell(region: Database, cell: CellId, database: Database, now: int)
     return [row for row in rows if row["set_aside"] or row["left_alone"] or row["refused_agent"]]
 
 
-def _row(host: Host, seen: HostTroubles, missing: Collection[ServerId], now: int) -> dict[str, Any]:
+def _row(host: Host, seen: HostTroubles, missing: Collection[ServerId], now: int) -> JsonObject:
     refused = seen.refused_agent if now - seen.refused_at < REFUSAL_SHOWN_US else ""
     return {
         "host": host.host,

@@ -1,13 +1,12 @@
 """`/ext/servers/{id}/moves`: what a server's moves have at their two ends, and the cancel of one."""
 
-from typing import Any
-
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import not_locked, service_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import micros
+from moorage.model.json_types import JsonObject
 from moorage.operations.moves.move_ends import (
     MOVES_MAX,
     AttachmentSeen,
@@ -18,7 +17,7 @@ from moorage.operations.moves.move_ends import (
 )
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     """The newest first; the services beside us are asked about those that are open."""
     server = await the_server(call, "moorage:moves:show")
     limit, _ = call.page()
@@ -26,7 +25,7 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"moves": [_move(each) for each in found]}, finished=True)
 
 
-async def cancel(call: Call[Any]) -> Response:
+async def cancel(call: AnyCall) -> Response:
     """It is taken back as far as it came; one that its server has followed is reverted instead."""
     server = await the_server(call, "moorage:moves:cancel")
     not_locked(call, server)
@@ -34,7 +33,7 @@ async def cancel(call: Call[Any]) -> Response:
     return Response(202)
 
 
-def _move(seen: MoveSeen) -> dict[str, Any]:
+def _move(seen: MoveSeen) -> JsonObject:
     move, doing = seen.migration, seen.doing
     return {
         "id": move.uuid,
@@ -56,7 +55,7 @@ def _move(seen: MoveSeen) -> dict[str, Any]:
     }
 
 
-def _end(end: EndSeen) -> dict[str, Any]:
+def _end(end: EndSeen) -> JsonObject:
     return {
         "host": end.host,
         "cell": end.cell,
@@ -69,7 +68,7 @@ def _end(end: EndSeen) -> dict[str, Any]:
     }
 
 
-def _binding(binding: BindingSeen) -> dict[str, Any]:
+def _binding(binding: BindingSeen) -> JsonObject:
     return {
         "port": binding.port,
         "status": "ACTIVE" if binding.active else "INACTIVE",
@@ -78,7 +77,7 @@ def _binding(binding: BindingSeen) -> dict[str, Any]:
     }
 
 
-def _attachment(attachment: AttachmentSeen) -> dict[str, Any]:
+def _attachment(attachment: AttachmentSeen) -> JsonObject:
     return msgspec.to_builtins(attachment)  # type: ignore[no-any-return]  # a Struct becomes a dict
 
 

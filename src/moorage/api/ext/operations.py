@@ -1,13 +1,12 @@
 """`/ext/servers/{id}/explain` and `/ext/operations`: administrators see hosts and numbers, owners causes and counts."""
 
-from typing import Any
-
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import target_of, the_server
 from moorage.api.routes import NUMBER, Param, Params, Route
 from moorage.api.timestamps import seconds
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.ids import OperationId, ServerId
+from moorage.model.json_types import JsonObject
 from moorage.model.operation import Operation, OperationStatus
 from moorage.operations.explain import About, explained
 from moorage.operations.timeline import timeline
@@ -26,7 +25,7 @@ LISTING = Params(
 )
 
 
-async def explain(call: Call[Any]) -> Response:
+async def explain(call: AnyCall) -> Response:
     server = await the_server(call, "moorage:explain:show", deleted=True)
     whole = call.allows("moorage:explain:details", target_of(server))
     operations = await call.context.region.read(lambda tx: region_operations.of_server(tx, server.id))
@@ -39,8 +38,8 @@ async def explain(call: Call[Any]) -> Response:
     return Response(200, {"explain": {"server": server.id, **told}}, finished=True)
 
 
-def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _row(operation: Operation, *, whole: bool) -> JsonObject:
+    row: JsonObject = {
         "id": operation.id,
         "name": operation.name,
         "server": operation.server,
@@ -66,7 +65,7 @@ def _row(operation: Operation, *, whole: bool) -> dict[str, Any]:
     return row
 
 
-async def index(call: Call[Any]) -> Response:
+async def index(call: AnyCall) -> Response:
     call.require("moorage:operations:list")
     whole = call.allows("moorage:operations:details")
     everywhere = call.first("all_projects") in {"", "1", "true", "True"} and "all_projects" in call.query
@@ -92,7 +91,7 @@ async def index(call: Call[Any]) -> Response:
     return Response(200, {"operations": [_row(each, whole=whole) for each in found]}, finished=True)
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     wanted = OperationId(call.path["id"])
     found = await call.context.region.read(lambda tx: region_operations.get(tx, wanted))
     if found is None or (found.project != call.principal.project and not call.is_admin):

@@ -1,15 +1,13 @@
 """`/ext/neighbours`: the services that a process does not call for now, because they kept failing (N19)."""
 
-from typing import Any
-
 import msgspec
 
-from moorage.api.call import Call, Response
+from moorage.api.call import AnyCall, Response
 from moorage.api.routes import Params, Route
 from moorage.model.errors import Unavailable
 
 
-async def show(call: Call[Any]) -> Response:
+async def show(call: AnyCall) -> Response:
     call.require("moorage:neighbours:show")
     seen = call.context.open_circuits
     if seen is None:

@@ -19,6 +19,7 @@ from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.flat_network import FlatPool
 from moorage.model.ids import ServerId
 from moorage.model.instance_metadata import InstanceMetadata, interface_of_nic, metadata_of
+from moorage.model.json_types import JsonObject
 from moorage.model.network import NetworkFacts
 from moorage.model.server import Server
 from moorage.operations.records import servers as writes
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 class DynamicVendorData(Protocol):
     """Dynamic vendor data."""
 
-    async def of(self, server: Server) -> dict[str, Any]: ...
+    async def of(self, server: Server) -> JsonObject: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class GuestLookup:
         self._decrypted = decrypted
         monotonic, kept_s = clock.monotonic, settings.kept_s
         self._servers: TtlCache[Server | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._dynamic: TtlCache[dict[str, Any]] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._dynamic: TtlCache[JsonObject] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
         self._addresses: TtlCache[str | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
         self._networks: TtlCache[NetworkFacts] = TtlCache(monotonic, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
         self._known_networks: dict[str, NetworkFacts] = {}

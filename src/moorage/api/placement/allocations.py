@@ -6,6 +6,7 @@ from moorage.api.placement import schemas
 from moorage.api.placement.http import Rep, Req, is_uuid, uuid_of
 from moorage.api.placement.inventories import inventory_of
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.resources import AMOUNT_MAX
 from moorage.placement.service import allocation_changes as writes
 from moorage.placement.service.allocation_changes import WantedAllocations
@@ -24,12 +25,12 @@ async def show(req: Req) -> Rep:
         return reads.held_with_generations(tx, consumer), reads.consumer(tx, consumer)
 
     rows, owner = await req.region.read(read)
-    allocations: dict[str, Any] = {}
+    allocations: JsonObject = {}
     for row in rows:
         provider, generation, resource, used = row[0], row[1], row[2], row[3]
         one = allocations.setdefault(provider, {"resources": {}, "generation": generation})
         one["resources"][resource] = used
-    body: dict[str, Any] = {"allocations": allocations}
+    body: JsonObject = {"allocations": allocations}
     if allocations and owner is not None and req.since(12):
         body |= {"project_id": owner.project, "user_id": owner.user_id}
         if req.since(28):
@@ -42,7 +43,7 @@ async def show(req: Req) -> Rep:
 async def of_provider(req: Req) -> Rep:
     provider = await req.provider(req.path["uuid"])
     rows: Any = await req.region.read(lambda tx: reads.holdings(tx, provider.uuid))
-    allocations: dict[str, Any] = {}
+    allocations: JsonObject = {}
     for row in rows:
         consumer, resource, used, generation = row
         one = allocations.setdefault(consumer, {"resources": {}})
@@ -52,7 +53,7 @@ async def of_provider(req: Req) -> Rep:
     return Rep(body={"allocations": allocations, "resource_provider_generation": provider.generation})
 
 
-def _wanted(req: Req, data: dict[str, Any]) -> WantedAllocations:
+def _wanted(req: Req, data: JsonObject) -> WantedAllocations:
     """One consumer of a body, in any of the forms over time."""
     raw = data["allocations"]
     if isinstance(raw, list):

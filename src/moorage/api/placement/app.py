@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from moorage.model import errors
 from moorage.model.admission import charge, declares_more
 from moorage.model.errors import Problem
 from moorage.model.ids import new_uuid
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 from moorage.model.tracing import request as current_request
 from moorage.placement.engine import Engine
@@ -216,7 +217,7 @@ class PlacementApp:
 
     def _fault(self, problem: Problem, version: Version | None, request_id: str, accept: str | None = None) -> _Answer:
         status, title = _status(problem)
-        error: dict[str, Any] = {"status": status, "title": title, "detail": problem.public}
+        error: JsonObject = {"status": status, "title": title, "detail": problem.public}
         if version is not None and version >= (1, 23):
             error["code"] = problem.code if problem.code.startswith("placement.") else error_codes.UNDEFINED
         error["request_id"] = request_id

@@ -1,7 +1,6 @@
 """`GET /allocation_candidates`: the engine's answer, in the shape of the version asked for."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -9,6 +8,7 @@ from moorage.api.placement import query, schemas
 from moorage.api.placement.http import Rep, Req, ordered
 from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
+from moorage.model.json_types import JsonObject
 from moorage.model.provider_tree import Answer, GroupDemand
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
@@ -84,14 +84,14 @@ def _fragments(req: Req, group: GroupDemand, providers: Iterable[Provider]) -> l
     return [(b'"%s"' % provider.uuid.encode()).join(parts) for provider in providers]
 
 
-def _request(req: Req, one: Answer) -> dict[str, Any]:
+def _request(req: Req, one: Answer) -> JsonObject:
     by_provider: dict[str, dict[str, int]] = {}
     for (provider, resource), amount in one.amounts.items():
         by_provider.setdefault(provider, {})[resource] = amount
     if not req.since(12):
         listed = [{"resource_provider": {"uuid": uuid}, "resources": r} for uuid, r in by_provider.items()]
         return {"allocations": listed}
-    body: dict[str, Any] = {"allocations": {uuid: {"resources": r} for uuid, r in by_provider.items()}}
+    body: JsonObject = {"allocations": {uuid: {"resources": r} for uuid, r in by_provider.items()}}
     if req.since(34):
         body["mappings"] = {suffix: sorted(uuids) for suffix, uuids in one.mappings.items()}
     return body
@@ -109,9 +109,9 @@ def _concerned(req: Req, found: list[Answer]) -> Iterable[Provider]:
     return wanted.values()
 
 
-def _summary(req: Req, provider: Provider, classes: list[str]) -> dict[str, Any]:
+def _summary(req: Req, provider: Provider, classes: list[str]) -> JsonObject:
     stocks = provider.stocks.items()
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "resources": {
             name: {"capacity": stock.cap, "used": stock.used}
             for name, stock in stocks

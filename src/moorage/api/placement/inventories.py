@@ -1,16 +1,15 @@
 """Inventories and usages of one provider."""
 
-from typing import Any
-
 from moorage.api.placement import schemas
 from moorage.api.placement.http import Rep, Req
 from moorage.model.errors import NotFound
+from moorage.model.json_types import JsonObject
 from moorage.model.resources import Inventory
 from moorage.placement.cache.provider import InventoryRow
 from moorage.placement.service import provider_changes
 
 
-def inventory_of(data: dict[str, Any]) -> Inventory:
+def inventory_of(data: JsonObject) -> Inventory:
     """A body's inventory, with Placement's defaults."""
     return Inventory(
         total=int(data["total"]),
@@ -22,7 +21,7 @@ def inventory_of(data: dict[str, Any]) -> Inventory:
     )
 
 
-def _body(stock: InventoryRow | Inventory) -> dict[str, Any]:
+def _body(stock: InventoryRow | Inventory) -> JsonObject:
     return {
         "total": stock.total,
         "reserved": stock.reserved,
@@ -33,7 +32,7 @@ def _body(stock: InventoryRow | Inventory) -> dict[str, Any]:
     }
 
 
-def _one(inventory: InventoryRow | Inventory, generation: int) -> dict[str, Any]:
+def _one(inventory: InventoryRow | Inventory, generation: int) -> JsonObject:
     body = _body(inventory)
     if generation:  # Placement leaves a generation of 0 out here
         body["resource_provider_generation"] = generation

@@ -8,6 +8,7 @@ from oslo_policy import _checks
 from moorage.api.policy import parsed
 from moorage.api.policy_file import read_overrides
 from moorage.model.errors import Invalid
+from moorage.model.json_types import JsonObject
 from moorage.model.principal import Principal
 
 JUDGED_MAX = 4096
@@ -47,7 +48,7 @@ class PlacementPolicy:
         texts["placement:usages"] = "rule:admin_or_project_reader_or_service_api"
         texts["placement:reshaper:reshape"] = "rule:service_api"
         texts.update(overrides or {})
-        self.rules: dict[str, Any] = parsed(texts)
+        self.rules: JsonObject = parsed(texts)
         """Named `rules` because oslo's `rule:` check looks here."""
         self._fixed = not any("http:" in text or "https:" in text for text in texts.values())
         self._judged: dict[object, bool] = {}
@@ -64,7 +65,7 @@ class PlacementPolicy:
         return cls(overrides, new_defaults=new_defaults)
 
     def allows(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
-        """Whether the asker may; tokens of the system and of a domain may nothing."""
+        """Whether the caller may; tokens of the system and of a domain may nothing."""
         if principal.beyond_projects:
             return False
         key = rule, principal.user, principal.project, tuple(principal.roles), tuple(target.items())
@@ -78,7 +79,7 @@ class PlacementPolicy:
         return judged
 
     def _judge(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
-        credentials: dict[str, Any] = {"user_id": principal.user, "roles": list(principal.roles)}
+        credentials: JsonObject = {"user_id": principal.user, "roles": list(principal.roles)}
         if principal.project is not None:  # else `project_id:%(project_id)s` finds the project that nobody has
             credentials["project_id"] = principal.project
         check: Callable[..., Any] = _checks._check  # pyright: ignore[reportPrivateUsage]

@@ -2,24 +2,24 @@
 
 import uuid as uuids
 from collections.abc import Iterable
-from typing import Any
 
 from moorage.api.placement import query, schemas
 from moorage.api.placement.http import Rep, Req, aggregate_of, uuid_of
 from moorage.model.errors import Invalid
 from moorage.model.ids import ProviderId
+from moorage.model.json_types import JsonObject
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.cache.provider import Provider
 from moorage.placement.service import provider_changes
 
 
-def body_of(req: Req, provider: Provider) -> dict[str, Any]:
+def body_of(req: Req, provider: Provider) -> JsonObject:
     """A provider as clients see it."""
     url = req.url(f"/resource_providers/{provider.uuid}")
     rels = [("inventories", 0), ("usages", 0), ("aggregates", 1), ("traits", 6), ("allocations", 11)]
     links = [{"rel": "self", "href": url}]
     links += [{"rel": rel, "href": f"{url}/{rel}"} for rel, since in rels if req.since(since)]
-    body: dict[str, Any] = {
+    body: JsonObject = {
         "uuid": provider.uuid,
         "name": provider.name,
         "generation": provider.generation,
@@ -141,7 +141,7 @@ async def set_aggregates(req: Req) -> Rep:
 
 
 def _aggregates(req: Req, provider: Provider) -> Rep:
-    body: dict[str, Any] = {"aggregates": sorted(provider.aggregates)}
+    body: JsonObject = {"aggregates": sorted(provider.aggregates)}
     if req.since(19):
         body["resource_provider_generation"] = provider.generation
     return Rep(body=body)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from moorage.api.placement.http import Schema, is_dashed_uuid
+from moorage.model.json_types import JsonObject
 from moorage.model.resources import AMOUNT_MAX
 
 RATIO_MAX = 3.40282e38
@@ -16,7 +17,7 @@ _TEXT = {"type": "string"}
 _ID = {"type": "string", "minLength": 1, "maxLength": 255}
 
 
-def _object(properties: dict[str, Any], required: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+def _object(properties: JsonObject, required: tuple[str, ...] = (), **more: Any) -> JsonObject:
     return {
         "type": "object",
         "properties": properties,
@@ -25,7 +26,7 @@ def _object(properties: dict[str, Any], required: tuple[str, ...] = (), **more: 
     } | {name: rules for name, rules in more.items() if rules}
 
 
-def _count(least: int) -> dict[str, Any]:
+def _count(least: int) -> JsonObject:
     return {"type": "integer", "minimum": least, "maximum": AMOUNT_MAX}
 
 
@@ -111,7 +112,7 @@ _LISTED = {
 }
 
 
-def _mapped(least: int) -> dict[str, Any]:
+def _mapped(least: int) -> JsonObject:
     return {
         "type": "object",
         "minProperties": least,
@@ -131,9 +132,9 @@ _MAPPINGS = {
 _TYPE = {"consumer_type": _ID | {"pattern": NAME_KEY}}
 
 
-def _consumer(minor: int, least: int) -> dict[str, Any]:
+def _consumer(minor: int, least: int) -> JsonObject:
     """One consumer's allocations in the form since 1.12."""
-    properties: dict[str, Any] = {"allocations": _mapped(least)} | _WHO
+    properties: JsonObject = {"allocations": _mapped(least)} | _WHO
     required: tuple[str, ...] = ("allocations", "project_id", "user_id")
     if minor >= 28:
         properties |= _GENERATION
@@ -146,7 +147,7 @@ def _consumer(minor: int, least: int) -> dict[str, Any]:
     return _object(properties, required)
 
 
-def _consumers(minor: int, least: int) -> dict[str, Any]:
+def _consumers(minor: int, least: int) -> JsonObject:
     return {
         "type": "object",
         "minProperties": least,
@@ -187,8 +188,8 @@ RESHAPER = [
 
 
 def _candidates(minor: int) -> Schema:
-    properties: dict[str, Any] = {}
-    patterns: dict[str, Any] = {}
+    properties: JsonObject = {}
+    patterns: JsonObject = {}
     suffix = "([a-zA-Z0-9_-]{1,64})?" if minor >= 33 else "([1-9][0-9]*)?"
     plain = [("resources", 10), ("required", 17), ("member_of", 21)]
     if minor < 25:

@@ -15,6 +15,7 @@ from moorage.main.bus import make_key, write_secret
 from moorage.main.config import Config
 from moorage.main.hosts import HostPlan
 from moorage.main.local_cluster.certificates import Authority
+from moorage.model.json_types import JsonObject
 
 CONFIG = """\
 # Written by `moorage set`.
@@ -105,7 +106,7 @@ class Guarded:
     def seed(self, whose: str) -> Path:
         return self.keys / f"{whose}.nk"
 
-    def bus(self, whose: str, url: str) -> dict[str, Any]:
+    def bus(self, whose: str, url: str) -> JsonObject:
         """The table `[bus]` of one process."""
         return {"url": url.replace("nats://", "tls://"), "nkey": str(self.seed(whose)), "tls": True, "ca": str(self.ca)}
 

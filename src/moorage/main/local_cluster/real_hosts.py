@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from moorage.main.local_cluster.libvirt_daemon import Daemon
+from moorage.model.json_types import JsonObject
 
 UNDERLAY = "10.250.77"
 WIRE_MTU = 1_600
@@ -46,7 +46,7 @@ class RealHosts:
         """What a command begins with that is to run on that host."""
         return ["ip", "netns", "exec", self.namespace(host)]
 
-    def settings(self, host: str) -> dict[str, Any]:
+    def settings(self, host: str) -> JsonObject:
         """The host's table `[libvirt]`."""
         address = self.address(host)
         return {

@@ -1,4 +1,4 @@
-"""How a process is, as metrics: read from what its rooms keep anyway, at the moment of a scrape."""
+"""The state of a process, as metrics: read at the moment of a scrape from what its parts keep anyway."""
 
 import platform
 import time
@@ -166,9 +166,9 @@ class State(Collector):
         lost: dict[str, int] = {}
         circuits: dict[str, int] = {}
         refused: dict[str, int] = {}
-        for each in self.sources.neighbours:
+        for each in self.sources.services:
             lost[each.name] = lost.get(each.name, 0) + each.lost
-        for breaker in dict.fromkeys(each.breaker for each in self.sources.neighbours):
+        for breaker in dict.fromkeys(each.breaker for each in self.sources.services):
             circuits[breaker.name] = circuits.get(breaker.name, 0) + breaker.circuits_open
             refused[breaker.name] = refused.get(breaker.name, 0) + breaker.refused
         for database in self.sources.databases.values():

@@ -35,7 +35,7 @@ class Sources:
     engine: "Engine | None" = None
     bus: "Bus | None" = None
     hosts: "AgentClient | None" = None
-    neighbours: "Sequence[ServiceClient]" = ()
+    services: "Sequence[ServiceClient]" = ()
     agents: "Callable[[], Collection[Agent]]" = _none
     rounds: "ReconcileLoop | None" = None
     doors: "Mapping[str, HttpServer]" = field(default_factory=dict)
@@ -68,7 +68,7 @@ def of_region(
         engine=region.engine,
         bus=region.bus,
         hosts=region.context.hosts,
-        neighbours=region.clients.neighbours,
+        services=region.clients.services,
         agents=agents,
         rounds=rounds,
         proxy=proxy,

@@ -1,4 +1,4 @@
-"""Spans as counters and histograms: requests, operations, steps, calls to neighbours, commands to hosts."""
+"""Spans as counters and histograms: requests, operations, steps, calls to other services, commands to hosts."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from moorage.main.observability.metric_families import FAMILIES
+from moorage.model.json_types import JsonObject
 from moorage.model.tracing import Span, SpanType
 
 SERIES_MAX = 4_000
@@ -43,7 +44,7 @@ class Timings:
 
     def _made(self, kind: type[Any], name: str) -> Any:
         family = FAMILIES[name]
-        more: dict[str, Any] = {"buckets": family.bounds_s} if kind is Histogram else {}
+        more: JsonObject = {"buckets": family.bounds_s} if kind is Histogram else {}
         return kind(name, family.says, family.labels, registry=self._registry, **more)
 
     def begun(self, span: Span) -> None:

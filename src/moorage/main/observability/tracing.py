@@ -1,7 +1,7 @@
-"""Spans to OpenTelemetry: one trace from a request through the operation, its steps, neighbours and hosts, and back.
+"""Spans to OpenTelemetry: one trace from a request through the operation, its steps, other services and hosts, and back.
 
 The parts of a trace are in several processes and far apart in time.  What a request begins carries its `traceparent` along: in the first line
-of the operation's journal, in the header of a call to a neighbour, in the command to a host.  Where nothing was carried (a process in between
+of the operation's journal, in the header of a call to another service, in the command to a host.  Where nothing was carried (a process in between
 does not trace), the trace's id is that of the request id without `req-` and dashes, so the parts still meet.
 
 What has no trace around it (a round's calls, a host's own work) makes none: there would be one for every beat.
