@@ -239,6 +239,43 @@ def test_every_reconciler_has_a_round_with_nothing_to_do() -> None:
     assert names <= tested
 
 
+# ---------------------------------------------------------------------------------------------------------- names
+
+PRIVATE_WORDS = re.compile(
+    r"(?:^|_)(?:tells?|told|telling|says?|said|saying|hears?|heard|hearing|looks?|looked|looking|glances?|beside|herald"
+    r"|ears|scribe|doors?|doorway|nouns?|story|stories|tellers?|desks?|neighbours?|askers?|asked|errand|picture|words?"
+    r"|worded|obeys?|heeds?|welcome|foreseen|lets?_go|at_hand|brings?|mends?|mended|whole|who|whom|nobody|kept)(?:_|$)"
+)
+NAMED_FOR_GOOD = {
+    "PictureHint": "a message: its golden file has this name",
+    "a_guest_is_asked_while_something_fails": "a scene of the simulation: plans name it",
+    "a_neighbour_fails_in_a_life": "the same",
+    "a_neighbour_or_a_store_fails_in_a_move": "the same",
+    "a_round_looks_during_an_attach": "the same",
+    "neighbour": "a fault of the simulation: plans name it",
+}
+
+
+def names_of(path: Path) -> Iterator[str]:
+    yield path.stem
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+
+
+def test_names_are_the_fields_terms() -> None:
+    """Modules, classes and functions; docs/decisions/0026 has what the old words mean."""
+    every = [*SOURCE.rglob("*.py"), *(ROOT / "packages").rglob("*.py")]
+    private = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in every
+        if "revisions" not in path.parts
+        for name in names_of(path)
+        if name not in NAMED_FOR_GOOD and PRIVATE_WORDS.search(re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower())
+    }
+    assert private == set()
+
+
 # --------------------------------------------------------------------------------------------------------- papers
 
 
