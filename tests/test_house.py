@@ -145,7 +145,7 @@ def test_every_state_of_a_server_knows_what_it_may_become() -> None:
     assert all(VmState.DELETED in after for state, after in MAY_BECOME.items() if state is not VmState.DELETED)
 
 
-# -------------------------------------------------------------------------------------------------- the front desk
+# -------------------------------------------------------------------------------------------------- the API
 
 
 def kinds(root: type[Problem]) -> Iterator[type[Problem]]:
@@ -155,7 +155,7 @@ def kinds(root: type[Problem]) -> Iterator[type[Problem]]:
 
 
 def test_every_kind_of_problem_has_a_status() -> None:
-    """All of the public tree; what a room keeps for itself must never reach the front desk."""
+    """All of the public tree; what a room keeps for itself must never reach the API."""
     for module in pkgutil.walk_packages(moorage.__path__, "moorage."):
         if module.name.startswith("moorage.model"):
             importlib.import_module(module.name)
@@ -173,7 +173,7 @@ def names_in(code: CodeType) -> set[str]:
 
 
 def asks_policy(function: Any, depth: int = LOOKED_THROUGH) -> bool:
-    """Does it, or something of the front desk that it calls, ask the policy?"""
+    """Does it, or something of the API that it calls, ask the policy?"""
     function = inspect.unwrap(function)
     if not isinstance(function, FunctionType) or depth == 0:
         return False

@@ -1,4 +1,4 @@
-"""A front desk for each test; `servers` is one with a cell and a book of orders behind it."""
+"""A API for each test; `servers` is one with a cell and a book of orders behind it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,7 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 class Servers(Client):
-    """A front desk with one cell and a book of orders."""
+    """A API with one cell and a book of orders."""
 
     book: RecordingServerService
     cell: Any

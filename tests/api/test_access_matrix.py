@@ -79,7 +79,7 @@ def shape(call: str) -> str:
 
 
 class Out:
-    """A neighbour that is out: whoever gets as far as asking it was let through."""
+    """A service that is out: whoever gets as far as asking it was let through."""
 
     def __getattr__(self, name: str) -> Any:
         async def out(*_: Any, **__: Any) -> Any:

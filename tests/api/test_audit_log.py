@@ -66,7 +66,7 @@ async def listening(
 
 @pytest.fixture
 def context(servers: Any) -> Any:
-    """The front desk of a cloud with a server, whose validation of tokens tells who was heard."""
+    """The API of a cloud with a server, whose validation of tokens tells who was heard."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         sent = dict(scope["headers"]).get(b"x-auth-token", b"").decode()

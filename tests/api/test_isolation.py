@@ -69,7 +69,7 @@ async def test_a_reader_changes_nothing(servers: Any) -> None:
 
 
 async def test_the_owner_and_an_administrator_get_through(servers: Any) -> None:
-    """So that the refusals above are not those of a front desk that refuses everything."""
+    """So that the refusals above are not those of an API that refuses everything."""
     stopped = []
     for number, (route, who) in enumerate([(route, who) for route in routes() for who in (MEMBER, ADMIN)], start=1):
         await servers.keep(a_server(number))

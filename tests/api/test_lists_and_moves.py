@@ -72,7 +72,7 @@ class Between:
 
 
 class Moving(Client):
-    """A front desk of two cells, and a server on its way."""
+    """A API of two cells, and a server on its way."""
 
     region: Database
     cells: dict[str, Database]

@@ -57,7 +57,7 @@ async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_boot_costs_two_messages_here(tmp_path: Path) -> None:
-    """Of the six of the budget (RULES §2): one command, one result, heard by the asker and the cell alike."""
+    """Of the six of the budget (RULES §2): one command, one result, heard by the caller and the cell alike."""
     async with place(MemoryBus(), tmp_path, resend_s=60.0) as at:  # a busy machine would have the command sent again
         await at.host.agent.home.wait()
         before = at.bus.published.copy()

@@ -1,4 +1,4 @@
-"""A story's calls are over 2 s before its conductor's lease is, though nobody answers and the lease cannot be renewed (RULES §3)."""
+"""A saga's calls are over 2 s before its conductor's lease is, though nobody answers and the lease cannot be renewed (RULES §3)."""
 
 import asyncio
 from collections.abc import Callable

@@ -51,7 +51,7 @@ async def running(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Methods and paths of every call to a neighbour that is no reading."""
+    """Methods and paths of every call to a service that is no reading."""
     found: list[str] = []
     real = ServiceClient._call
 

@@ -1,4 +1,4 @@
-"""Scheduler hints name servers that the asker sees, and are kept no longer than something moves by them."""
+"""Scheduler hints name servers that the caller sees, and are kept no longer than something moves by them."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What rebuild, rescue, unrescue, soft delete and restore cost: commits, commands to hosts, calls of the neighbours (docs/performance.md)."""
+"""What rebuild, rescue, unrescue, soft delete and restore cost: commits, commands to hosts, calls of the services (docs/performance.md)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

@@ -37,7 +37,7 @@ def with_the_wrong_password(running: Running, **changes: object) -> Config:
 
 @asynccontextmanager
 async def lost(running: Running) -> AsyncIterator[None]:
-    """Meanwhile the conductor of this cloud has no way to the network service; its front desk has."""
+    """Meanwhile the conductor of this cloud has no way to the network service; its API has."""
     region = running.cloud.region
     assert region.conductor is not None
     clients = make_clients(with_the_wrong_password(running))

@@ -44,7 +44,7 @@ async def waiting_of(behind: Behind, server: str) -> str:
 
 
 async def insisted(admin: Person, name: str, networks: Any) -> str:
-    """Asked again for as long as the front desk says that it cannot look at the ports now."""
+    """Asked again for as long as the API says that it cannot look at the ports now."""
     while True:
         reply = await admin.ask_boot(name, networks=networks)
         if reply.status_code == 202:
@@ -205,7 +205,7 @@ async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) 
     body = [{"port": "11111111-2222-3333-4444-555555555555"}]
 
     async def told_at_once() -> Any:
-        """The front desk's refusal, when it took no call."""
+        """The API's refusal, when it took no call."""
         while True:
             before = out.fired
             reply = await admin.ask_boot("told", networks=body)
@@ -232,7 +232,7 @@ async def test_who_keeps_failing_is_left_alone_and_asked_by_one(behind: Behind) 
 
 
 async def test_what_a_conductor_leaves_alone_is_seen_at_other_front_desks(behind: Behind) -> None:
-    """It stands in the conductor's row; a front desk that is no conductor shows it with that conductor's name."""
+    """It stands in the conductor's row; an API that is no conductor shows it with that conductor's name."""
     region = behind.running.cloud.region
     behind.proxy.upset(Trouble("status", "PUT", "/ports/", times=FOR_EVER))
     server = await behind.admin.boot("waits")

@@ -1,4 +1,4 @@
-"""A caller's request id goes to the neighbours, with what is asked at once and with what is done later."""
+"""A caller's request id goes to the services, with what is asked at once and with what is done later."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ CALLERS = "req-11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """(what was asked of a neighbour, the request id it was told)."""
+    """(what was asked of a service, the request id it was told)."""
     found: list[tuple[str, str]] = []
     plain = EmbeddedTransport.ask
 

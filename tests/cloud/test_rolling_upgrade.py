@@ -88,7 +88,7 @@ async def users_port(running: Running) -> str:
 
 
 async def let_go(running: Running, port: str) -> None:
-    """ERROR is shown when the story turns; its cleaning goes on for a moment (RULES §12)."""
+    """ERROR is shown when the saga turns; its cleaning goes on for a moment (RULES §12)."""
     async with asyncio.timeout(180):
         while (await running.admin.network("GET", f"/ports/{port}")).json()["port"]["device_id"]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -82,7 +82,7 @@ async def test_refusals_at_the_request_leave_nothing(running: Running) -> None:
 
 
 async def test_a_token_expires_between_accept_and_port_creation(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No user token is stored: the story goes on with the service's own (RULES §7)."""
+    """No user token is stored: the saga goes on with the service's own (RULES §7)."""
     async with start() as running, running.person("demo", "demo") as demo:
         identity = running.cloud.embedded.identity
         assert identity is not None

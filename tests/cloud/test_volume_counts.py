@@ -80,7 +80,7 @@ def calls(running: Running) -> Counter[str]:
 
 
 def ended(commits: Any) -> bool:
-    """Whether a story was told to its end."""
+    """Whether a saga was told to its end."""
     return any(name == "end" for _, name in commits)
 
 

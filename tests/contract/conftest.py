@@ -1,4 +1,4 @@
-"""What the contracts are held against: two carriers for the bus; embedded and real neighbours for the clients."""
+"""What the contracts are held against: two carriers for the bus; embedded and real services for the clients."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -34,7 +34,7 @@ async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real)])
 async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Ground]:
-    """The neighbours, embedded or real."""
+    """The services, embedded or real."""
     if request.param == "embedded":
         async with embedded_ground(tmp_path) as made:
             yield made

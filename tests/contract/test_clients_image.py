@@ -1,4 +1,4 @@
-"""Our client of the image service, and a host's way to its data, over the embedded one and a real Glance: what every story of images relies on."""
+"""Our client of the image service, and a host's way to its data, over the embedded one and a real Glance: what every saga of images relies on."""
 
 import hashlib
 import uuid

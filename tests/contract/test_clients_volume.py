@@ -1,4 +1,4 @@
-"""Our client of the volume service, over the embedded one and a real Cinder: what every step of the stories of volumes relies on."""
+"""Our client of the volume service, over the embedded one and a real Cinder: what every step of the sagas of volumes relies on."""
 
 import uuid
 from collections.abc import AsyncIterator

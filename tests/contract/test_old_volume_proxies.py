@@ -16,7 +16,7 @@ AT = "2.35"
 
 
 class OldVolumes:
-    """One tenant at a front desk, with a token of the volume service's neighbours."""
+    """One tenant at an API, with a token of the volume service's neighbours."""
 
     def __init__(self, ground: VolumeGround, client: Client, who: Person) -> None:
         self.ground, self.client, self.who = ground, client, who

@@ -1,4 +1,4 @@
-"""Moorage with simulated hosts beside its neighbours, embedded or real, and people of fresh projects: one way to both."""
+"""Moorage with simulated hosts beside its services, embedded or real, and people of fresh projects: one way to both."""
 
 import asyncio
 import time
@@ -132,7 +132,7 @@ async def log_in(urls: dict[str, str], user: str, password: str, project: str) -
 
 @asynccontextmanager
 async def land(data: Path, stack: Stack | None, **changes: Any) -> AsyncIterator[Land]:
-    """With the real neighbours of a stack, or with embedded ones."""
+    """With the real services of a stack, or with embedded ones."""
     config = Config(
         data_dir=str(data),
         region=RegionSettings(durability="process"),

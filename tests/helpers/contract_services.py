@@ -1,4 +1,4 @@
-"""The ground of the clients' contract: the same neighbours, embedded or real, with projects, users and hosts to play with.
+"""The ground of the clients' contract: the same services, embedded or real, with projects, users and hosts to play with.
 
 Hosts: cmp1 and cmp2 are wired to physnet1, cmp3 and cmp4 to physnet2, nobody to physnet3.
 """
@@ -240,7 +240,7 @@ async def embedded_ground(data: Path) -> AsyncIterator[Ground]:
 
 @asynccontextmanager
 async def real_ground(stack: Stack) -> AsyncIterator[Ground]:
-    """Over sockets, into the neighbours of `make test-real`."""
+    """Over sockets, into the services of `make test-real`."""
     login = stack.logins["moorage"]
     identity = ServiceClient("identity", stack.identity_url)
     tokens = ServiceTokens(identity, user=login.user, password=login.password, project=login.project)

@@ -84,7 +84,7 @@ class VolumeGround:
     async def ask(
         self, who: Person, method: str, path: str, body: Any = None, *, version: str = VERSION, service: bool = False
     ) -> httpx.Response:
-        """One call below the asker's project; `service`: with a service's token beside the asker's own."""
+        """One call below the caller's project; `service`: with a service's token beside the caller's own."""
         headers = {"X-Auth-Token": who.token, "OpenStack-API-Version": f"volume {version}"}
         if service:
             headers["X-Service-Token"] = self.service

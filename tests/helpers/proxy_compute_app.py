@@ -1,4 +1,4 @@
-"""A front desk over the ground's neighbours, with real tokens, and servers whose ports are at the network service."""
+"""A API over the ground's services, with real tokens, and servers whose ports are at the network service."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ from tests.helpers.contract_services import Ground, Tenant, server_id
 
 
 class OldNet:
-    """One tenant at a front desk."""
+    """One tenant at an API."""
 
     def __init__(self, ground: Ground, client: Client, tenant: Tenant, cell: Any) -> None:
         self.ground, self.client, self.tenant, self.cell = ground, client, tenant, cell

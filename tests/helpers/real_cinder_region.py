@@ -42,7 +42,7 @@ UNUSED = {"status": "available", "attach_status": "detached", "migration_status"
 
 
 class Named:
-    """Cinder, for stories that know things by names of their own: attachments by their volume and number, so that a world is as
+    """Cinder, for sagas that know things by names of their own: attachments by their volume and number, so that a world is as
     the one before it."""
 
     def __init__(self, neighbour: ServiceClient) -> None:
@@ -51,7 +51,7 @@ class Named:
         self.ids: dict[str, str] = {}
         self._numbers: Counter[str] = Counter()
         self.changed = False
-        """A story has changed something."""
+        """A saga has changed something."""
 
     def begin(self) -> None:
         """Another world."""

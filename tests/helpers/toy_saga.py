@@ -1,4 +1,4 @@
-"""A small invented story in a world of dicts: everything a boot has, and nothing else.
+"""A small invented saga in a world of dicts: everything a boot has, and nothing else.
 
 `Flaws` plants the mistakes that people make; the harness must find each of them.
 """
@@ -34,7 +34,7 @@ class Region:
 
 
 class Toy:
-    """The world: a region, and four neighbours that can be late, asked twice, and asked by the dead."""
+    """The world: a region, and four services that can be late, asked twice, and asked by the dead."""
 
     def __init__(self) -> None:
         self.region = Region()

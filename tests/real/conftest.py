@@ -1,3 +1,3 @@
-"""The real neighbours, for every test here."""
+"""The real services, for every test here."""
 
 from moorage_testing.real_services.fixtures import *  # noqa: F403

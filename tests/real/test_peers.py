@@ -1,4 +1,4 @@
-"""The real neighbours answer, and keep people apart."""
+"""The real services answer, and keep people apart."""
 
 import time
 

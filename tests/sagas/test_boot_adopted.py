@@ -1,4 +1,4 @@
-"""A boot whose teller dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
+"""A boot whose executor dies at its very end: what people saw ACTIVE stays where it is, whatever its host does since."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def small() -> AsyncIterator[SmallRegion]:
 
 
 async def killed_at(small: SmallRegion, point: str) -> MemoryJournal:
-    """The journal of a teller who died there."""
+    """The journal of an executor who died there."""
     for at in range(1000):
         await small.fresh(a_server(), PROVED_OPERATION)
         lease, door = MemoryJournal(first_lines(BOOT), small.transact), Trapdoor(at, "kill")
@@ -102,7 +102,7 @@ async def test_a_start_counts_when_the_server_is_announced_and_not_before(small:
 
 
 async def test_who_looked_can_no_more_be_overtaken(small: SmallRegion) -> None:
-    """The old teller, asleep before its last write, finds the cell's row taken over."""
+    """The old executor, asleep before its last write, finds the cell's row taken over."""
     lease = await killed_at(small, "entering do of announce")
     row = await row_of(small)
     cell = small.cells[row.cell]

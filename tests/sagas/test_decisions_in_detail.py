@@ -168,7 +168,7 @@ async def test_a_zone_whose_hosts_were_enabled_in_the_same_moment_is_available(s
 
 
 async def test_a_boot_whose_host_is_disabled_in_the_same_moment_goes_elsewhere(small: SmallRegion) -> None:
-    """The whole story, on a picture that was never told."""
+    """The whole saga, on a picture that was never told."""
     first = small.engine.rank(Ask(resources={"VCPU": 1}, seed=int(SERVER.replace("-", ""), 16) & 0xFFFFFFFF)).best[0]
 
     def disable(tx: Tx) -> None:

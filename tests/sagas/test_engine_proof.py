@@ -1,4 +1,4 @@
-"""The harness proves a sound story, and finds each planted fault."""
+"""The harness proves a sound saga, and finds each planted fault."""
 
 import pytest
 from tests.helpers.proof_parameters import every_part
@@ -30,7 +30,7 @@ async def test_a_sound_story_is_proved() -> None:
 
 
 async def test_what_is_spared_is_the_same_as_what_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tried nevertheless, the tellers of such a case come by the same as those of the case in whose place it was spared."""
+    """Tried nevertheless, the executors of such a case come by the same as those of the case in whose place it was spared."""
     same, add = Tried.same, Tried.add
     alike: list[Case] = []
 

@@ -1,4 +1,4 @@
-"""The telling itself: what is written when, what is tried again, what a cancel does, and when a story stays where it is."""
+"""The telling itself: what is written when, what is tried again, what a cancel does, and when a saga stays where it is."""
 
 import asyncio
 from collections.abc import Sequence
@@ -296,7 +296,7 @@ class TestCancel:
 
 class TestAdoption:
     async def test_a_point_of_no_return_that_was_passed_is_not_gone_back_from(self) -> None:
-        """The dead teller launched and had no time to say so; the adopter neither lays again nor heeds a cancel."""
+        """The dead executor launched and had no time to say so; the adopter neither lays again nor heeds a cancel."""
         context = Diary()
         paper = MemoryJournal(first_lines(KEEL), tears_after=0)
         with pytest.raises(Killed):

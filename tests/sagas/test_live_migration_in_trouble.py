@@ -1,4 +1,4 @@
-"""Live migrations whose hosts fall silent: the story finds out where the guest is, and goes there; who is too old is refused first."""
+"""Live migrations whose hosts fall silent: the saga finds out where the guest is, and goes there; who is too old is refused first."""
 
 import asyncio
 import contextlib

@@ -251,7 +251,7 @@ async def busy(*_: Any, **__: Any) -> Any:
 
 
 async def test_a_confirm_that_let_go_of_the_old_guest_goes_on(small: SmallRegion, monkeypatch: Any) -> None:
-    """Its teller died, and the new host lost its guest since: there is nothing to go back to any more."""
+    """Its executor died, and the new host lost its guest since: there is nothing to go back to any more."""
     asked, saga = await about_moved(small, "confirm_resize/1"), SAGAS["confirm_resize/1"]
     paper, destroy = MemoryJournal(first_lines(saga), small.transact), small.hosts.destroy_guest
 

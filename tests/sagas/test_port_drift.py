@@ -41,7 +41,7 @@ HOST1S_SEGMENT = next(iter(SEGMENTS))
 
 
 class ToldAtOnce:
-    """Tellers that tell what is accepted before they answer."""
+    """Executors that tell what is accepted before they answer."""
 
     def __init__(self, small: SmallRegion) -> None:
         self.small = small

@@ -364,7 +364,7 @@ async def test_a_request_is_judged_by_pools_as_they_are_now(small: SmallRegion) 
     """A network is asked of again where its pools are news, or nothing is free: a subnet that was added counts at once."""
     network, now_s = TwoSegments(), [0.0]
     segments = Segments(cast("Any", network), small.engine, lambda: now_s[0])
-    (kept,) = await network.networks()  # what the front desk read some seconds ago
+    (kept,) = await network.networks()  # what the API read some seconds ago
     assert await segments.drawn({"routed": kept}) == {"routed": kept}
     assert segments_of(small) == {"routed/segment-a": (4, 4), "routed/segment-b": (4, 4)}
     await segments.drawn({"routed": kept})
@@ -636,7 +636,7 @@ def relay(small: SmallRegion, broker: Broker, clock: HeldClock, **limits: Any) -
 
 
 async def boot_told(small: SmallRegion) -> None:
-    """The fixture's boot, with the herald listening."""
+    """The fixture's boot, with the notification writer listening."""
     await small.fresh(a_server(), BOOT)
     boot = SAGAS["boot/1"]
     paper = MemoryJournal(first_lines(boot), small.transact)

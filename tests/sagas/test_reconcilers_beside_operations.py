@@ -93,7 +93,7 @@ RECONCILERS: dict[str, Callable[[SagaContext], Awaitable[object]]] = {
 
 
 class NobodyBegins:
-    """Tellers of a world in which no port goes by itself: whoever begins something was misled."""
+    """Executors of a world in which no port goes by itself: whoever begins something was misled."""
 
     async def choose(self, saga: str) -> ConductorId:
         return ConductorId("conductor")

@@ -68,7 +68,7 @@ async def test_unconfirmed_resizes_already_fine(monkeypatch: pytest.MonkeyPatch)
         assert len((await due.run()).waiting) == len(asked) == 2
 
     async def begun(*_: Any, **__: Any) -> None:
-        """A small region has no tellers."""
+        """A small region has no executors."""
 
     monkeypatch.setattr(confirm_resize, "begin", begun)
     assert (await due.run()).begun == (SERVER,)

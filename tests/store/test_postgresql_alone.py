@@ -17,7 +17,7 @@ class Refusal(Exception):
 
 
 async def tries(monkeypatch: pytest.MonkeyPatch, sqlstate: str) -> tuple[int, Exception]:
-    """How often a transaction is run that always ends so, and how its asker hears of it."""
+    """How often a transaction is run that always ends so, and how its caller hears of it."""
     database = PostgresqlDatabase("postgresql://nobody@127.0.0.1:1/none", "region", Meter())
     made = 0
 

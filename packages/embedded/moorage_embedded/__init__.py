@@ -1,1 +1,1 @@
-"""Small stand-ins for the neighbours, each speaking the HTTP dialect of the service it stands for."""
+"""Small stand-ins for the services, each speaking the HTTP dialect of the service it stands for."""

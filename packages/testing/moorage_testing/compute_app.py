@@ -1,4 +1,4 @@
-"""A front desk over fresh databases, and a token that says who it is."""
+"""A API over fresh databases, and a token that says who it is."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -40,7 +40,7 @@ async def authenticate(sent: str, service: str | None) -> Principal:
 
 
 class Client:
-    """Speaks to a front desk as one asker."""
+    """Speaks to an API as one caller."""
 
     def __init__(self, context: AppContext, http: httpx.AsyncClient) -> None:
         self.context = context

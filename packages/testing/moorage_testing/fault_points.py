@@ -1,6 +1,6 @@
 """The stage a proof sets: a saga and a journal that say where the telling is, and fall through trapdoors there.
 
-A *point* is a moment at which a teller may die, be cancelled, or be put to sleep: entering and leaving every do and undo,
+A *point* is a moment at which an executor may die, be cancelled, or be put to sleep: entering and leaving every do and undo,
 before and after every commit.  Points are counted, so a proof first counts them and then springs each in turn.
 """
 
@@ -113,7 +113,7 @@ class Trapdoor:
         if self.springs == "interrupt" and interruptible:
             self.cancel()
             self.hint.set()
-            await asyncio.Event().wait()  # as a call to a neighbour that does not answer
+            await asyncio.Event().wait()  # as a call to a service that does not answer
         if self.springs == "sleep":
             self.asleep.set()
             await self.awake.wait()

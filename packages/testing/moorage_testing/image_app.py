@@ -1,4 +1,4 @@
-"""The embedded image service for tests: a handful of askers, and what every test does with images."""
+"""The embedded image service for tests: a handful of callers, and what every test does with images."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""A database in memory, whose transactions run where they are asked for: for proofs that run thousands of stories.
+"""A database in memory, whose transactions run where they are asked for: for proofs that run thousands of sagas.
 
 It says no and takes back as the real ones do.  What it leaves out is threads, files, and rivals: those have tests of their own.
 """

@@ -1,9 +1,9 @@
 """Two lives in one region, call by call: what one does between two calls of the other.
 
     order = Order(("operation", 7), ("reconciler", 2), ("operation", None), ("reconciler", None))
-    await together(order, operation=(lambda rooms: …), reconciler=(lambda rooms: …))
+    await together(order, operation=(lambda packages: …), reconciler=(lambda packages: …))
 
-Every transaction and every call to a neighbour or a host is a place where a life waits for its turn.  An order says who goes on,
+Every transaction and every call to a service or a host is a place where a life waits for its turn.  An order says who goes on,
 and for how many calls; None: to its end.
 """
 
@@ -60,7 +60,7 @@ class _Waits:
 
 
 def waiting(context: SagaContext) -> SagaContext:
-    """The same rooms, in which every call waits for its turn."""
+    """The same packages, in which every call waits for its turn."""
     return dataclasses.replace(
         context,
         region=cast("Any", _Waits(context.region)),

@@ -1,6 +1,6 @@
 """A small region whose hosts are old: some make and bind ports themselves, through the agents' own code (RULES §13).
 
-The network service counts how often each port was made: once in a story, whoever did it and however often a build was tried.
+The network service counts how often each port was made: once in a saga, whoever did it and however often a build was tried.
 """
 
 from collections import Counter

@@ -1,8 +1,8 @@
-"""The ways in which a proof lets a story go, and which cases of two of them are one and the same.
+"""The ways in which a proof lets a saga go, and which cases of two of them are one and the same.
 
-Tellings are determined: what happens follows from the faults that fire and from what is done to the teller.  So a case (a way of
+Tellings are determined: what happens follows from the faults that fire and from what is done to the executor.  So a case (a way of
 breaking, at a point) of two plots is one case under two names when the faults of both would fire at the same of all the spots that
-its tellers came by.  A cancel that lands before the step that fails, for instance, takes the story back before it gets there, as
+its executors came by.  A cancel that lands before the step that fails, for instance, takes the saga back before it gets there, as
 it does where nothing fails; it would be tried once for each step behind it.
 """
 
@@ -22,7 +22,7 @@ class Plot:
     faults: Callable[[], Sequence[Fault]]
     whole: bool
     told_on: bool | None = None
-    """The same, when the next teller ends it; None: either (the fault may lie before what is durable already)."""
+    """The same, when the next executor ends it; None: either (the fault may lie before what is durable already)."""
 
     def fires(self, passed: set[Spot]) -> "Fired":
         """Where, of these, and what: its faults fire as often as they are met."""
@@ -51,7 +51,7 @@ class Tried:
         self._cases: dict[tuple[str, int], list[tuple[Case, set[Spot], Fired]]] = {}
 
     def add(self, case: Case, onlooker: Onlooker) -> None:
-        """Its tellers came by what the onlooker saw."""
+        """Its executors came by what the onlooker saw."""
         passed = onlooker.passed
         self._cases.setdefault((case.way, case.at), []).append((case, passed, case.plot.fires(passed)))
 

@@ -346,7 +346,7 @@ class SmallRegion:
         return self.region.write(work)
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """What is said to others, with each commit of a story."""
+        """What is said to others, with each commit of a saga."""
         self.notification_writer.on_commit(tx, saga, run, lines)
 
     async def notifications(self) -> list[Notification]:

@@ -41,7 +41,7 @@ ROUTED_FACTS = NetworkFacts(
 
 @dataclass
 class DictNetwork(DictBindings):
-    """The network service, as far as the stories use it."""
+    """The network service, as far as the sagas use it."""
 
     guarantees: bool = False
     """Our ports follow their network's policy (bandwidth and packets, in groups), the user's have one (the older form)."""

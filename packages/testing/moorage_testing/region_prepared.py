@@ -34,7 +34,7 @@ INVENTORIES = "inventories"
 class PreparedRegion:
     """The same world again and again: `prove(saga, asked, PreparedRegion(small, lambda: booted(small)))`.
 
-    For regions in memory, whose preparation puts no rooms of its own in the place of theirs.
+    For regions in memory, whose preparation puts no packages of its own in the place of theirs.
     """
 
     def __init__(self, small: SmallRegion, make: Callable[[], Awaitable[Any]]) -> None:

@@ -23,7 +23,7 @@ SHELVED, MOVED = OperationId("shelved"), OperationId("moved")
 
 
 def shelved_server(operation: OperationId = PROVED_OPERATION) -> Server:
-    """The record, as the front desk read it."""
+    """The record, as the API read it."""
     return a_server(
         operation=operation,
         cell=CELLS[0],

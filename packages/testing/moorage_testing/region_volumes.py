@@ -1,4 +1,4 @@
-"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the stories can see it.
+"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the sagas can see it.
 
 Rules that matter: a volume is reserved by one server, and again by the same one only while it is in use or reserved; an export
 changes its status to `attaching`; another export is refused while one stands (for volumes of one writer); `os-complete` says that

@@ -1,14 +1,14 @@
 """Proving a saga by breaking it (RULES §15): every step fails, before and after its work; every do and undo runs twice;
-the teller dies, is cancelled, or is overtaken by another at every point; then the whole world is compared.
+the executor dies, is cancelled, or is overtaken by another at every point; then the whole world is compared.
 
     proof = await prove(BOOT, asked, new_world)
 
 A proof has parts (`PARTS`), which need nothing of one another, so that a suite can spread them over its workers:
 `await prove(BOOT, asked, new_world, part)`.  Together they are the whole of it.
 
-`new_world` makes a fresh world each time, with what the story may touch (`context`) and what it holds (`held()`).  A world
+`new_world` makes a fresh world each time, with what the saga may touch (`context`) and what it holds (`held()`).  A world
 may also have `transact` (the region's transactions; see `Paper`), `heard` (a `Herald`: what is said to others with each
-commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the story is taken back, and whole when it
+commit) and `async settle()` (what is under way arrives, then one round of the reconcilers).  What `held()` counts must be empty again when the saga is taken back, and whole when it
 is told: an ERROR row is not held, a port is.  Each fault must fire, or the proof fails.
 """
 
@@ -60,7 +60,7 @@ class Part:
     of: int = 1
     plots: str = ".*"
     points: str = ".*"
-    """Only the plots, and of those the points, whose whole names this expression matches: beside real neighbours each case takes a
+    """Only the plots, and of those the points, whose whole names this expression matches: beside real services each case takes a
     second."""
 
     @property
@@ -97,7 +97,7 @@ class World(Protocol[Context_co]):
     def context(self) -> Context_co: ...
 
     def held(self) -> Any:
-        """All the story may leave behind, comparable; may be async."""
+        """All the saga may leave behind, comparable; may be async."""
         ...
 
 
@@ -156,7 +156,7 @@ class _Outcome:
 
 
 class _Act(Generic[ContextT]):
-    """One case: a world, a journal, faults, and the tellers that come one after the other."""
+    """One case: a world, a journal, faults, and the executors that come one after the other."""
 
     def __init__(self, prover: "_Prover[Any, Any]", world: World[Any], faults: Sequence[Fault], repeat: bool) -> None:
         self.prover, self.world, self.repeat = prover, world, repeat
@@ -291,7 +291,7 @@ class _Prover(Generic[InputT, ContextT]):
             raise Disproved(f"{self.saga.name}: {', '.join(sorted(never_undone))} was never undone")
 
     async def dying(self, points: Sequence[_Point]) -> None:
-        """The teller dies at every point; the next one brings the story to the same end."""
+        """The executor dies at every point; the next one brings the saga to the same end."""
         for plot, at, _ in points:
             for then_cancel in (False, True):
                 well = None if then_cancel else plot.told_on
@@ -329,7 +329,7 @@ class _Prover(Generic[InputT, ContextT]):
                 self._was_tried(case, act)
 
     async def overtaken(self, points: Sequence[_Point]) -> None:
-        """A teller falls asleep at every point, another adopts and ends the story, the first wakes: it changes nothing."""
+        """A executor falls asleep at every point, another adopts and ends the saga, the first wakes: it changes nothing."""
         for plot, at, _ in points:
             for cancelled in (False, True):
                 well = None if cancelled else plot.told_on
@@ -403,7 +403,7 @@ class _Prover(Generic[InputT, ContextT]):
         self.proof.cases["failing"] += 1
 
     async def _sticks(self, fault: Fault) -> None:
-        """Past the point of no return an outage ends in a story that is stuck, and goes on when it is over."""
+        """Past the point of no return an outage ends in a saga that is stuck, and goes on when it is over."""
         act = await self.act([fault])
         outcome = await act.execute()
         what = f"{fault.step}, past the point of no return, failing {fault.when} its work"
@@ -451,7 +451,7 @@ class _Prover(Generic[InputT, ContextT]):
             raise Disproved(f"{what}: the fault never fired")
 
     async def _judge(self, act: _Act[ContextT], outcome: _Outcome, what: str, whole: bool | None) -> None:
-        """Whole, or empty; `None`: whichever the story says it is."""
+        """Whole, or empty; `None`: whichever the saga says it is."""
         if outcome.killed or outcome.fenced or outcome.stuck:
             raise Disproved(f"{what}: it neither ended nor turned: {outcome}")
         told = outcome.unwound is None

@@ -1,4 +1,4 @@
-"""The embedded volume service for tests: a handful of askers, an image service in memory, and what every test does."""
+"""The embedded volume service for tests: a handful of callers, an image service in memory, and what every test does."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

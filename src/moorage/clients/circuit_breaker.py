@@ -1,12 +1,12 @@
-"""A circuit breaker for each neighbour: who keeps failing is left alone for a while, and callers hear so at once (N19).
+"""A circuit breaker for each service: who keeps failing is left alone for a while, and callers hear so at once (N19).
 
     closed   calls are made; `after` failures in a row open it
     open     calls are refused with CircuitOpen, unsent; a rest later one is let through
     probing  that one is under way; its answer closes the circuit, its failure means another rest, twice as long
 
 **Why.**  A service that hangs costs each caller its whole deadline, each of them a connection, and the service itself what it
-cannot afford when it comes back.  Stories wait in any case (CircuitOpen is Unavailable, and says when to come back); a
-request to the front desk is told within a millisecond instead of half a minute.
+cannot afford when it comes back.  Sagas wait in any case (CircuitOpen is Unavailable, and says when to come back); a
+request to the API is told within a millisecond instead of half a minute.
 
 **What counts.**  No answer, an answer that cannot be read, and 5xx.  Never 4xx, a 429 neither: whoever refuses is there.  Nor what was
 given up for a reason of ours: cancelled, or at the end of a lease.
@@ -28,7 +28,7 @@ FAILURES_MAX = 5
 REST_FIRST_S = 1.0
 REST_MOST_S = 10.0
 ASKED_REST_MOST_S = 60.0
-"""A neighbour's own word of when to come back (Retry-After) is heeded up to this."""
+"""A service's own word of when to come back (Retry-After) is heeded up to this."""
 PROBE_LOOK_S = 0.5
 """Who finds the probe under way may come back after this."""
 WHOLE = ""
@@ -71,7 +71,7 @@ class Permit:
         self._kind = kind
         self._seen = seen
         self.sent = False
-        """Whether the neighbour was asked at all."""
+        """Whether the service was asked at all."""
 
     def answered(self) -> None:
         """It is there; whether it agreed does not matter."""
@@ -84,7 +84,7 @@ class Permit:
             self._breaker.failed(circuit, self, self._kind, why, reached, rest_s)
 
     def left(self) -> None:
-        """It is over; if nothing was said, it was given up for a reason that is not the neighbour's."""
+        """It is over; if nothing was said, it was given up for a reason that is not the service's."""
         for circuit, _ in self._seen:
             if circuit.probe is self:
                 circuit.probe = None

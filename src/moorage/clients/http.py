@@ -1,8 +1,8 @@
-"""The one way out: every call to a neighbour has credentials, a deadline and a request id, and fails as a Problem.
+"""The one way out: every call to a service has credentials, a deadline and a request id, and fails as a Problem.
 
-    identity = Neighbour("identity", "http://keystone:5000/v3")
+    identity = ServiceClient("identity", "http://keystone:5000/v3")
     tokens = ServiceTokens(identity, user="moorage", password=…, project="service")
-    network = Neighbour("network", "http://neutron:9696/v2.0", tokens=tokens)
+    network = ServiceClient("network", "http://neutron:9696/v2.0", tokens=tokens)
     reply = await network.call("GET", "/ports", params={"device_id": server})
 
 Nothing is retried here (steps retry, habit 13), but for one thing: a call refused with 401 was not carried out, so it is made
@@ -17,7 +17,7 @@ How failures are told apart, for the step that must decide whether to look befor
     429, 503: not carried out                         → Unavailable, with when to come back if they say so
     2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
     401, 403 to our own account: nobody's fault but ours  → Unavailable with the code `credentials`; nothing was carried out
-    other 4xx                                         → the Refusal of that kind, in the neighbour's own words
+    other 4xx                                         → the Refusal of that kind, in the service's own words
     a 500 that is a refusal by its type (Neutron's PortBindingError)  → Conflict, with that code
     it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
 """
@@ -64,10 +64,10 @@ Body: TypeAlias = Json | list[Json]
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 CREDENTIALS = "credentials"
-"""The code of what a neighbour refuses our own account, whatever for."""
+"""The code of what a service refuses our own account, whatever for."""
 CALL_DEADLINE_S = 30.0
 PATIENCE_WHOLE = 0.99
-"""A call that was given up earlier was so for the end of a lease, which is not the neighbour's failure."""
+"""A call that was given up earlier was so for the end of a lease, which is not the service's failure."""
 TOKEN_DEADLINE_S = 15.0
 """A token of ours is asked for no longer, so that most who wait for it hear that it is the identity service that does not answer."""
 REPLY_MAX_BYTES = 64 * 1024 * 1024
@@ -103,7 +103,7 @@ def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
 
 
 class ServiceResponse(msgspec.Struct, frozen=True):
-    """What a neighbour answered, when it did not refuse."""
+    """What a service answered, when it did not refuse."""
 
     status: int
     headers: Mapping[str, str]
@@ -437,7 +437,7 @@ def _until_s(date: str) -> float:
 
 
 def reason_of(content: bytes) -> tuple[str, str]:
-    """The neighbour's word for its refusal (Neutron's `type`), and its sentence, out of any dialect they speak."""
+    """The service's word for its refusal (Neutron's `type`), and its sentence, out of any dialect they speak."""
     try:
         body: Any = msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -466,7 +466,7 @@ def _plain(content: bytes) -> str:
 
 
 class ServiceTokens:
-    """Our own Keystone v3 token: asked for once, replaced before it expires or when a neighbour no longer takes it.
+    """Our own Keystone v3 token: asked for once, replaced before it expires or when a service no longer takes it.
 
     The call for it is everybody's: all who need a token meanwhile wait for the same one and share its failure.  Nobody's deadline, lease or
     hanging up ends it, so that it fails as the identity service's call, which the identity service's breaker counts.

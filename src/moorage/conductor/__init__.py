@@ -1,1 +1,1 @@
-"""The night shift: tells the stories, takes hosts' reports, adopts the work of the dead, tidies."""
+"""The night shift: tells the sagas, takes hosts' reports, adopts the work of the dead, tidies."""

@@ -1,6 +1,6 @@
 """Who may be executed at once: a bulkhead per kind of work, and in each one per project and per cell.
 
-Operations wait for neighbours, for minutes and, when they clean up, for an hour.  Without walls between them a thousand boots that
+Operations wait for services, for minutes and, when they clean up, for an hour.  Without walls between them a thousand boots that
 wait for the network service would keep everybody's stops and deletes from being executed.  So each kind has places of its own, and
 one project, or one cell, gets only a part of them.
 

@@ -1,4 +1,4 @@
-"""Who executes what was accepted: the front desk names an owner before the commit, and hands over or hints after it."""
+"""Who executes what was accepted: the API names an owner before the commit, and hands over or hints after it."""
 
 import asyncio
 from collections.abc import Sequence

@@ -49,7 +49,7 @@ class _Rest:
 
 
 class Events:
-    """One in every process that tells stories; several may hear the same word, and one of them finds nothing left to do."""
+    """One in every process that tells sagas; several may hear the same word, and one of them finds nothing left to do."""
 
     def __init__(self, context: SagaContext, bus: Bus, clock: Clock, *, look_every_s: float = LOOK_EVERY_S) -> None:
         self._context = context

@@ -257,7 +257,7 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- hearing
 
     def hand_over(self, accepted: Accepted) -> None:
-        """From the front desk of this process: no need to read what is known."""
+        """From the API of this process: no need to read what is known."""
         berth = berth_of(accepted.saga, accepted.project, accepted.cell)
         if not self.alive or self.bulkheads.knows(accepted.id):
             return  # a look may have found it in the table before we were told of it, and be reading it now
@@ -513,7 +513,7 @@ class Conductor:
 
 
 def began_by(lines: Sequence[Line]) -> str:
-    """The `traceparent` of the request that began the story, whoever tells it now; empty: nobody traced that."""
+    """The `traceparent` of the request that began the saga, whoever tells it now; empty: nobody traced that."""
     return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
 
 

@@ -73,7 +73,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def conductor(config: Config, stopping: asyncio.Event) -> None:
-    """Tells the stories of the region, takes the reports of every configured cell, tidies."""
+    """Tells the sagas of the region, takes the reports of every configured cell, tidies."""
     observed = await observe(config, "conductor")
     region = await open_region(config)
     try:

@@ -49,7 +49,7 @@ async def seed(
         await image.seed_image(IMAGE_NAME, IMAGE_BYTES, disk_format="raw", container_format="bare", min_disk=1)
     if network is not None:
         await _networks(network, demo_project)
-    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)  # beside real neighbours nobody made it yet
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)  # beside real services nobody made it yet
     mark.write_text("flavors, image and networks were made once\n")
     return True
 

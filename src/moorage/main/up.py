@@ -148,7 +148,7 @@ class Cloud:
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
-        """Doors first, so nothing new comes; then the stories are left where they are; guests go on."""
+        """Doors first, so nothing new comes; then the sagas are left where they are; guests go on."""
         if self.webconsole is not None:
             await self.webconsole.close()
         await asyncio.gather(*(door.close() for door in self.doors.values()))

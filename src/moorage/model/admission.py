@@ -13,7 +13,7 @@ ChargePrincipal: TypeAlias = Callable[[Principal], None]
 
 
 def charge(scope: MutableMapping[str, Any], principal: Principal) -> None:
-    """Count one request of the asker's project. Raises TooManyRequests."""
+    """Count one request of the caller's project. Raises TooManyRequests."""
     charge_principal: ChargePrincipal | None = scope.get(CHARGE)
     if charge_principal is not None:
         charge_principal(principal)

@@ -1,7 +1,7 @@
 """Every problem Moorage can have, by kind; retry, status and log level follow from the kind.
 
     Problem
-    ├── Refusal                     the asker's to mend; never retried
+    ├── Refusal                     the caller's to mend; never retried
     │   ├── Invalid                 400
     │   ├── Unauthenticated         401
     │   ├── Forbidden               403
@@ -19,7 +19,7 @@
     │   └── NotBuilt                501  (nothing here can do it)
     ├── NoCapacity                  no host, address or bandwidth can serve the request
     ├── HostFailed                  one host could not do it, or is silent: another host may
-    ├── Unavailable                 503, a neighbour is out or too slow: a step tries again
+    ├── Unavailable                 503, a service is out or too slow: a step tries again
     │   ├── CircuitOpen             503, it kept failing and is left alone for a moment: nothing was sent
     │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
     │       └── BusOut              the message bus is out, so no host can be asked: waited for beyond a step's patience
@@ -39,7 +39,7 @@ SENTENCE_END_CHARACTERS = 400
 
 
 def bounded(sentence: str) -> str:
-    """The sentence; of a longer one its beginning and its end, because an error repeats what its asker sent."""
+    """The sentence; of a longer one its beginning and its end, because an error repeats what its caller sent."""
     if len(sentence) <= SENTENCE_MAX_CHARACTERS:
         return sentence
     head, tail = sentence[: SENTENCE_MAX_CHARACTERS - SENTENCE_END_CHARACTERS], sentence[-SENTENCE_END_CHARACTERS:]
@@ -54,7 +54,7 @@ class Problem(Exception):
     """Segments that had nothing left to give, or a cell that is out: the host is not to blame, and the next attempt goes without these."""
 
     final = False
-    """No other host would fare better: the story turns."""
+    """No other host would fare better: the saga turns."""
 
     named = ""
     """The public sentence as operators read it, with the names that others are not told; empty: it is the same."""
@@ -164,7 +164,7 @@ class HostFailed(Problem):
 class Unavailable(Problem):
     code = "unavailable"
     retry_after_s = 0.0
-    """How long the neighbour asked us to wait before we ask again; 0: it did not say."""
+    """How long the service asked us to wait before we ask again; 0: it did not say."""
     excused = False
     """No other way is left than what is out (the message bus, the cell that has the record): the time counts against no step's patience."""
 

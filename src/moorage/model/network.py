@@ -65,7 +65,7 @@ class SegmentFacts(msgspec.Struct, frozen=True):
 
 
 class NetworkFacts(msgspec.Struct, frozen=True):
-    """One network that the asker may use."""
+    """One network that the caller may use."""
 
     id: str
     name: str

@@ -12,7 +12,7 @@ class OperationStatus(StrEnum):
     OPEN = "open"
     """Being told, or waiting to be."""
     CLEANING = "cleaning"
-    """The story turned: what was done is being taken back (RULES §12)."""
+    """The saga turned: what was done is being taken back (RULES §12)."""
     STUCK = "stuck"
     """Cleaning is past its patience; somebody should look."""
     DONE = "done"
@@ -24,7 +24,7 @@ OPEN_STATUSES = frozenset({OperationStatus.OPEN, OperationStatus.CLEANING, Opera
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """An operation as the front desk hands it to a conductor: everything is decided, nothing is done."""
+    """An operation as the API hands it to a conductor: everything is decided, nothing is done."""
 
     id: OperationId
     saga: str

@@ -15,7 +15,7 @@ class Backoff:
     first_s: float
     most_s: float
     dice: random.Random = field(default_factory=lambda: _DICE)
-    """Operations bring their own, so that a story is told in the same way twice."""
+    """Operations bring their own, so that a saga is told in the same way twice."""
     tries: int = 0
     """Failures in a row."""
 

@@ -1,4 +1,4 @@
-"""How a neighbour fares, as one process sees it (N19)."""
+"""How a service fares, as one process sees it (N19)."""
 
 import msgspec
 

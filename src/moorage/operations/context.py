@@ -1,4 +1,4 @@
-"""Rooms: the few things a story may touch."""
+"""Rooms: the few things a saga may touch."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -88,7 +88,7 @@ class OperationDispatcher(Protocol):
         ...
 
     async def cancelled(self, operation: OperationId, owner: ConductorId) -> None:
-        """Called after `cancel` was written: tell the teller at once."""
+        """Called after `cancel` was written: tell the executor at once."""
         ...
 
 
@@ -100,11 +100,11 @@ class NotificationWriter(Protocol):
         ...
 
     def seen(self, operation: OperationId, server: Server) -> None:
-        """The record, as a step found it: what an earlier teller knew of it may have gone with that teller."""
+        """The record, as a step found it: what an earlier executor knew of it may have gone with that executor."""
         ...
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
-        """A commit of its story."""
+        """A commit of its saga."""
         ...
 
 

@@ -16,5 +16,5 @@ class Previewed(Exception):
 
 
 def previewing(context: SagaContext) -> SagaContext:
-    """The same rooms for a request that ends with `Previewed`; pools of routed networks are not drawn into placement for it."""
+    """The same packages for a request that ends with `Previewed`; pools of routed networks are not drawn into placement for it."""
     return replace(context, preview=True, draw_segments=None, redraw_segments=None, notification_writer=None)

@@ -54,7 +54,7 @@ class Database(Protocol):
         ...
 
     async def read_inline(self, work: Work[T]) -> T:
-        """The same for a row or two found by key: with SQLite on the asker's own thread, where it takes less than asking another."""
+        """The same for a row or two found by key: with SQLite on the caller's own thread, where it takes less than asking another."""
         ...
 
     async def create(self, metadata: sa.MetaData) -> None:

@@ -47,7 +47,7 @@ class _Member:
 
 def _settle(members: Sequence[_Member]) -> None:
     for member in members:
-        if member.done.done():  # the asker was cancelled; its work is committed all the same
+        if member.done.done():  # the caller was cancelled; its work is committed all the same
             continue
         if member.failure is not None:
             member.done.set_exception(member.failure)
@@ -146,7 +146,7 @@ class SqliteDatabase:
         return cast("T", await self._answered(member, Unavailable))
 
     async def _answered(self, member: _Member, kind: type[Unavailable]) -> object:
-        """Its answer, or that there is none for too long: a disk that hangs holds the thread, and must not hold the asker."""
+        """Its answer, or that there is none for too long: a disk that hangs holds the thread, and must not hold the caller."""
 
         def give_up() -> None:
             member.given_up = True
@@ -187,7 +187,7 @@ class SqliteDatabase:
     def _answer(self, member: _Member) -> None:
         try:
             member.answer = member.context.run(self._read, member.work)
-        except BaseException as failure:  # noqa: BLE001  handed to the asker
+        except BaseException as failure:  # noqa: BLE001  handed to the caller
             member.failure = failure
         if not member.loop.is_closed():
             member.loop.call_soon_threadsafe(_settle, (member,))

@@ -99,7 +99,7 @@ class IdentityContext:
         return found
 
     async def validate(self, token: str) -> Principal:
-        """The asker behind a token; raises Unauthenticated.
+        """The caller behind a token; raises Unauthenticated.
 
         So does a token that may only make certain calls: who asks here does not say which call it is about.
         """

@@ -29,7 +29,7 @@ def _grant(call: Call, actor: str, target: str, inherited: bool) -> Record:
 
 
 def _check(tx: Tx, call: Call, grant: Record, *, write: bool) -> None:
-    """Everything named exists, and the asker may."""
+    """Everything named exists, and the caller may."""
     actor = store.need(tx, TABLES[grant["actor_kind"]], grant["actor_id"], grant["actor_kind"])
     home = None
     if grant["target_kind"] != "system":

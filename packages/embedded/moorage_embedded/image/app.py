@@ -55,7 +55,7 @@ class ImageService:
     # ------------------------------------------------------------------------------------------------ beside HTTP
 
     async def show(self, principal: Principal, id: str) -> Doc | None:
-        """The image as the asker sees it; None: there is none for it."""
+        """The image as the caller sees it; None: there is none for it."""
         who = ImageCaller(principal)
         try:
             return (await self._context.read(lambda store: visible_image(store, who, id))).doc
@@ -63,7 +63,7 @@ class ImageService:
             return None
 
     async def named(self, principal: Principal, name: str) -> list[Doc]:
-        """At most two images of that name that the asker sees."""
+        """At most two images of that name that the caller sees."""
         who = ImageCaller(principal)
         query = Query(who.project, who.everywhere, limit=2, conditions=[Condition("name", "eq", name)])
         query.sort = [("created_at", True), ("id", True)]
@@ -78,7 +78,7 @@ class ImageService:
             yield piece
 
     async def create(self, principal: Principal, said: Doc) -> Doc:
-        """A queued image of the asker's. Raises Invalid when it is refused."""
+        """A queued image of the caller's. Raises Invalid when it is refused."""
         settings = self._context.settings
         try:
             doc, born = attributes.new_image(ImageCaller(principal), said, settings)

@@ -153,7 +153,7 @@ def _prefixed(properties: Json, prefix: str) -> Json:
 
 
 def _all(call: Call) -> list[Namespace]:
-    """Those that the asker may see; without a role that reads, none."""
+    """Those that the caller may see; without a role that reads, none."""
     if not call.who.reader:
         raise not_allowed("get_metadef_namespaces")
     every = call.context.metadefs.values()

@@ -1,4 +1,4 @@
-"""Who asks, as Glance's default policies judge it: a role in the asker's own project, or admin; a service reads all.
+"""Who asks, as Glance's default policies judge it: a role in the caller's own project, or admin; a service reads all.
 
 Beside them the role `image_data`, for hosts: it reads every image and fills those that wait, and may do nothing else.
 """
@@ -10,7 +10,7 @@ FILLING = frozenset({"modify_image", "upload_image"})
 
 
 class ImageCaller:
-    """An asker's answers, worked out once a request."""
+    """An caller's answers, worked out once a request."""
 
     __slots__ = ("admin", "everywhere", "fills", "member", "project", "reader", "user")
 

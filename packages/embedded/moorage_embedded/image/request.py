@@ -111,7 +111,7 @@ def sees(store: Store, who: ImageCaller, id: str, found: Found) -> bool:
 
 
 def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False) -> Found:
-    """The image, or 404 when there is none or none for this asker."""
+    """The image, or 404 when there is none or none for this caller."""
     found = store.show(id, hold=hold)
     if found is None or not who.reader or not sees(store, who, id, found):
         raise no_image(id)
@@ -119,7 +119,7 @@ def visible_image(store: Store, who: ImageCaller, id: str, *, hold: bool = False
 
 
 def changeable_image(store: Store, who: ImageCaller, id: str, action: str) -> Doc:
-    """The image, held, when the asker may change it; 403 names the action."""
+    """The image, held, when the caller may change it; 403 names the action."""
     found = visible_image(store, who, id, hold=True)
     if not who.changes(found.owner or None, action):
         raise not_allowed(action)

@@ -102,7 +102,7 @@ _USED = sa.union_all(
 
 
 class Found(NamedTuple):
-    """A row, before anybody has decided whether the asker may see it."""
+    """A row, before anybody has decided whether the caller may see it."""
 
     visibility: str
     owner: str
@@ -287,7 +287,7 @@ def _member(row: Any) -> Doc:
 
 
 def _seen(query: Query) -> Iterable[sa.ColumnElement[bool]]:
-    """Which images the asker is shown at all; others' community images only when they are asked for."""
+    """Which images the caller is shown at all; others' community images only when they are asked for."""
     mine = images.c.owner == (query.project or "")
     if not query.everywhere:
         shared = [members.c.image == images.c.id, members.c.member == (query.project or "")]

@@ -41,7 +41,7 @@ def _in_sql(call: Call, noun: ResourceType, query: listing.Query) -> tuple[dict[
 
 
 def _may_ask(call: Call, noun: ResourceType, name: str) -> bool:
-    """A filter on what the asker may not see would tell it all the same; left to the view, it matches nothing."""
+    """A filter on what the caller may not see would tell it all the same; left to the view, it matches nothing."""
     rule = noun.attrs[name].may_read
     return rule is None or rule(call.who)
 
@@ -83,7 +83,7 @@ def _on_shared(call: Call, docs: list[Doc], said: Sequence[str]) -> list[Doc]:
 
 
 def _views(call: Call, noun: ResourceType, docs: list[Doc]) -> list[Doc]:
-    """As the asker may see them; the rules of all groups are read at once."""
+    """As the caller may see them; the rules of all groups are read at once."""
     if noun is not GROUP or not docs:
         return [noun.view(call, doc) for doc in docs]
     rules: dict[str, list[Doc]] = {doc["id"]: [] for doc in docs}

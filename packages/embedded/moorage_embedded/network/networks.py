@@ -90,7 +90,7 @@ def seen(store: Store, who: NetworkCaller, id: str, *, lock: bool = False) -> Do
 
 
 def view(who: NetworkCaller, network: Doc) -> Doc:
-    """What the asker may see; a network of one segment shows it as `provider:*`, of several as `segments`."""
+    """What the caller may see; a network of one segment shows it as `provider:*`, of several as `segments`."""
     shown = {name: value for name, value in network.items() if not name.startswith("_")}
     shown["shared"] = shared_with(who, network)
     if who.admin:
@@ -310,7 +310,7 @@ def _check_no_other_gateways(call: Call, network: Doc, rest: list[list[str]]) ->
 
 
 def _check_policy(call: Call, id: str) -> None:
-    """Raises 404 for a QoS policy that the asker does not see."""
+    """Raises 404 for a QoS policy that the caller does not see."""
     policy = call.store.get("policy", id)
     seen = policy is not None and (
         call.who.reads(policy["project_id"]) or any(target in {"*", call.who.project} for _, target in policy["_open"])

@@ -1,10 +1,10 @@
-"""Who asks, as Neutron's default policies judge it: admin, service, or a role in the asker's own project."""
+"""Who asks, as Neutron's default policies judge it: admin, service, or a role in the caller's own project."""
 
 from moorage.model.principal import Principal
 
 
 class NetworkCaller:
-    """An asker's answers, worked out once a request."""
+    """An caller's answers, worked out once a request."""
 
     __slots__ = ("admin", "member", "principal", "project", "reader", "service", "service_token")
 

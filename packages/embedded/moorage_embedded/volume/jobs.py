@@ -69,7 +69,7 @@ class Jobs:
                 return
             except Later:
                 pause = PAUSE_FIRST_S
-            except Problem as problem:  # the database or a neighbour is out: the record still says what is to be done
+            except Problem as problem:  # the database or a service is out: the record still says what is to be done
                 log.warning("work on %s %s is tried again: %s", *key, problem.public)
             except Exception:
                 log.exception("work on %s %s failed, and is tried again", *key)

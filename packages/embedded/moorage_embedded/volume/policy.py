@@ -1,4 +1,4 @@
-"""Who asks, as Cinder's default policies judge it: a role in the asker's own project, or admin.
+"""Who asks, as Cinder's default policies judge it: a role in the caller's own project, or admin.
 
 Cinder's policies know no scopes, so that there the administrator of one domain is everybody's; here roles count in tokens of
 projects only, as in the other services.
@@ -8,7 +8,7 @@ from moorage.model.principal import Principal
 
 
 class VolumeCaller:
-    """An asker's answers, worked out once a request."""
+    """An caller's answers, worked out once a request."""
 
     __slots__ = ("admin", "member", "project", "reader", "sees_hosts", "service_request", "user")
 

@@ -1,4 +1,4 @@
-"""Looking records up as the asker may see them, and what several verbs do with them."""
+"""Looking records up as the caller may see them, and what several verbs do with them."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ ATTACH_TO_STATUS = {"attached": "in-use", "detached": "available"}
 
 
 def volume_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
-    """The volume, or 404 when there is none or none for this asker."""
+    """The volume, or 404 when there is none or none for this caller."""
     doc = store.get("volume", id, hold=hold)
     if doc is None or not call.who.reads(doc["project_id"]):
         raise no_volume(id)
@@ -18,7 +18,7 @@ def volume_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
 
 
 def my_volume(call: Call, store: Store, id: str, rule: str) -> Doc:
-    """The volume, held, when the asker may change it; 403 names the rule."""
+    """The volume, held, when the caller may change it; 403 names the rule."""
     doc = volume_of(call, store, id, hold=True)
     if not call.who.writes(doc["project_id"]):
         raise forbidden(rule)
@@ -66,7 +66,7 @@ def type_of(call: Call, store: Store, id: str, *, hold: bool = False) -> Doc:
 
 
 def type_named(call: Call, store: Store, said: str) -> Doc:
-    """By its id or its name, as the asker sees it."""
+    """By its id or its name, as the caller sees it."""
     doc = store.get("type", said)
     if doc is None:
         found = store.many("type", where={"key": said}, limit=1)

@@ -16,11 +16,11 @@ class Images(Protocol):
     """The image service. Methods raise `Problem` when it is out."""
 
     async def show(self, principal: Principal, id: str) -> dict[str, Any] | None:
-        """The image as the asker may see it, as `GET /v2/images/{id}` answers."""
+        """The image as the caller may see it, as `GET /v2/images/{id}` answers."""
         ...
 
     async def named(self, principal: Principal, name: str) -> list[dict[str, Any]]:
-        """Images of that name that the asker may see; two are enough to know that there are several."""
+        """Images of that name that the caller may see; two are enough to know that there are several."""
         ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
@@ -28,7 +28,7 @@ class Images(Protocol):
         ...
 
     async def create(self, principal: Principal, said: dict[str, Any]) -> dict[str, Any]:
-        """A new image of the asker's, without data. Raises `Problem` when it is refused."""
+        """A new image of the caller's, without data. Raises `Problem` when it is refused."""
         ...
 
     async def fill(self, id: str, pieces: AsyncIterator[bytes]) -> None:

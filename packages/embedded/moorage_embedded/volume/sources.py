@@ -60,7 +60,7 @@ async def of(call: Call, said: Doc) -> Source:
 
 
 async def image_named(call: Call, ref: str) -> Doc:
-    """By id, address or name, as the asker sees it. Raises 400, or 409 for a name that several have."""
+    """By id, address or name, as the caller sees it. Raises 400, or 409 for a name that several have."""
     images = call.context.images
     if images is None:
         raise bad("Invalid image identifier or unable to access requested image: there is no image service.")

@@ -27,7 +27,7 @@ def _digest(salt: str, key: str) -> str:
 
 
 def _find(call: Call, store: Store, id: str) -> Doc:
-    """Raises 404 for one that is not there, or not the asker's."""
+    """Raises 404 for one that is not there, or not the caller's."""
     doc = store.get("transfer", id, hold=True)
     if doc is None or not call.who.reads(doc["project_id"]):
         raise Fault(404, f"Transfer {id} could not be found.")

@@ -1,7 +1,7 @@
 """The measured process: the cloud that `moorage up` runs, with a line of JSON in and out for the bench.
 
     {"do": "begin"}   set every counter to nothing
-    {"do": "settle"}  when no story is being told any more: counters and CPU since then
+    {"do": "settle"}  when no saga is being told any more: counters and CPU since then
     {"do": "deafen"}  the network service refuses every third host from now on; {"do": "hear"} ends that
     {"do": "stop"}    end
 
@@ -167,7 +167,7 @@ async def _deafen(cloud: Cloud, deaf: bool) -> None:
 
 
 async def _until_quiet(cloud: Cloud) -> None:
-    """No story is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
+    """No saga is being told. Looked at from outside: a bench must not change what it measures by an event of its own."""
     conductor = cloud.region.conductor
     while conductor is not None and conductor.executing:  # noqa: ASYNC110
         await asyncio.sleep(QUIET_PERIOD_S)

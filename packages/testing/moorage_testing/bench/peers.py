@@ -1,7 +1,7 @@
 """Boots with the real Keystone, Glance and Neutron behind them, beside the published figures of Nova's whole stack.
 
 What each side includes.  Ours: the cloud's process (API, conductor, placement, cell, simulated hosts, SQLite) and, shown apart,
-each real neighbour's processes; Neutron here is one API worker over SQLite, without RPC server and agents.  Theirs (a burst of
+each real service's processes; Neutron here is one API worker over SQLite, without RPC server and agents.  Theirs (a burst of
 50 boots, 20 clients, two cores, medians of three runs): Nova's API, scheduler, conductors and four computes with the fake driver 0.43 s,
 Placement 0.18, Neutron's API 0.43 and RPC server with port-up reports 0.06, MariaDB 0.12, RabbitMQ 0.02, the rest 0.02.
 """

@@ -1,4 +1,4 @@
-"""The real neighbours, for `make test-real`: Keystone, Glance, Neutron and Placement from PyPI, alone on the loopback address.
+"""The real services, for `make test-real`: Keystone, Glance, Neutron and Placement from PyPI, alone on the loopback address.
 
     install     brings them into a virtual environment of their own, once
     settings    writes their configuration: SQLite, files, free ports, their own default policies

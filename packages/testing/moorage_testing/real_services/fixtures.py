@@ -1,4 +1,4 @@
-"""Pytest fixtures of the real neighbours: `from moorage_testing.real_services.fixtures import *` in a conftest.
+"""Pytest fixtures of the real services: `from moorage_testing.real_services.fixtures import *` in a conftest.
 
 One stack serves the whole test session, whichever directory asks first.
 """
@@ -16,7 +16,7 @@ _running: list[Stack] = []
 
 @dataclass(frozen=True)
 class RealService:
-    """Where a neighbour is, and who may use it (`admin`, `moorage`, `alice`, `bob`, `rita`)."""
+    """Where a service is, and who may use it (`admin`, `moorage`, `alice`, `bob`, `rita`)."""
 
     url: str
     identity_url: str

@@ -1,4 +1,4 @@
-"""Bring the real neighbours into virtual environments of their own: once for a machine and a set of pinned versions.
+"""Bring the real services into virtual environments of their own: once for a machine and a set of pinned versions.
 
 They lie outside the checkout, in `$XDG_CACHE_HOME/moorage` (`~/.cache/moorage`), under a name that says what is in them: any
 number of checkouts and runs share them, one of them installs, and the others wait for it.

@@ -1,4 +1,4 @@
-"""The neighbours' configuration files: SQLite, plain files, loopback ports, and otherwise their own defaults."""
+"""The services' configuration files: SQLite, plain files, loopback ports, and otherwise their own defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class Site:
 
 
 def write_settings(site: Site) -> None:
-    """Write every file and make every directory that the neighbours expect to find."""
+    """Write every file and make every directory that the services expect to find."""
     for name in (
         "state/images",
         "state/staging",

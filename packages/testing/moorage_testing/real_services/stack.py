@@ -1,4 +1,4 @@
-"""Start the real neighbours, wait until they answer, stop them for certain."""
+"""Start the real services, wait until they answer, stop them for certain."""
 
 import contextlib
 import os

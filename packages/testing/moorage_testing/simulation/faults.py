@@ -263,7 +263,7 @@ async def bus_weather(cloud: Cloud, args: Arguments) -> None:
     cloud.hub.weather = Weather()
 
 
-# ---------------------------------------------------------------------------------------------------- neighbours
+# ---------------------------------------------------------------------------------------------------- services
 
 
 def _draw_service(dice: random.Random, _: Draft) -> Arguments:

@@ -113,7 +113,7 @@ def a_live_migration_breaks_at_its_switch(dice: random.Random, draft: Draft) -> 
 
 @scene
 def what_is_around_a_live_migration_breaks(dice: random.Random, draft: Draft) -> list[Event]:
-    """Conductors, neighbours and databases, one after the other."""
+    """Conductors, services and databases, one after the other."""
     ordered_s, _, events = _live(dice, draft)
     if dice.random() < 0.5:
         events += conductors_break(dice, ordered_s)
@@ -185,7 +185,7 @@ def an_evacuated_host_returns(dice: random.Random, draft: Draft) -> list[Event]:
 
 @scene
 def what_is_around_an_evacuation_breaks(dice: random.Random, draft: Draft) -> list[Event]:
-    """Conductors, neighbours and databases, one after the other."""
+    """Conductors, services and databases, one after the other."""
     ordered_s, servers, events = _outage(dice, draft)
     if dice.random() < 0.5:
         events += conductors_break(dice, ordered_s)

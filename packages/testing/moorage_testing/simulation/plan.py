@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HOSTS = ("host1", "host2", "host3", "host4", "host5")
 """The first three are in one cell, the others in another: a server that is moved has somewhere to go, and once a second choice."""
 SPAN_S = (15.0, 30.0, 45.0, 90.0)
-"""Spans are drawn between neighbours of these."""
+"""Spans are drawn between services of these."""
 ORDERS = (4, 14)
 FAULTS = (1, 7)
 WITH_A_SCENE = 0.5

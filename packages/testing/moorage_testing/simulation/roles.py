@@ -269,7 +269,7 @@ class AgentRole(Role):
 
 
 def people(cloud: Cloud) -> None:
-    """Every role of the usual cloud: neighbours, an API, two conductors, and its hosts' agents."""
+    """Every role of the usual cloud: services, an API, two conductors, and its hosts' agents."""
     roles: list[Role] = [EmbeddedServicesRole(cloud, "neighbours"), Api(cloud, "api")]
     roles += [ConductorRole(cloud, f"conductor{number}") for number in (1, 2)]
     roles += [AgentRole(cloud, plan) for plan in cloud.plans]

@@ -82,7 +82,7 @@ async def _one(call: AnyCall, server: Server, port: str) -> Response:
 
 
 async def _must_be_there(network: NetworkBackend, port: str, token: str) -> None:
-    """Raises NotFound for a port that the asker does not see, whoever's it may be."""
+    """Raises NotFound for a port that the caller does not see, whoever's it may be."""
     try:
         await network.port(port, token)
     except NotFound as missing:

@@ -67,7 +67,7 @@ class OffloadShelved:
             after = page[-1].id
 
     async def _begin(self, server: Server) -> bool:
-        """False: something else is being done to it, or a neighbour is out: the next round looks again."""
+        """False: something else is being done to it, or a service is out: the next round looks again."""
         try:
             await shelve.begin_offloading(
                 self._context, server.id, server.user, server.project, check=still_shelved, request_id=""

@@ -1,7 +1,7 @@
 """`moorage set`: a trial set of separate processes on this machine, the shape of a real one.
 
 PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) are started with it, in a directory that is thrown away; then the
-embedded neighbours, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
+embedded services, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
 
 It is secured as a real one should be: TLS and a key per role and host on the bus, and each role has a file with what it needs (`set_files`).
 """
@@ -60,14 +60,14 @@ class OtherRelease(Protocol):
 
 @dataclass(frozen=True)
 class RealServices:
-    """Real neighbours of a set, in the place of the embedded ones."""
+    """Real services of a set, in the place of the embedded ones."""
 
     tables: str
     """Of the TOML file: those that name them."""
     service_user: str
     """The lines of that table."""
     ports: Mapping[str, int]
-    """Of our services, where the neighbours' catalog says that they are."""
+    """Of our services, where the services' catalog says that they are."""
     token: Callable[[], str]
     """A new one, of an administrator."""
 
@@ -91,7 +91,7 @@ class TrialSet:
     real_guests: bool = False
     """Hosts are namespaces of this machine, each with a libvirt daemon: as root."""
     beside: RealServices | None = None
-    """Real neighbours; None: the embedded ones. Beside real ones the bus is open."""
+    """Real services; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
     """With a metadata service and a console proxy."""
     durability: Durability = "power"

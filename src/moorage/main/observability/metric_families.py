@@ -80,7 +80,7 @@ FAMILIES: dict[str, Family] = {
     # placement
     "moorage_picture_age_seconds": Family("gauge", "Since this process's picture of all providers was last brought up to date"),
     "moorage_picture_hosts": Family("gauge", "Hosts in it"),
-    # neighbours
+    # services
     "moorage_calls_total": Family(
         "counter", "Calls to neighbours, by their status or the kind of failure", ("neighbour", "call", "outcome")
     ),

@@ -57,7 +57,7 @@ async def begin(
     """Accept the boot of one or more servers, in one commit, or refuse all of it with a reason.
 
     Raises Invalid (unknown flavor, image, key, zone, network …), Forbidden, OverQuota, Conflict (a port in use, `auto`
-    refused), and Unavailable when a neighbour that must be asked is out.
+    refused), and Unavailable when a service that must be asked is out.
     """
     project = principal.project
     if project is None:

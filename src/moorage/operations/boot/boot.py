@@ -402,7 +402,7 @@ def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: in
 
 
 def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
-    """The server shows ERROR with its fault in the commit that turns the story; a cancelled one goes on to its delete."""
+    """The server shows ERROR with its fault in the commit that turns the saga; a cancelled one goes on to its delete."""
     if reason == "cancel":
         return
     now = now_us()

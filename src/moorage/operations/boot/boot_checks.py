@@ -21,7 +21,7 @@ NOVAS_AUTO_REFUSAL = 400
 
 
 class BootRights(msgspec.Struct, frozen=True):
-    """What policy says of who asks; judged by the front desk."""
+    """What policy says of who asks; judged by the API."""
 
     may_force_host: bool = False
     may_request_host: bool = False

@@ -35,7 +35,7 @@ class Boot(msgspec.Struct, frozen=True):
     seq: int = 1
     request_id: str = ""
     global_request_id: str = ""
-    """What neighbours are told; the caller's own, if they sent one."""
+    """What services are told; the caller's own, if they sent one."""
     nics: tuple[NicAsk, ...] = ()
     networks: dict[str, NetworkFacts] = {}
     security_groups: tuple[str, ...] = ()

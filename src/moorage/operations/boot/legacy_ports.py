@@ -5,7 +5,7 @@
     yes          no                  the conductor, at first    the host; the conductor for a host of level 3
     no           no                  the host; the conductor for a host of level 3, when it was chosen
 
-Until a port is made, it stands in the story as it will be: with its NIC and its minted MAC, without an id.
+Until a port is made, it stands in the saga as it will be: with its NIC and its minted MAC, without an id.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ from moorage.saga import Cause, Run
 
 
 class AsksPorts(AboutServer, Protocol):
-    """A story that makes a server's ports."""
+    """A saga that makes a server's ports."""
 
     @property
     def nics(self) -> tuple[NicAsk, ...]: ...
@@ -254,7 +254,7 @@ def answered(
 
 
 async def release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | None) -> None:
-    """The story is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
+    """The saga is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
 
     No host was asked: no port was made or taken.
     """

@@ -49,7 +49,7 @@ class CapacityQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Text | None = None
     availability_zone: Text | None = None
     project: Annotated[str, Meta(max_length=255)] = ""
-    """Whose servers they are; empty: the asker's."""
+    """Whose servers they are; empty: the caller's."""
     without: Without = Without()
     added: Added = Added()
     hosts: Annotated[int, Meta(ge=0, le=HOSTS_LISTED_MAX)] = HOSTS_LISTED

@@ -1,4 +1,4 @@
-"""Deletes that are asked for: which version of the story it is, and its place behind whoever holds the server."""
+"""Deletes that are asked for: which version of the saga it is, and its place behind whoever holds the server."""
 
 from moorage.model.errors import Unavailable
 from moorage.model.ids import ConductorId, OperationId

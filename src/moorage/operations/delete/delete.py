@@ -36,12 +36,12 @@ logger = logging.getLogger(__name__)
 
 FORWARD_ONLY = "what was destroyed cannot come back: a delete only goes forward"
 PATIENCE_S = 24 * 3600.0
-"""A delete waits this long for a neighbour that is out before it is stuck."""
+"""A delete waits this long for a service that is out before it is stuck."""
 
 
 class Delete(msgspec.Struct, frozen=True):
     server: Server
-    """As it was when the delete was asked; the story looks again."""
+    """As it was when the delete was asked; the saga looks again."""
     seq: int
     request_id: str = ""
     user: str = ""
@@ -121,7 +121,7 @@ async def mark_deleted(run: DeleteRun) -> None:
     """The record says DELETED, in the cell or in the region, and the action is finished."""
     found = run[find_server]
     if found.server is None or found.cell is None:
-        return  # the region's own record is marked by the commit that ends the story
+        return  # the region's own record is marked by the commit that ends the saga
     now = now_us()
     event = ActionEvent("compute_terminate_instance", now, now, "Success", found.server.host)
     action = Action(

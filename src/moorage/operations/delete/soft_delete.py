@@ -38,7 +38,7 @@ AT_ONCE = frozenset({VmState.BUILDING, VmState.RESIZED, VmState.SHELVED, VmState
 
 class SoftDelete(msgspec.Struct, frozen=True):
     server: Server
-    """As it was when the delete was asked; the story looks again."""
+    """As it was when the delete was asked; the saga looks again."""
     seq: int
     request_id: str = ""
     user: str = ""

@@ -1,4 +1,4 @@
-"""The calls that each step of an operation would make, for a dry run: of the neighbours, the hosts and our own databases."""
+"""The calls that each step of an operation would make, for a dry run: of the services, the hosts and our own databases."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -195,7 +195,7 @@ async def was_recorded(run: EvacuateRun) -> bool:
 
 
 def evacuated(run: EvacuateRun, server: Server, now: int) -> Server:
-    """The record of a server on its new host. What its teller forgot stays as it is."""
+    """The record of a server on its new host. What its executor forgot stays as it is."""
     claim, cards = run[claim_host], run.get(read_ports)
     ports, attachments, state = run.get(bind_ports), run.get(connect_volumes), run.get(start_guest)
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Power: stop, start, reboot, pause, unpause, suspend, resume.  One story for all; the verb is in what is asked."""
+"""Power: stop, start, reboot, pause, unpause, suspend, resume.  One saga for all; the verb is in what is asked."""
 
 import time
 from typing import Literal, TypeAlias

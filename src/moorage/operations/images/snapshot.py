@@ -1,6 +1,6 @@
 """Snapshot and backup: the host copies the guest's disk and sends the copy into an image that was made with the request.
 
-The image is there, queued, before anybody is answered; this story makes it whole or deletes it.  The guest stands still only
+The image is there, queued, before anybody is answered; this saga makes it whole or deletes it.  The guest stands still only
 while its disk is copied, if it can be made to; the copy is sent while it goes on.  A backup is a snapshot after which the oldest of its
 kind go, down to `rotation`.
 """
@@ -59,7 +59,7 @@ SnapshotRun = Run[SnapshotInput, SagaContext]
 
 @step(of_request=True)
 async def hold_image(run: SnapshotRun) -> ImageId:
-    """The image is this story's from here on: it was made, empty, before the request was accepted."""
+    """The image is this saga's from here on: it was made, empty, before the request was accepted."""
     return run.input.image
 
 

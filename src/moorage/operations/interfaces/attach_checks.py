@@ -75,7 +75,7 @@ def minted_nic(nic: NicAsk, server: Server) -> NicAsk:
 
 
 def api_error(server: Server, problem: Problem) -> Problem:
-    """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the asker's."""
+    """In Nova's words and kinds: a host that cannot is its failure, a lack or a refused bind the caller's."""
     if isinstance(problem, BindRefused | NoCapacity):
         return Invalid(problem.public, private=problem.private, code=problem.code)
     if isinstance(problem, HostFailed) and problem.code == NOT_SUPPORTED:

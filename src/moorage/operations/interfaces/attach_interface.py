@@ -96,7 +96,7 @@ async def record_nic(run: AttachRun) -> None:
 
 
 def with_card(server: Server, run: AttachRun, port: Port, now: int) -> Server:
-    """The record with the card that the story attached."""
+    """The record with the card that the saga attached."""
     nic = nic_of(port, run.input.networks.get(port.network))
     others = tuple(each for each in server.nics if each.port != nic.port)
     return msgspec.structs.replace(server, nics=(*others, nic), updated_at=now)

@@ -1,7 +1,7 @@
 """Detach an interface: the host unplugs it, the port is let go, the record forgets it, and what was claimed for it is free.
 
 Forward only once it is unplugged.  The claim goes last: while the port may still hold its address, so does the server.
-The same story is told when the network service deleted the port by itself (C13): there is no port to let go then, a host that
+The same saga is told when the network service deleted the port by itself (C13): there is no port to let go then, a host that
 cannot unplug is no reason to stop, and what the record says the port held is given back.
 """
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 FORWARD_ONLY = "what is unplugged is not plugged again: a detach only goes forward"
 HOST_PATIENCE_S = 120.0
 PATIENCE_S = 24 * 3600.0
-"""Once unplugged, it waits this long for a neighbour that is out before it is stuck."""
+"""Once unplugged, it waits this long for a service that is out before it is stuck."""
 ACTION = "detach_interface"
 EVENT = "compute_detach_interface"
 

@@ -11,7 +11,7 @@
     clear_source, drop_source_volumes, drop_source_bindings, release_source, record_completed
 
 The switch is between the two hosts; no word of ours lies in it.  So until the source says that the guest has left, everything can be
-taken back and the guest was never touched; from then on the story only goes forward.  Who adopts it asks the hosts.
+taken back and the guest was never touched; from then on the saga only goes forward.  Who adopts it asks the hosts.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""One thing a story says of its server, before it is stamped with who, when and which."""
+"""One thing a saga says of its server, before it is stamped with who, when and which."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class EventSource:
     accepted: Callable[[Any], Iterator[ServerEvent]]
     """From what was asked."""
     events: Callable[[Run[Any, Any], Line, Server | None], Iterator[ServerEvent]]
-    """The third is the record as a step found it, if one looked for who told the story before."""
+    """The third is the record as a step found it, if one looked for who told the saga before."""
 
 
 def changed(before: Server, after: Server, **also: Any) -> ServerEvent:

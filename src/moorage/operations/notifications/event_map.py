@@ -51,7 +51,7 @@ def start_and_end(
     """`X.start` when it is accepted, `X.end` when it is done, `X.error` when it failed.
 
     `action` gives X, Nova's word, from what was asked (None: of this one nothing is said); `after` the record as it is
-    when it is done, from the story and the record as an adopter may have found it.
+    when it is done, from the saga and the record as an adopter may have found it.
     """
 
     def accepted(input: Any) -> Iterator[ServerEvent]:
@@ -105,7 +105,7 @@ def _boot_events(run: Run[boot.Boot, SagaContext], line: Line, seen: Server | No
 
 
 def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[ServerEvent]:
-    """Ports and power state are results that may have died with the teller who showed it ACTIVE: then the row was read."""
+    """Ports and power state are results that may have died with the executor who showed it ACTIVE: then the row was read."""
     claim, ports = run[boot.claim_host], run.get(boot.bind_ports)
     if seen is not None:
         built = seen

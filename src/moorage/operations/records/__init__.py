@@ -1,1 +1,1 @@
-"""Writes that concern one noun and tell no story: a flavor, a key pair, a quota."""
+"""Writes that concern one noun and tell no saga: a flavor, a key pair, a quota."""

@@ -61,7 +61,7 @@ async def begin_confirm(run: ConfirmRun) -> LocatedServer:
 
 
 async def _was_cleared(run: ConfirmRun, server: Server) -> bool:
-    """Whether a teller who died has let go of the old guest already: nothing is left to keep. No: nobody says so.
+    """Whether an executor who died has let go of the old guest already: nothing is left to keep. No: nobody says so.
 
     What a live migration left is no guest, so a host that has none may have its disk still.
     """

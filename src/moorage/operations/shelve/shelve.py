@@ -33,7 +33,7 @@ from moorage.store.region import servers as region_servers
 
 HOST_PATIENCE_S = 300.0
 PATIENCE_S = 24 * 3600.0
-"""Past the point of no return a neighbour that is out is waited for this long before the operation is stuck."""
+"""Past the point of no return a service that is out is waited for this long before the operation is stuck."""
 FORWARD_ONLY = "its disk is an image by now: an offload only goes forward"
 SHELVE, OFFLOAD = "shelve", "shelveOffload"
 SHELVE_EVENT, OFFLOAD_EVENT = "compute_shelve_instance", "compute_shelve_offload_instance"
@@ -59,7 +59,7 @@ ShelveRun = Run[Shelve, SagaContext]
 
 @step(of_request=True)
 async def hold_image(run: ShelveRun) -> ImageId | None:
-    """The image is this story's from here on: it was made, empty, before the request was accepted."""
+    """The image is this saga's from here on: it was made, empty, before the request was accepted."""
     return run.input.image
 
 

@@ -1,1 +1,1 @@
-"""Steps told in more than one story, and what they share."""
+"""Steps told in more than one saga, and what they share."""

@@ -17,7 +17,7 @@ def failed_event(
 ) -> ActionEvent:
     """The event with which an action ended in Error.
 
-    `said` is the refusal as its asker was told it, where it was told in other words than the cause's own.
+    `said` is the refusal as its caller was told it, where it was told in other words than the cause's own.
     """
     return ActionEvent(
         name, now, now, "Error", host, details=None if cause is None else _details(cause.problem(), said)

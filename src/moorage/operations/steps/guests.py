@@ -1,4 +1,4 @@
-"""What a host is sent to make a guest from: finished data, so that it asks no neighbour for anything (S0.20)."""
+"""What a host is sent to make a guest from: finished data, so that it asks no service for anything (S0.20)."""
 
 from collections.abc import Mapping
 

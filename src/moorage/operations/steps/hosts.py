@@ -24,7 +24,7 @@ NO_GUEST = "guest_not_found"
 
 
 def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
-    """One command of this story, with the turn of RULES §10: operation, attempt, do or undo."""
+    """One command of this saga, with the turn of RULES §10: operation, attempt, do or undo."""
     turn = FencingToken(run.input.seq, run.attempt)
     return CommandContext(
         operation=run.operation,
@@ -39,7 +39,7 @@ def command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandCon
 def source_command_context(run: Run[AboutServer, SagaContext], step: str) -> CommandContext:
     """To the host that a move leaves: it is commanded in every attempt, so what takes back an early one's is newer than the last one's.
 
-    A story that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
+    A saga that tries no hosts has no attempts: a turn of one would be newer than all that it says next.
     """
     mine = command_context(run, step)
     if run.phase != "undo" or not (run.attempt or run.tried):

@@ -237,7 +237,7 @@ async def _is_forced(run: MoveRun, move: str) -> bool:
 
 
 async def show(run: MoveRun, way: LiveMovePath, status: MigrationStatus, **changes: Any) -> None:
-    """The move's record says how far it is, if this teller is still the one."""
+    """The move's record says how far it is, if this executor is still the one."""
     await moving.show(run, way.source.cell, way.move, status, **changes)
 
 

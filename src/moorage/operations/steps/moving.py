@@ -283,7 +283,7 @@ async def for_delete(run: MoveRun) -> bool:
 def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
     """What fails in it is tried at another host only where that may help: a host failed, with one of these codes if any are given.
 
-    Outages of what all hosts share, refusals of other services, and what is the server's own (`but`) turn the story.
+    Outages of what all hosts share, refusals of other services, and what is the server's own (`but`) turn the saga.
     """
     try:
         yield
@@ -295,7 +295,7 @@ def elsewhere_only(*codes: str, but: tuple[str, ...] = ()) -> Iterator[None]:
 
 @contextmanager
 def nowhere_else() -> Iterator[None]:
-    """What fails in it is of the host that is left, or of what all hosts share: it turns the story, for no other host would help."""
+    """What fails in it is of the host that is left, or of what all hosts share: it turns the saga, for no other host would help."""
     try:
         yield
     except Problem as problem:
@@ -304,7 +304,7 @@ def nowhere_else() -> Iterator[None]:
 
 
 async def switch_on_again(run: MoveRun, mine: CommandContext) -> None:
-    """What was switched off on its own host by this story runs there again.
+    """What was switched off on its own host by this saga runs there again.
 
     A silent host may have been told to switch it off, and then nobody else tells it to run: it is waited for, unless it is said to be fenced
     or the server is to go.  Raises Unavailable.

@@ -52,7 +52,7 @@ async def or_elsewhere(run: Run[Any, SagaContext], cell: CellId, write: Callable
     """Write to the cell. Raises HostFailed, so that another cell is tried, when it is out and holds nothing of this attempt.
 
     Where it may hold something, the boot waits for it (`in_this_cell`).  No host is to blame, so such an attempt does not count, and
-    comes at most once for each cell: who is back in a cell had nowhere else to go, and waits for it as for any neighbour (Unavailable).
+    comes at most once for each cell: who is back in a cell had nowhere else to go, and waits for it as for any service (Unavailable).
     """
     if run.unsure:
         return await in_this_cell(cell, write)

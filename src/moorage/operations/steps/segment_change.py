@@ -219,7 +219,7 @@ def addressed_as(nic: Nic, before: Nic | None) -> Nic:
 
 
 def describe_bound(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
-    """The same of a move whose teller may have forgotten what was bound; a card that had no address before is none that left."""
+    """The same of a move whose executor may have forgotten what was bound; a card that had no address before is none that left."""
     if cards is None or ports is None:
         return None
     return describe(each for each in readdressed(cards, subnets, ports) if each.old)

@@ -28,7 +28,7 @@ StateCheck: TypeAlias = Callable[[Server], None]
 
 
 class AboutServer(Protocol):
-    """What every story about one server was asked."""
+    """What every saga about one server was asked."""
 
     @property
     def server(self) -> Server: ...
@@ -50,7 +50,7 @@ class LocatedServer(msgspec.Struct, frozen=True):
 
 
 def fence(run: Run[AboutServer, SagaContext]) -> Fence:
-    """Who writes to the cell on behalf of this story."""
+    """Who writes to the cell on behalf of this saga."""
     return Fence(operation=run.operation, seq=run.input.seq, epoch=run.epoch, line=run.line)
 
 
@@ -128,7 +128,7 @@ def _nothing(_tx: Tx) -> None:
 
 
 def release(tx: Tx, run: Run[AboutServer, SagaContext], *, drop_order: bool = False) -> None:
-    """In the commit that ends a story: free the server, or hand it to who waits in line."""
+    """In the commit that ends a saga: free the server, or hand it to who waits in line."""
     heir = region_servers.release(tx, run.input.server.id, run.operation, drop_order=drop_order)
     if heir is not None:
         region_operations.let_begin(tx, heir)

@@ -59,7 +59,7 @@ async def make(
     purpose: Purpose,
     also: Mapping[str, str],
 ) -> ImageId:
-    """A new queued image of the asker's project. Raises what the image service refuses it with."""
+    """A new queued image of the caller's project. Raises what the image service refuses it with."""
     image = ImageId(new_uuid())
     record = record_of(context, principal, server, name, purpose, also) | {"id": image}
     try:
@@ -99,7 +99,7 @@ async def drop(context: SagaContext, image: ImageId) -> None:
 def record_of(
     context: SagaContext, principal: Principal, server: Server, name: str, purpose: Purpose, also: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The image as it is asked of the image service; the asker's own properties win, and never over our key."""
+    """The image as it is asked of the image service; the caller's own properties win, and never over our key."""
     base = server.base_image or BaseImage()
     barred = NEVER_INHERITED | set(context.settings.non_inheritable_image_properties)
     inherited = {

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 async def went(context: SagaContext, server: ServerId) -> bool:
     """Delete them, with their snapshots: a delete holds the server, so nobody makes an image of it. True: there were some, and all are gone.
 
-    A neighbour that is out keeps no delete waiting for this.
+    A service that is out keeps no delete waiting for this.
     """
     filters = {MADE_FOR: "snapshot", OF_SERVER: server, "status": "in:queued,saving"}
     until = time.monotonic() + GONE_WITHIN_S

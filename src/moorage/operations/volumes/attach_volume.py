@@ -105,7 +105,7 @@ async def let_volume_go(run: AttachRun) -> None:
 async def begin_action(run: AttachRun) -> LocatedServer:
     """The action shows, and the record lists the device with its attachment.
 
-    This write is fenced, and no export begins before it: a teller who was overtaken leaves a reservation at the most.
+    This write is fenced, and no export begins before it: an executor who was overtaken leaves a reservation at the most.
     """
     found = await records.find(run.context, run.input.server.id)
     if found.server is None or found.cell is None:

@@ -73,7 +73,7 @@ class GroupCommit:
         batch: list[_PendingWrite] = []
         while self._waiting and len(batch) < BATCH_MAX and self._busy.isdisjoint(self._waiting[0].request):
             order = self._waiting.popleft()
-            if not order.done.done():  # else its asker was cancelled before anything was done for it
+            if not order.done.done():  # else its caller was cancelled before anything was done for it
                 batch.append(order)
                 self._busy.update(order.request)
         return batch

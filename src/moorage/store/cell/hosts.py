@@ -1,4 +1,4 @@
-"""The hosts of a cell.  What a host reports is written by its cell's conductor; what an operator says, by the front desk."""
+"""The hosts of a cell.  What a host reports is written by its cell's conductor; what an operator says, by the API."""
 
 import uuid
 from collections.abc import Collection, Sequence

@@ -60,7 +60,7 @@ _set_hidden = (
 def seal(tx: Tx, server: ServerId, fence: Fence) -> Server:
     """Requests write to this row no more, be it that they have read it already; the record as it stays. Safe twice.
 
-    Raises NotFound when it is not here, Stale when it belongs to a later operation or teller.
+    Raises NotFound when it is not here, Stale when it belongs to a later operation or executor.
     """
     return _sealed(tx, server, fence, hidden=True)
 
@@ -151,7 +151,7 @@ def remove_unless_waited_for(tx: Tx, server: ServerId, cell: CellId, fence: Fenc
 def remove_record(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Take all of it away; what stays is the fence, so that no copy of before puts it back. Safe when nothing is here.
 
-    Raises Stale when the row belongs to a later operation or teller.
+    Raises Stale when the row belongs to a later operation or executor.
     """
     cell_servers.leave_fence(tx, server, fence.rank, fence.line)  # first: a copy that is being made is over then
     cell_servers.remove(tx, server, fence)

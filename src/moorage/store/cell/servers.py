@@ -1,8 +1,8 @@
 """Servers in their cell, and the fence around them (RULES §3).
 
-A saga writes with `write`: the generation must be the one it read, and no later operation, and no later teller of the same
+A saga writes with `write`: the generation must be the one it read, and no later operation, and no later executor of the same
 operation, may have written since.  That order is one number, `fence_of(seq, epoch)`: operations of a server count up, and
-tellers of an operation count up within it; so it never needs to be reset.  The cell conductor writes observed columns only,
+executors of an operation count up within it; so it never needs to be reset.  The cell conductor writes observed columns only,
 with `observe`, and touches neither the fence nor the generation.
 """
 
@@ -57,7 +57,7 @@ fences = sa.Table(
 )
 """The rank that last removed a server's row from this cell, or took it over; and the line, of one that removed it.
 
-Within one rank lines decide: a write that hung may land after what the same teller did later, when it had given the write up.
+Within one rank lines decide: a write that hung may land after what the same executor did later, when it had given the write up.
 """
 
 
@@ -65,7 +65,7 @@ NO_STATE = PowerState.NOSTATE
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Who writes: the operation, its place among the server's operations, its teller's epoch, the journal's line."""
+    """Who writes: the operation, its place among the server's operations, its executor's epoch, the journal's line."""
 
     operation: OperationId
     seq: int
@@ -158,7 +158,7 @@ def record(tx: Tx, server: Server, fence: Fence) -> Server:
 def write(tx: Tx, server: Server, fence: Fence) -> Server:
     """Replace the record that was read with generation `server.generation`; the new one comes back.
 
-    Raises Stale when it changed in between, or belongs to a later operation or teller; NotFound when it is not here.
+    Raises Stale when it changed in between, or belongs to a later operation or executor; NotFound when it is not here.
     A write of ours that was done before (the reply was lost) is found again and counts as done.
     """
     after = fenced(msgspec.structs.replace(server, generation=server.generation + 1), fence)
@@ -175,7 +175,7 @@ def write(tx: Tx, server: Server, fence: Fence) -> Server:
 def remove(tx: Tx, server: ServerId, fence: Fence) -> None:
     """Take the row away (the server is to be in another cell, or in none); safe when it is not here.
 
-    What stays is the fence, so that neither a teller who was overtaken nor a write of our own that hung can put the row back.
+    What stays is the fence, so that neither an executor who was overtaken nor a write of our own that hung can put the row back.
     """
     tx.run(_remove, {"b_server": server, "b_rank": fence.rank, "b_line": fence.line})
     leave_fence(tx, server, fence.rank, fence.line)

@@ -1,4 +1,4 @@
-"""How each conductor fares with its neighbours, told by itself: whether the network service takes its credentials (S0.9), and whom it
+"""How each conductor fares with its services, told by itself: whether the network service takes its credentials (S0.9), and whom it
 leaves alone because they keep failing (N19). Read by whoever begins operations, and by whoever shows it to people."""
 
 from collections.abc import Sequence

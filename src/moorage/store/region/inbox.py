@@ -25,7 +25,7 @@ inbox = sa.Table(
 
 
 class ExternalEvent(msgspec.Struct, frozen=True):
-    """What a neighbour says has happened to a server; `tag` is a port's or volume's id, or empty."""
+    """What a service says has happened to a server; `tag` is a port's or volume's id, or empty."""
 
     server: ServerId
     name: str

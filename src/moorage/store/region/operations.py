@@ -1,6 +1,6 @@
 """Operations and their journals (RULES §2, §3, §9).
 
-One row per operation: `head` counts the commits of its teller, `journal` holds the lines as JSON, one a line, appended by the
+One row per operation: `head` counts the commits of its executor, `journal` holds the lines as JSON, one a line, appended by the
 same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lines`.
 """
 
@@ -204,7 +204,7 @@ def orphaned(
 def adopt(
     tx: Tx, me: ConductorId, ids: Collection[OperationId], knows: Collection[str], *, everything: bool = False
 ) -> Mapping[OperationId, OperationStatus]:
-    """Take over those of `ids` that are `orphaned` still: a new owner and a new epoch, so the old teller can write no more."""
+    """Take over those of `ids` that are `orphaned` still: a new owner and a new epoch, so the old executor can write no more."""
     if not ids:
         return {}
     statement = operations.update().where(
@@ -336,7 +336,7 @@ def listed(
 
 
 def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
-    """Leave word for the teller; it reads it with its next line."""
+    """Leave word for the executor; it reads it with its next line."""
     tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
 
 
@@ -391,7 +391,7 @@ def held_by_moves(
 
 
 def raise_epoch(tx: Tx, operation: OperationId, epoch: int) -> None:
-    """Its next teller counts on above this: cells and hosts have heard of tellers that this database has forgotten."""
+    """Its next executor counts on above this: cells and hosts have heard of executors that this database has forgotten."""
     c = operations.c
     tx.run(operations.update().where(c.id == operation, c.epoch < epoch).values(epoch=epoch))
 

@@ -60,7 +60,7 @@ _AROUND = sa.union_all(
 
 @dataclass
 class Surroundings:
-    """What a port's verbs need to know of its neighbours, read in one statement."""
+    """What a port's verbs need to know of its services, read in one statement."""
 
     network: Doc | None = None
     subnets: list[Doc] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""Scripts for the interpreter of the real neighbours' environment; nothing here is imported by Moorage."""
+"""Scripts for the interpreter of the real services' environment; nothing here is imported by Moorage."""

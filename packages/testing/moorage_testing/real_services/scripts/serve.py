@@ -1,4 +1,4 @@
-"""Serve one WSGI application of a neighbour: `serve.py MODULE PORT THREADS`.
+"""Serve one WSGI application of a service: `serve.py MODULE PORT THREADS`.
 
 Neutron is given one thread: on SQLite, two writers at once end in "database is locked".
 """

@@ -1,4 +1,4 @@
-"""Conductors tell which neighbours they leave alone for now."""
+"""Conductors tell which services they leave alone for now."""
 
 import sqlalchemy as sa
 from alembic import op
