@@ -1,4 +1,4 @@
-"""The statements of a claim, as they are sent: a change here is a change of the heart, and should be seen."""
+"""The statements of a claim, as they are sent: a change of them is seen here."""
 
 from pathlib import Path
 
@@ -8,22 +8,22 @@ from moorage.store.region.placement import allocation_writes, claim_statements
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sql"
 STATEMENTS = {
-    "take_all_that_fit.postgresql.sql": str(claim_statements._TAKE_POSTGRESQL),
-    "take_all_that_fit.sqlite.sql": str(claim_statements._take_sqlite(2)),
-    "take_all_that_fit_unchanged.sqlite.sql": str(claim_statements._take_sqlite(2, 2)),
-    "write_allocations.postgresql.sql": str(claim_statements._WRITE_POSTGRESQL),
-    "write_allocations.sqlite.sql": str(claim_statements._write_sqlite(2)),
-    "look_at_consumers.sqlite.sql": allocation_writes._CONSUMERS.sqlite,
-    "look_at_consumers.postgresql.sql": allocation_writes._CONSUMERS.postgresql,
-    "look_at_stocks.sqlite.sql": allocation_writes._LEVELS.sqlite,
-    "look_at_stocks.postgresql.sql": allocation_writes._LEVELS.postgresql,
-    "look_at_what_is_held.postgresql.sql": allocation_writes._HELD.postgresql,
-    "put_counters.sqlite.sql": allocation_writes._COUNT.sqlite,
-    "put_generations.sqlite.sql": allocation_writes._ADVANCE.sqlite,
-    "put_consumers.sqlite.sql": allocation_writes._OWN.sqlite,
-    "put_allocations.sqlite.sql": allocation_writes._HOLD.sqlite,
-    "put_allocations_gone.sqlite.sql": allocation_writes._DROP.sqlite,
-    "put_all.postgresql.sql": allocation_writes._WRITE.postgresql,
+    "postgresql/take_all_that_fit.sql": str(claim_statements._TAKE_POSTGRESQL),
+    "sqlite/take_all_that_fit.sql": str(claim_statements._take_sqlite(2)),
+    "sqlite/take_all_that_fit_unchanged.sql": str(claim_statements._take_sqlite(2, 2)),
+    "postgresql/write_allocations.sql": str(claim_statements._WRITE_POSTGRESQL),
+    "sqlite/write_allocations.sql": str(claim_statements._write_sqlite(2)),
+    "sqlite/look_at_consumers.sql": allocation_writes._CONSUMERS.sqlite,
+    "postgresql/look_at_consumers.sql": allocation_writes._CONSUMERS.postgresql,
+    "sqlite/look_at_stocks.sql": allocation_writes._LEVELS.sqlite,
+    "postgresql/look_at_stocks.sql": allocation_writes._LEVELS.postgresql,
+    "postgresql/look_at_what_is_held.sql": allocation_writes._HELD.postgresql,
+    "sqlite/put_counters.sql": allocation_writes._COUNT.sqlite,
+    "sqlite/put_generations.sql": allocation_writes._ADVANCE.sqlite,
+    "sqlite/put_consumers.sql": allocation_writes._OWN.sqlite,
+    "sqlite/put_allocations.sql": allocation_writes._HOLD.sqlite,
+    "sqlite/put_allocations_gone.sql": allocation_writes._DROP.sqlite,
+    "postgresql/put_all.sql": allocation_writes._WRITE.postgresql,
 }
 
 

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from functools import cache
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.quota import COUNTED, DEFAULT_LIMITS, Shortfall, narrower, shortfall
-from moorage.sql import Tx, upsert
+from moorage.sql import Tx, insert, upsert
 from moorage.store.region import user_quotas
 from moorage.store.region.tables import region_metadata
 
@@ -68,16 +67,16 @@ def _fits(resource: str, used: sa.ColumnElement[int] | None) -> sa.ColumnElement
 @cache
 def _take(dialect: str) -> sa.Executable:
     """Insert the first counters, or add to them, where every limit allows."""
-    insert = sqlite.insert(quota_usage) if dialect == "sqlite" else postgresql.insert(quota_usage)
+    take = insert(dialect, quota_usage)
     wanted = [sa.bindparam(f"b_{resource}", type_=sa.BigInteger) for resource in COUNTED]
     first = sa.select(sa.bindparam("b_project", type_=sa.String), *wanted).where(
         *(_fits(each, None) for each in COUNTED)
     )
     return (
-        insert.from_select(["project", *COUNTED], first)
+        take.from_select(["project", *COUNTED], first)
         .on_conflict_do_update(
             index_elements=["project"],
-            set_={each: quota_usage.c[each] + insert.excluded[each] for each in COUNTED},
+            set_={each: quota_usage.c[each] + take.excluded[each] for each in COUNTED},
             where=sa.and_(*(_fits(each, quota_usage.c[each]) for each in COUNTED)),
         )
         .returning(

@@ -11,8 +11,8 @@ import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import CellId, HostId
-from moorage.sql import Tx
-from moorage.store.region.placement.provider_statements import lock, upsert
+from moorage.sql import Tx, insert
+from moorage.store.region.placement.provider_statements import lock
 from moorage.store.region.placement.tables import Stamp, cells, hosts, providers
 
 CELLS_MAX = 10_000
@@ -43,14 +43,14 @@ def every(tx: Tx) -> dict[CellId, CellStatus]:
 def come_in(tx: Tx, cell: CellId) -> bool:
     """A host is about to be written into this cell; whether it is disabled, which nobody changes before we commit."""
     fresh = {"cell": cell, "disabled": False, "reason": "", "said_by": "", "said_at": 0}
-    tx.run(upsert(tx, cells).values(fresh).on_conflict_do_nothing())
+    tx.run(insert(tx.dialect, cells).values(fresh).on_conflict_do_nothing())
     return bool(tx.scalar(_DISABLED, {"b_cell": cell}))
 
 
 def set_status(tx: Tx, said: CellStatus, at: Stamp) -> None:
     """Disabled, or no longer. The cell's row is locked first, then its hosts, as `come_in` has it."""
     values = msgspec.structs.asdict(said)
-    statement = upsert(tx, cells).values(values)
+    statement = insert(tx.dialect, cells).values(values)
     tx.run(
         statement.on_conflict_do_update(
             index_elements=["cell"], set_={name: statement.excluded[name] for name in values}

@@ -4,19 +4,12 @@ Anti-affinity: members per host, never above the group's maximum.  Affinity: one
 Soft policies are counted too, so that weighers know who is where, and never refuse.
 """
 
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.ids import HostId
 from moorage.model.world import GroupAsk
-from moorage.sql import Tx
+from moorage.sql import Tx, insert
 from moorage.store.region.placement.tables import Stamp, group_homes, group_hosts
-
-
-def _insert(tx: Tx, table: sa.Table) -> Any:
-    return postgresql.insert(table) if tx.dialect == "postgresql" else sqlite.insert(table)
 
 
 def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp, *, moves: bool = False) -> bool:
@@ -29,7 +22,7 @@ def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp, *, moves: bool = Fals
     n = group_hosts.c
     allowed = n.n < group.max_per_host if group.policy == "anti-affinity" else sa.true()
     statement = (
-        _insert(tx, group_hosts)
+        insert(tx.dialect, group_hosts)
         .values(server_group=group.id, host=host, n=1, changed=at.changed)
         .on_conflict_do_update(
             index_elements=[n.server_group, n.host], set_={"n": n.n + 1, "changed": at.changed}, where=allowed
@@ -42,7 +35,7 @@ def join(tx: Tx, group: GroupAsk, host: HostId, at: Stamp, *, moves: bool = Fals
 def _settle(tx: Tx, group: str, host: HostId, at: Stamp, *, alone: int) -> bool:
     h = group_homes.c
     statement = (
-        _insert(tx, group_homes)
+        insert(tx.dialect, group_homes)
         .values(server_group=group, home=host, members=1, changed=at.changed)
         .on_conflict_do_update(
             index_elements=[h.server_group],

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from moorage.sql import Tx
-from moorage.store.region.placement.provider_statements import now_s, upsert
+from moorage.sql import Tx, insert
+from moorage.store.region.placement.provider_statements import now_s
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -77,7 +77,7 @@ def custom_traits(tx: Tx, names: Collection[str] | None = None) -> set[str]:
 def create_name(tx: Tx, kind: Word, name: str) -> bool:
     """True: it is new."""
     table = _WORDS[kind]
-    statement = upsert(tx, table).values(name=name, updated_at=now_s()).on_conflict_do_nothing()
+    statement = insert(tx.dialect, table).values(name=name, updated_at=now_s()).on_conflict_do_nothing()
     return tx.row(statement.returning(table.c.name)) is not None
 
 

@@ -5,11 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
-from moorage.sql import Tx
+from moorage.sql import Tx, insert
 from moorage.store.region.placement.tables import (
     Stamp,
     allocations,
@@ -58,11 +57,6 @@ def now_s() -> int:
     return int(time.time())
 
 
-def upsert(tx: Tx, table: sa.Table) -> Any:
-    """An INSERT of the dialect at hand, which knows ON CONFLICT."""
-    return postgresql.insert(table) if tx.dialect == "postgresql" else sqlite.insert(table)
-
-
 def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
     """A new provider at generation 0; the caller has looked whether uuid and name are free, the constraints judge."""
     tx.run(
@@ -90,7 +84,7 @@ def ensure_child(tx: Tx, uuid: str, name: str, parent: str, root: str, at: Stamp
 
 
 def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stamp) -> None:
-    statement = upsert(tx, providers).values(
+    statement = insert(tx.dialect, providers).values(
         uuid=uuid,
         name=name,
         parent=parent,
@@ -183,7 +177,7 @@ def put_inventory(tx: Tx, uuid: str, resource: str, inventory: Inventory, at: St
         "changed": at.changed,
         "version": at.version,
     }
-    statement = upsert(tx, inventories).values({"provider": uuid, "class": resource, "used": 0} | values)
+    statement = insert(tx.dialect, inventories).values({"provider": uuid, "class": resource, "used": 0} | values)
     tx.run(
         statement.on_conflict_do_update(
             index_elements=[inventories.c.provider, inventories.c["class"]],
@@ -233,7 +227,7 @@ def _set_members(tx: Tx, table: sa.Table, column: str, uuid: str, have: Collecti
         tx.run(_REMOVED[table], {"b_provider": uuid, "b_names": sorted(removed)})
     if added := want - have:
         tx.run(
-            upsert(tx, table)
+            insert(tx.dialect, table)
             .values([{"provider": uuid, column: name} for name in sorted(added)])
             .on_conflict_do_nothing()
         )
@@ -266,7 +260,7 @@ def delete_all(tx: Tx, uuids: Sequence[str], at: Stamp) -> None:
 
 
 def bury(tx: Tx, uuid: str, at: Stamp) -> None:
-    statement = upsert(tx, gone).values(provider=uuid, changed=at.changed, at=now_s())
+    statement = insert(tx.dialect, gone).values(provider=uuid, changed=at.changed, at=now_s())
     tx.run(
         statement.on_conflict_do_update(
             index_elements=[gone.c.provider], set_={"changed": statement.excluded.changed, "at": statement.excluded.at}
@@ -303,7 +297,7 @@ def node_of(tx: Tx, host: str, cell: str) -> str:
 
 
 def put_host(tx: Tx, uuid: str, facts: Mapping[str, Any]) -> None:
-    statement = upsert(tx, hosts).values(provider=uuid, **facts)
+    statement = insert(tx.dialect, hosts).values(provider=uuid, **facts)
     tx.run(
         statement.on_conflict_do_update(
             index_elements=[hosts.c.provider], set_={name: statement.excluded[name] for name in facts}
