@@ -45,7 +45,7 @@ class Upped:
         if self.release is not None:
             python, environment = str(self.release.python), self.release.environment
             path = self.release.configuration(path)
-        without = ["--metadata-port", "0", "--console-port", "0"]
+        without = ["--metadata-port", "0", "--console-port", "0", "--webconsole-port", "0"]
         ours = [] if self.release is not None else without  # which earlier ones do not know
         with self.log.open("ab") as out:
             at = out.tell()
