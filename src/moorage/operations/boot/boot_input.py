@@ -3,7 +3,7 @@
 Fields are only ever added, with defaults (RULES §19).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,10 +15,11 @@ from moorage.model.resources import Needs
 from moorage.model.server import Server
 from moorage.model.verdict import DecisionRecord
 from moorage.model.world import Ask, GroupAsk
-from moorage.operations.boot import legacy_ports
+from moorage.operations.context import SagaContext
 from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps import groups
 from moorage.operations.steps.ports import segments_for
+from moorage.saga import Run
 
 
 class NoRoom(msgspec.Struct, frozen=True):
@@ -87,6 +88,23 @@ class Made(msgspec.Struct, frozen=True):
     networks: dict[str, NetworkFacts] = {}
 
 
+BootRun = Run[Boot, SagaContext]
+
+
+def networks_of(boot: Boot, made: Made | None) -> Mapping[str, NetworkFacts]:
+    """The facts of all networks of a boot, once its ports are made."""
+    return boot.networks if made is None or not made.networks else {**boot.networks, **made.networks}
+
+
+def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
+    """The cells that have addresses of every network; None: all have."""
+    found: set[CellId] | None = None
+    for network in networks:
+        if network.cells:
+            found = set(network.cells) if found is None else found & set(network.cells)
+    return None if found is None else tuple(sorted(found))
+
+
 def ask_of(
     boot: Boot, networks: Mapping[str, NetworkFacts], ports: tuple[Port, ...], *, not_on: tuple[HostId, ...]
 ) -> Ask:
@@ -112,7 +130,7 @@ def ask_of(
         extra_specs=dict(boot.server.flavor.extra_specs),
         image_properties=dict(boot.server.image_properties),
         min_level=boot.min_level,
-        cells=legacy_ports.cells_with(networks.values()),
+        cells=cells_with(networks.values()),
         max_level=boot.gates.max_level if boot.nics else ANY_LEVEL,
         seed=int(boot.server.id.replace("-", ""), 16) & 0xFFFFFFFF,
     )

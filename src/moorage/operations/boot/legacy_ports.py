@@ -8,7 +8,7 @@
 Until a port is made, it stands in the saga as it will be: with its NIC and its minted MAC, without an id.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -22,10 +22,12 @@ from moorage.model.host_ports import Plumbed, PortOrder, refuse_unclaimed, with_
 from moorage.model.ids import CellId, HostId, NetworkId, PortId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
 from moorage.model.server import Nic
+from moorage.operations.boot.boot_input import BootRun, Claim, Made
+from moorage.operations.boot.boot_ports import BootPorts
 from moorage.operations.context import SagaContext
-from moorage.operations.gates import PORTS_ARRIVE_BOUND, Gates
+from moorage.operations.gates import OPEN, PORTS_ARRIVE_BOUND, Gates
 from moorage.operations.steps.hosts import names_of
-from moorage.operations.steps.ports import nics_of, other_subnets
+from moorage.operations.steps.ports import made_macs, nics_of, other_subnets
 from moorage.operations.steps.segments import note_exhausted, note_exhausted_at_host
 from moorage.operations.steps.servers import AboutServer
 from moorage.saga import Cause, Run
@@ -70,6 +72,66 @@ class Built(msgspec.Struct, frozen=True):
     plumbed: Plumbed = Plumbed()
 
 
+class LegacyPorts:
+    """The ports of one boot that began while a gate was shut."""
+
+    def __init__(self, run: BootRun) -> None:
+        self._run = run
+        self._by_conductor = BootPorts(run)
+
+    async def make(self) -> Made:
+        """Make the ports if that may be before a host is chosen; else they are what they will be."""
+        if self._run.input.gates.early_ports:
+            return await self._by_conductor.make()
+        return Made(ports_to_be(self._run.input.nics))
+
+    async def release(self, claim: Claim | None) -> None:
+        """Delete ours, let go the user's: by the host that was asked last where the conductor has no credentials."""
+        boot = self._run.input
+        if not boot.gates.credentials:
+            await _release_by_host(self._run, claim)
+        else:
+            users = () if boot.gates.early_ports else _users_ports(boot.nics)
+            await self._run.context.network.release_ports(boot.server.id, made_macs(boot.nics), users=users)
+
+    async def bind(self, claim: Claim, ports: tuple[Port, ...], options: BindOptions) -> tuple[Port, ...]:
+        """Bind the ports for a host of level 3; others do it themselves when they start the guest."""
+        if _host_plumbs(self._run.input, claim):
+            return ports
+        return await self._by_conductor.bind(claim, await _made_late(self._run, ports), options)
+
+    async def unbind(self, ports: tuple[Port, ...]) -> None:
+        """Take the host from the ports, if they were made before it was chosen."""
+        if self._run.input.gates.early_ports:
+            await self._by_conductor.unbind(ports)
+
+    async def start(
+        self, command_context: CommandContext, claim: Claim, ports: tuple[Port, ...], guest: GuestSpec
+    ) -> PowerState | Built:
+        """Have the guest started: from finished data, or on a host that sees to the ports first (S0.12)."""
+        run = self._run
+        if not _host_plumbs(run.input, claim):
+            return await self._by_conductor.start(command_context, claim, ports, guest)
+        made = (lambda: _made_late(run, ports)) if run.input.gates.credentials else None
+        return await build(run, command_context, claim, _order_for(run, claim, ports), guest, made)
+
+    async def await_plugged(self, claim: Claim, ports: tuple[Port, ...], started: PowerState | Built | None) -> None:
+        """Wait until the network says that the ports are plugged, if the conductor can ask it."""
+        if self._run.input.gates.credentials:
+            await self._by_conductor.await_plugged(claim, bound(started, ports), started)
+
+    def result(
+        self, started: PowerState | Built | None, networks: Mapping[str, NetworkFacts]
+    ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
+        """How the guest is, and its NICs where the host had to tell them."""
+        return answered(started, networks)
+
+
+def ports_of(run: BootRun) -> BootPorts | LegacyPorts:
+    """Who sees to a boot's ports; decided by the gates as they were when the boot began, so it never changes for a boot."""
+    return BootPorts(run) if run.input.gates == OPEN else LegacyPorts(run)
+
+
 def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
     """The ports as they will be when they are made: on a routed network their address comes with the host."""
     return tuple(
@@ -91,16 +153,7 @@ def ports_to_be(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
     )
 
 
-def cells_with(networks: Iterable[NetworkFacts]) -> tuple[CellId, ...] | None:
-    """The cells that have addresses of every network; None: all have."""
-    found: set[CellId] | None = None
-    for network in networks:
-        if network.cells:
-            found = set(network.cells) if found is None else found & set(network.cells)
-    return None if found is None else tuple(sorted(found))
-
-
-def users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
+def _users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
     """The user's ports as they were before anybody took them: what is restored when they are let go."""
     return tuple(
         Port(
@@ -117,16 +170,16 @@ def users_ports(nics: Sequence[NicAsk]) -> tuple[Port, ...]:
     )
 
 
-def host_plumbs(boot: AsksPorts, place: ChosenHost) -> bool:
+def _host_plumbs(boot: AsksPorts, place: ChosenHost) -> bool:
     """The host sees to the ports itself: it is of level 1 or 2, and the boot was begun while that was the way."""
     return bool(boot.nics) and not boot.gates.bind_in_conductor and place.level < PORTS_ARRIVE_BOUND
 
 
-async def made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) -> tuple[Port, ...]:
+async def _made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) -> tuple[Port, ...]:
     """For a host of level 3: the ports themselves, made now if they were not before, or taken over from an older host."""
     if all(port.id for port in ports):
         return ports
-    left = left_by_hosts(run.causes)
+    left = _left_by_hosts(run.causes)
     if len(left.ports) == len(ports):
         return left.ports
     boot = run.input
@@ -141,7 +194,7 @@ async def made_late(run: Run[AsksPorts, SagaContext], ports: tuple[Port, ...]) -
     return made
 
 
-def left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
+def _left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
     """The ports that came back with the newest failure that has any (S0.5)."""
     for cause in reversed(causes):
         left = msgspec.json.decode(cause.left, type=Plumbed | None)
@@ -150,11 +203,11 @@ def left_by_hosts(causes: Sequence[Cause]) -> Plumbed:
     return Plumbed()
 
 
-def order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[Port, ...]) -> PortOrder:
+def _order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[Port, ...]) -> PortOrder:
     """What the host is told to do about the ports."""
     boot = run.input
     early = boot.gates.early_ports
-    left = left_by_hosts(run.causes)
+    left = _left_by_hosts(run.causes)
     known = left.ports or tuple(port for port in ports if port.id)
     return PortOrder(
         how="bind" if early else "make",
@@ -170,21 +223,6 @@ def order_for(run: Run[AsksPorts, SagaContext], place: ChosenHost, ports: tuple[
         tried=names_of(run.context.placement.world(), run.tried),
         unsure=run.unsure or run.attempt > 1,
     )
-
-
-async def start(
-    run: Run[AsksPorts, SagaContext],
-    command_context: CommandContext,
-    place: ChosenHost,
-    ports: tuple[Port, ...],
-    guest: GuestSpec,
-) -> PowerState | Built:
-    """Have the guest started: from finished data, or on a host that sees to the ports first."""
-    to = HostAddress(place.cell, place.name)
-    if not host_plumbs(run.input, place):
-        return await run.context.hosts.start_guest(to, command_context, guest)
-    made = (lambda: made_late(run, ports)) if run.input.gates.credentials else None
-    return await build(run, command_context, place, order_for(run, place, ports), guest, made)
 
 
 async def build(
@@ -253,7 +291,7 @@ def answered(
     return started.power, nics_of(started.plumbed.ports, {**networks, **started.plumbed.networks})
 
 
-async def release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | None) -> None:
+async def _release_by_host(run: Run[AsksPorts, SagaContext], place: ChosenHost | None) -> None:
     """The saga is taken back and the conductor cannot reach the network service: the host it last asked releases the ports.
 
     No host was asked: no port was made or taken.

@@ -113,7 +113,7 @@ def _booted(run: Run[boot.Boot, SagaContext], seen: Server | None) -> Iterator[S
         spawning = boot.recorded(run, claim, ports or (), 0, now_us())
         made = run.get(boot.make_ports)
         networks = {**run.input.networks, **({} if made is None else made.networks)}
-        built = boot.shown_active(spawning, run.get(boot.start_guest), now_us(), networks)
+        built = boot.shown_active(run, spawning, run.get(boot.start_guest), now_us(), networks)
     building = msgspec.structs.replace(built, vm_state=VmState.BUILDING, task_state=TaskState.SPAWNING)
     yield changed(building, built, attempt=run.attempt, host=claim.name)
     yield ServerEvent("create.end", built, run.attempt, claim.name)

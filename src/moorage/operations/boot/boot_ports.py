@@ -1,0 +1,65 @@
+"""The ports of a boot where every host is of level 3: the conductor makes and binds them (RULES §7, §13).
+
+`ports_of` in `legacy_ports.py` chooses between this and what older hosts need, once for a boot.
+"""
+
+from collections.abc import Mapping
+
+from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.model.guest import GuestSpec, PowerState
+from moorage.model.network import BindOptions, NetworkFacts, Port
+from moorage.model.server import Nic
+from moorage.operations.boot.boot_input import BootRun, Claim, Made
+from moorage.operations.steps.ports import made_macs
+from moorage.operations.steps.vif_plugging import await_plugged
+
+
+class BootPorts:
+    """The ports of one boot that has any; failures of the network service are raised as its client raises them."""
+
+    def __init__(self, run: BootRun) -> None:
+        self._run = run
+
+    async def make(self) -> Made:
+        """Get the user's ports and make the missing ones, none bound."""
+        boot, network = self._run.input, self._run.context.network
+        ports = await network.ensure_ports(
+            boot.server.id,
+            boot.server.project,
+            boot.nics,
+            unsure=self._run.unsure,
+            security_groups=boot.security_groups,
+        )
+        unknown = {port.network for port in ports} - boot.networks.keys()
+        return Made(ports, {each: await network.network(each) for each in unknown})
+
+    async def release(self, claim: Claim | None) -> None:
+        """Delete ours, let go the user's."""
+        boot = self._run.input
+        await self._run.context.network.release_ports(boot.server.id, made_macs(boot.nics), users=())
+
+    async def bind(self, claim: Claim, ports: tuple[Port, ...], options: BindOptions) -> tuple[Port, ...]:
+        """Bind the ports to the host.  Raises BindRefused when the network refuses it."""
+        return await self._run.context.network.bind_ports(
+            self._run.input.server.id, claim.name, claim.availability_zone, ports, options
+        )
+
+    async def unbind(self, ports: tuple[Port, ...]) -> None:
+        """Take the host from the ports."""
+        await self._run.context.network.unbind_ports(self._run.input.server.id, ports)
+
+    async def start(
+        self, command_context: CommandContext, claim: Claim, ports: tuple[Port, ...], guest: GuestSpec
+    ) -> PowerState:
+        """Have the host start the guest; its ports are finished.  Raises HostFailed when the host could not."""
+        return await self._run.context.hosts.start_guest(HostAddress(claim.cell, claim.name), command_context, guest)
+
+    async def await_plugged(self, claim: Claim, ports: tuple[Port, ...], started: object) -> None:
+        """Wait until the network says that the ports are plugged.  Raises HostFailed when that is late, and fatal."""
+        await await_plugged(self._run, ports, claim.name)
+
+    def result(
+        self, started: object, networks: Mapping[str, NetworkFacts]
+    ) -> tuple[PowerState | None, tuple[Nic, ...] | None]:
+        """How the guest is, and its NICs where they are others than those that were bound."""
+        return started if isinstance(started, PowerState) else None, None
