@@ -9,7 +9,7 @@ from tests.helpers.world_builder import Cloud
 
 from moorage.model.ids import ProviderId
 from moorage.model.provider_tree import GroupDemand
-from moorage.placement.cache import provider_rows as rows_module
+from moorage.placement.cache import provider_objects, provider_rows
 from moorage.placement.cache.cache import WASTE_MIN, ProviderCache
 from moorage.placement.service.candidate_rules import CandidateRules
 from moorage.placement.service.candidates import find, find_alone
@@ -115,8 +115,8 @@ def test_a_child_may_be_read_before_its_root() -> None:
 
 @pytest.mark.parametrize("most", [1, 3, 7, 120_000])
 def test_letting_go_changes_no_answer(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr(rows_module, "KEPT_MAX", most)
-    monkeypatch.setattr(rows_module, "ALIKE_MAX", most)
+    monkeypatch.setattr(provider_objects, "KEPT_MAX", most)
+    monkeypatch.setattr(provider_rows, "ALIKE_MAX", most)
     picture = fleet().picture()
     groups = [GroupDemand("", {"VCPU": 1}), GroupDemand("_1", {"DISK_GB": 5}), GroupDemand("_2", {"DISK_GB": 7})]
     for _ in range(2):

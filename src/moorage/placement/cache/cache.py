@@ -21,7 +21,8 @@ from moorage.model.world import Group, HostAggregate, Mask, Segment, SharingProv
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
 from moorage.placement.cache.provider import NO_SLOT, HostFacts, InventoryKind, Provider, facts_of
-from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Providers, Rows, Trees
+from moorage.placement.cache.provider_objects import Providers, Trees
+from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Rows
 from moorage.store.region.placement.allocation_writes import GenerationChange
 from moorage.store.region.placement.change_feed import Changes
 

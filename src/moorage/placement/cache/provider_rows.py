@@ -1,8 +1,7 @@
 """All providers in columns: one place for each, its facts in arrays, its inventories side by side in two more (docs/engine.md, P12).
 
-A cloud has a million of them and an answer needs a few, so a `Provider` is made when somebody asks for it.  Those made last are
-kept and follow what is read; when they are `KEPT_MAX` they are all let go.  What alike providers have in common (sets of traits
-and aggregates, inventories but for what is used) is there once, and named by a number.
+What alike providers have in common (sets of traits and aggregates, inventories but for what is used) is there once, and named by
+a number.  A `Provider` is made when somebody asks for it (`provider_objects.py`).
 
 A place stays its provider's: it is found again under its id, and others say by it who their parent and root is, also while those
 were not read yet.  What is no longer needed (places of deleted providers, inventories that moved) is counted in `waste`; the
@@ -11,9 +10,9 @@ engine reads everything anew when it is too much.
 
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ from typing_extensions import override
 from moorage.model.ids import ProviderId
 from moorage.placement.cache.provider import InventoryKind, InventoryRow, Layout, Provider
 
-KEPT_MAX = 120_000
 ALIKE_MAX = 20_000
 NOT_READ = -1
 NOWHERE = -1
@@ -299,109 +297,3 @@ class Rows:
             found = {kind.resource: InventoryRow(kind, used) for kind, used in zip(kinds, each, strict=True)}
             self._alike[key] = found
         return found
-
-
-class Providers(dict[ProviderId, Provider]):
-    """All providers by id: a dict of those that were made, which makes what is missing."""
-
-    def __init__(self, rows: Rows, drop_objects: Callable[[], None]) -> None:
-        super().__init__()
-        self._rows = rows
-        self._drop_objects = drop_objects
-
-    def __missing__(self, uuid: ProviderId) -> Provider:
-        rows = self._rows
-        place = rows.index.get(uuid)
-        if place is None or rows.version[place] == NOT_READ:
-            raise KeyError(uuid)
-        if super().__len__() >= KEPT_MAX:
-            self._drop_objects()
-        one = self[rows.ids[place]] = rows.made(place)
-        return one
-
-    @property
-    def object_count(self) -> int:
-        """How many were made."""
-        return super().__len__()
-
-    def make_room(self, more: int) -> None:
-        """Let all go when so many more are too many."""
-        if self.object_count and self.object_count + more > KEPT_MAX:
-            self._drop_objects()
-
-    def made(self, uuid: ProviderId) -> Provider | None:
-        """The object, if there is one already."""
-        return super().get(uuid)
-
-    def named(self, name: str) -> list[Provider]:
-        """Those with this name."""
-        rows, found, at = self._rows, [], -1
-        for _ in range(rows.names.count(name)):
-            at = rows.names.index(name, at + 1)
-            if rows.version[at] != NOT_READ:
-                found.append(self[rows.ids[at]])
-        return found
-
-    @override
-    def get(self, uuid: str, default: Any = None) -> Any:
-        return default if self._rows.find(ProviderId(uuid)) is None else self[ProviderId(uuid)]
-
-    @override
-    def __contains__(self, uuid: object) -> bool:
-        return isinstance(uuid, str) and self._rows.find(ProviderId(uuid)) is not None
-
-    @override
-    def __len__(self) -> int:
-        return self._rows.count
-
-    @override
-    def __iter__(self) -> Iterator[ProviderId]:
-        return (self._rows.ids[place] for place in self._rows.read())
-
-    @override
-    def values(self) -> Any:
-        """One after the other; those that were not there are not kept."""
-        for place in self._rows.read():
-            yield self.made(self._rows.ids[place]) or self._rows.made(place)
-
-
-class Trees(dict[ProviderId, dict[ProviderId, Provider]]):
-    """All trees by their root: a dict of those that were made, which makes what is missing."""
-
-    def __init__(self, rows: Rows, providers: Providers) -> None:
-        super().__init__()
-        self._rows = rows
-        self._providers = providers
-
-    def __missing__(self, root: ProviderId) -> dict[ProviderId, Provider]:
-        place = self._rows.index.get(root)
-        if place is None or self._rows.head[place] == NOWHERE:
-            raise KeyError(root)
-        rows, providers = self._rows, self._providers
-        ids = [rows.ids[each] for each in rows.members(place)]
-        providers.make_room(len(ids))
-        found = self[rows.ids[place]] = {uuid: providers[uuid] for uuid in ids}
-        return found
-
-    @override
-    def __len__(self) -> int:
-        return self._rows.trees_count
-
-    @override
-    def __contains__(self, root: object) -> bool:
-        place = self._rows.index.get(root)  # type: ignore[call-overload]
-        return place is not None and self._rows.head[place] != NOWHERE
-
-    @override
-    def get(self, root: ProviderId, default: Any = None) -> Any:
-        known = root in self
-        return self[root] if known else default
-
-    @override
-    def __iter__(self) -> Iterator[ProviderId]:
-        heads = np.frombuffer(self._rows.head, dtype=np.int32)
-        return (self._rows.ids[place] for place in np.flatnonzero(heads != NOWHERE))
-
-    @override
-    def items(self) -> Any:
-        return ((root, self[root]) for root in self)
