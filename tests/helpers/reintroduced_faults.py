@@ -198,12 +198,12 @@ def a_port_that_is_not_listed_is_unplugged() -> Iterator[None]:
 @regression("an_administrator_and_a_user_at_once")
 def overrides_are_read_later() -> Iterator[None]:
     """A claim is judged by capacity alone: an old picture decides."""
-    take = claims._take
+    take = claims.take_rows
 
     def taken(tx: Tx, asked: Any, at: Any, choice: Any) -> Any:
         return take(tx, asked, at, msgspec.structs.replace(choice, versions={}))
 
-    with patch.object(claims, "_take", taken):
+    with patch.object(claims, "take_rows", taken):
         yield
 
 

@@ -67,21 +67,21 @@ def claim(
     left: HostId | None = None
     if replace:
         old = claim_statements.drop(tx, owner.consumer)
-        left = _leave(tx, claim_statements.owner(tx, owner.consumer), at)
+        left = leave_group(tx, claim_statements.owner(tx, owner.consumer), at)
     kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
     old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
     parts = portions(choice, ask)
-    rows = _take(tx, wants(parts, old), at, choice)
+    rows = take_rows(tx, wants(parts, old), at, choice)
     if isinstance(rows, Shortage):
         return rows
     if ask.group is not None and not groups.join(tx, ask.group, choice.host, at):
         return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
     group = None if ask.group is None else (ask.group.id, left, choice.host)
     amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
-    claim_statements.write(tx, _in_group(owner, choice, ask), amounts, now_s())
+    claim_statements.write(tx, in_group(owner, choice, ask), amounts, now_s())
     if asks_functions(ask):
         virtual_functions.release(tx, owner.consumer)
-    picked = _functions(tx, owner.consumer, choice, ask)
+    picked = pick_functions(tx, owner.consumer, choice, ask)
     if isinstance(picked, Shortage):
         return picked
     return Claimed(owner.consumer, choice, tuple(rows), group, picked)
@@ -92,7 +92,7 @@ def asks_functions(ask: Ask) -> bool:
     return any(SRIOV_NET_VF in each.resources for each in ask.groups)
 
 
-def _functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
+def pick_functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, VirtualFunction] | Shortage:
     """Port → the virtual function it gets: exactly which one is chosen here, and held by nobody else (S1.15)."""
     found: dict[str, VirtualFunction] = {}
     for group in ask.groups:
@@ -104,7 +104,8 @@ def _functions(tx: Tx, consumer: str, choice: Choice, ask: Ask) -> dict[str, Vir
     return found
 
 
-def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
+def in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
+    """The owner with its host and its place in the server group."""
     group = ask.group
     return owner._replace(
         host=choice.host,
@@ -113,7 +114,8 @@ def _in_group(owner: Owner, choice: Choice, ask: Ask) -> Owner:
     )
 
 
-def _take(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
+def take_rows(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> list[Row] | Shortage:
+    """Change all rows, or say which one is short; the caller takes the transaction back then."""
     rows = claim_statements.take(tx, asked, at, choice.versions)
     changes = sum(1 for want in asked if want.change)
     if changes and len(rows) == changes:
@@ -126,7 +128,8 @@ def _take(tx: Tx, asked: list[InventoryDelta], at: Stamp, choice: Choice) -> lis
     return Shortage(choice, tuple(short), tuple(missing))
 
 
-def _leave(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
+def leave_group(tx: Tx, owner: Owner | None, at: Stamp) -> HostId | None:
+    """Give back its place in the server group; the host where that was."""
     if owner is None or owner.server_group is None or owner.host is None:
         return None
     groups.leave(tx, owner.server_group, owner.group_policy or "", owner.host, at)
@@ -147,11 +150,11 @@ def extend(tx: Tx, consumer: str, choice: Choice, ask: Ask, operation: str) -> C
     if owner is None:
         return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
     parts = portions(choice, ask)
-    rows = _take(tx, wants(parts, {}), at, choice)
+    rows = take_rows(tx, wants(parts, {}), at, choice)
     if isinstance(rows, Shortage):
         return rows
     claim_statements.write(tx, owner._replace(operation=operation, attempt=0), amounts_of(parts), now_s())
-    picked = _functions(tx, consumer, choice, ask)
+    picked = pick_functions(tx, consumer, choice, ask)
     return picked if isinstance(picked, Shortage) else Claimed(consumer, choice, tuple(rows), None, picked)
 
 
@@ -244,7 +247,7 @@ def release(tx: Tx, consumer: str) -> tuple[Row, ...]:
         return ()
     at = stamp(tx)
     rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in old.items()], at)
-    _leave(tx, owner, at)
+    leave_group(tx, owner, at)
     return tuple(rows)
 
 
@@ -266,125 +269,10 @@ def keep_addresses(tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None
     at = stamp(tx)
     claim_statements.drop(tx, consumer)
     rows = claim_statements.take(tx, [InventoryDelta(*key, -amount) for key, amount in less.items()], at)
-    _leave(tx, owner, at)
+    leave_group(tx, owner, at)
     claim_statements.forget(tx, consumer)
     if kept:
         claim_statements.write(tx, owner._replace(host=None, server_group=None, group_policy=None), kept, now_s())
-    return tuple(rows)
-
-
-def move(
-    tx: Tx,
-    server: Owner,
-    migration: str,
-    choice: Choice,
-    ask: Ask,
-    *,
-    stays: Mapping[Key, int] | None = None,
-    leaves: Mapping[Key, int] | None = None,
-) -> Claimed | Shortage:
-    """A move begins, or takes an alternate: the source's rows to the migration, new rows for the server (RULES §11).
-
-    Rows of segments stay with the server and are never doubled: they are replaced, all but `stays`, which the ask is beside.
-    `leaves`: of those, what the server does not need there, and gets again when it comes back: the migration holds it.
-    Anti-affinity counts both hosts until the migration consumer is gone.  Whether the move has begun is read from the migration
-    consumer, so this is safe twice.
-    """
-    at = stamp(tx)
-    begun = claim_statements.owner(tx, migration) is not None
-    left: HostId | None = None
-    if begun:
-        old = claim_statements.drop(tx, server.consumer)
-        for key, amount in _addresses_taken_from(tx, migration).items():
-            old[key] = old.get(key, 0) + amount
-        left = _leave(tx, claim_statements.owner(tx, server.consumer), at)
-    else:
-        source = claim_statements.owner(tx, server.consumer)
-        if source is None:
-            return Shortage(choice, gone=((ProviderId(choice.host), "consumer"),))
-        held = claim_statements.held(tx, server.consumer)
-        staying = [key for key in held if key[1] == IPV4_ADDRESS]
-        moving = [key for key in held if key[1] != IPV4_ADDRESS]
-        claim_statements.rename(tx, server.consumer, migration, moving)
-        if any(resource == SRIOV_NET_VF for _, resource in moving):
-            virtual_functions.rename(tx, server.consumer, migration)
-        claim_statements.write(
-            tx,
-            source._replace(
-                consumer=migration, type=claim_statements.MIGRATION, operation=server.operation, attempt=server.attempt
-            ),
-            {},
-            now_s(),
-        )
-        old = {key: held[key] for key in staying}
-        claim_statements.drop(tx, server.consumer)
-    kept = {key: min(amount, old.get(key, 0)) for key, amount in (stays or {}).items() if old.get(key, 0)}
-    old = {key: amount - kept.get(key, 0) for key, amount in old.items() if amount > kept.get(key, 0)}
-    parts = portions(choice, ask)
-    rows = _take(tx, wants(parts, old), at, choice)
-    if isinstance(rows, Shortage):
-        return rows
-    if ask.group is not None and not groups.join(tx, ask.group, choice.host, at, moves=True):
-        return Shortage(choice, group=ask.group.id, group_home=groups.home(tx, ask.group.id))
-    if leaves:
-        kept = _left_with(tx, migration, kept, leaves)
-    amounts = amounts_of([*parts, *((*key, amount) for key, amount in kept.items())])
-    claim_statements.write(tx, _in_group(server, choice, ask), amounts, now_s())
-    if asks_functions(ask):
-        virtual_functions.release(tx, server.consumer)
-    picked = _functions(tx, server.consumer, choice, ask)
-    if isinstance(picked, Shortage):
-        return picked
-    group = None if ask.group is None else (ask.group.id, left, choice.host)
-    return Claimed(server.consumer, choice, tuple(rows), group, picked)
-
-
-def _addresses_taken_from(tx: Tx, migration: str) -> dict[Key, int]:
-    """The addresses that an earlier attempt left with the migration: the next one decides of them anew."""
-    held = claim_statements.held(tx, migration)
-    addresses = {key: amount for key, amount in held.items() if key[1] == IPV4_ADDRESS}
-    if addresses:
-        claim_statements.drop_rows(tx, migration, list(addresses))
-    return addresses
-
-
-def _left_with(tx: Tx, migration: str, kept: dict[Key, int], leaves: Mapping[Key, int]) -> dict[Key, int]:
-    """What of the kept addresses is the server's; the migration holds the others."""
-    owner = claim_statements.owner(tx, migration)
-    assert owner is not None  # this very transaction has made it, or an earlier attempt
-    left = {key: min(amount, kept[key]) for key, amount in leaves.items() if kept.get(key)}
-    claim_statements.write(tx, owner, left, now_s())
-    return {key: amount - left.get(key, 0) for key, amount in kept.items() if amount > left.get(key, 0)}
-
-
-def move_back(tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
-    """A move is undone: the server's rows at the destination go, the migration's come back. No migration: nothing to do.
-
-    `before`: the addresses that the server had then, where it may have been given others; None: they are kept as they are.
-    """
-    source = claim_statements.owner(tx, migration)
-    if source is None:
-        return ()
-    at = stamp(tx)
-    dropped = claim_statements.drop(tx, server)
-    back = claim_statements.held(tx, migration)
-    wanted = {key: amount for key, amount in dropped.items() if key[1] == IPV4_ADDRESS}
-    if before is not None:
-        kept = {key: before.get(key, 0) - back.get(key, 0) for key in wanted}
-        wanted = {key: min(wanted[key], amount) for key, amount in kept.items() if amount > 0}
-    change: dict[Key, int] = {key: -amount for key, amount in dropped.items()}
-    for key, amount in wanted.items():
-        change[key] = change.get(key, 0) + amount
-    rows = claim_statements.take(tx, [InventoryDelta(*key, amount, 1, 1, 1) for key, amount in change.items()], at)
-    _leave(tx, claim_statements.owner(tx, server), at)
-    if source.server_group is not None and source.host is not None:
-        groups.come_back(tx, source.server_group, source.group_policy or "", source.host, at)
-    claim_statements.rename(tx, migration, server, list(back))
-    if any(resource == SRIOV_NET_VF for _, resource in back):
-        virtual_functions.release(tx, server)
-        virtual_functions.rename(tx, migration, server)
-    claim_statements.forget(tx, migration)
-    claim_statements.write(tx, source._replace(consumer=server, type=claim_statements.INSTANCE), wanted, now_s())
     return tuple(rows)
 
 
@@ -403,7 +291,7 @@ def restore(tx: Tx, owner: Owner, host: HostId, truth: Mapping[Key, int], group:
     more = {key: amount - held.get(key, 0) for key, amount in truth.items() if amount > held.get(key, 0)}
     absent = frozenset(key for key, amount in more.items() if claim_statements.force(tx, key, amount, at) is None)
     if left is None or left.host != host:
-        _leave(tx, left, at)
+        leave_group(tx, left, at)
         joined = group if group is not None and groups.join(tx, group, host, at) else None
         owner = owner._replace(
             server_group=None if joined is None else joined.id, group_policy=None if joined is None else joined.policy

@@ -21,10 +21,11 @@ from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.retry import Backoff
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
-from moorage.placement import claims, inventory
+from moorage.placement import claims, inventory, migration_claims
 from moorage.placement.cache.bulk_load import Loading
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
+from moorage.placement.shared_rounds import SharedRounds
 from moorage.sql import Database, Tx, label
 from moorage.store.region.placement.allocation_writes import WriteResult
 from moorage.store.region.placement.change_feed import NEVER, Changes, since
@@ -83,8 +84,7 @@ class Engine:
         self._every_s = every_s
         self._horizon = NEVER
         self._read_at = 0.0
-        self._running: asyncio.Task[None] | None = None
-        self._next: asyncio.Task[None] | None = None
+        self._rounds = SharedRounds(self._catch_up)
         self._keeper: asyncio.Task[None] | None = None
         self.picture = ProviderCache()
         self.failure: BaseException | None = None
@@ -96,13 +96,11 @@ class Engine:
 
     async def close(self) -> None:
         """Stop staying fresh."""
-        tasks = [task for task in (self._keeper, self._next, self._running) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(
-            *tasks, return_exceptions=True
-        )  # the last round may have failed: whoever waited for it heard that
-        self._keeper = self._next = self._running = None
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._keeper = None
+        await self._rounds.close()
 
     # ---------------------------------------------------------------------------------------------- the picture
 
@@ -124,18 +122,7 @@ class Engine:
 
     async def catch_up(self) -> None:
         """Read what is new. Callers share a round, but never one that began before they called (RULES §6.4)."""
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._catch_up())
-            await asyncio.shield(self._running)
-            return
-        if self._next is None or self._next.done():
-            self._next = asyncio.create_task(self._catch_up_after(self._running))
-        await asyncio.shield(self._next)
-
-    async def _catch_up_after(self, earlier: "asyncio.Task[None]") -> None:
-        await asyncio.wait([earlier])
-        self._running, self._next = self._next, None
-        await self._catch_up()
+        await self._rounds.join()
 
     async def _catch_up(self) -> None:
         now = asyncio.get_running_loop().time() if self._clock is None else self._clock()
@@ -326,13 +313,13 @@ class Engine:
     ) -> Claimed | Shortage:
         """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
         owner = Owner(server, project, user, operation=operation, attempt=attempt)
-        return claims.move(tx, owner, migration, host, ask, stays=stays, leaves=leaves)
+        return migration_claims.move(tx, owner, migration, host, ask, stays=stays, leaves=leaves)
 
     def move_back(
         self, tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
     ) -> tuple[Row, ...]:
         """Undo of a move; safe twice."""
-        return claims.move_back(tx, server, migration, before=before)
+        return migration_claims.move_back(tx, server, migration, before=before)
 
     # -------------------------------------------------------------------------------------------------- reports
 
