@@ -40,6 +40,7 @@ from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
+from moorage.store.cell import server_queries
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations
 from moorage.store.region import servers as region_servers
@@ -443,7 +444,7 @@ async def test_the_second_guest_of_a_server_that_was_moved_is_expected(at: AtCel
     await known(at)
     elsewhere = await move(at, MigrationStatus.FINISHED, there=True)
     off = {SERVER: PowerState.SHUTDOWN}
-    states = await at.small.cells[at.cell].read(lambda tx: cell_servers.power_states(tx, (at.host, elsewhere)))
+    states = await at.small.cells[at.cell].read(lambda tx: server_queries.power_states(tx, (at.host, elsewhere)))
     assert states == {at.host: off, elsewhere: {SERVER: PowerState.RUNNING}}
     await at.say(at.beat(1, off, changed=off))
     await at.compare()

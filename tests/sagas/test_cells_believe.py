@@ -23,7 +23,7 @@ from moorage.operations.records import hosts as words
 from moorage.sql import Tx
 from moorage.store.cell import hosts as cell_hosts
 from moorage.store.cell import migrations as cell_migrations
-from moorage.store.cell import record_transfer, server_lists, usage_audits
+from moorage.store.cell import record_transfer, server_lists, server_queries, usage_audits
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.servers import Fence
 from moorage.store.region import hidden_records, operations
@@ -207,7 +207,7 @@ async def test_a_move_that_goes_on_between_two_readings_takes_no_guest(at: AtCel
 async def test_what_is_recorded_of_a_host_is_what_it_has(at: AtCell) -> None:
     """The numbers that its beats are held against: the old guest is off, and after the confirmation there is none."""
     move = await Crossing(at).to("over")
-    states = partial(cell_servers.power_states, hosts=[move.old])
+    states = partial(server_queries.power_states, hosts=[move.old])
     left = move.small.cells[move.left]
     assert await left.read(states) == {move.old: {SERVER: PowerState.SHUTDOWN}}
     await move.status(move.left, MigrationStatus.CONFIRMED)

@@ -17,7 +17,7 @@ from moorage.operations.accept import accepted
 from moorage.operations.context import SagaContext
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx, current_label
-from moorage.store.region import operations
+from moorage.store.region import operation_owners, operations
 from moorage_testing.region_fixture import SmallRegion, a_server
 from moorage_testing.waiting import until
 
@@ -126,7 +126,7 @@ async def test_a_stuck_operation_that_another_adopted_meanwhile_is_left_to_it(
     conductor = await a_conductor(small, clock)
     await conductor.poll()
     await quiet(conductor)
-    await small.region.write(lambda tx: operations.adopt(tx, OTHER, [FIRST], {saga.name}, everything=True))
+    await small.region.write(lambda tx: operation_owners.adopt(tx, OTHER, [FIRST], {saga.name}, everything=True))
     clock.time += LATE_S
     await conductor.poll()
     await quiet(conductor)

@@ -10,7 +10,7 @@ from moorage.model.ids import CellId, FlavorId, OperationId, ServerId
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.model.server import FlavorCopy, Server, TaskState, VmState
 from moorage.sql import Database, Tx
-from moorage.store.cell import actions, migrations, record_transfer
+from moorage.store.cell import actions, migrations, record_transfer, server_queries
 from moorage.store.cell import server_lists as cell_lists
 from moorage.store.cell import servers as cell_servers
 from moorage.store.cell.record_transfer import COPIED, OF_THE_CELL, RecordCopy
@@ -178,7 +178,7 @@ async def test_a_sealed_row_takes_no_writes_of_requests(cell: Database) -> None:
     sealed = await cell.write(lambda tx: record_transfer.seal(tx, ID, by(SEAL)))
     assert await cell.read(lambda tx: record_transfer.is_sealed(tx, ID))
     assert await cell.read(lambda tx: record_transfer.sealed(tx)) == [ID]
-    assert (await cell.read(lambda tx: cell_servers.where_placed(tx, "none", [ID])))[ID].hidden
+    assert (await cell.read(lambda tx: server_queries.where_placed(tx, "none", [ID])))[ID].hidden
     for was in (recorded.generation, sealed.generation):
         written = await cell.write(
             lambda tx, was=was: replace_server(tx, cell_servers.servers, tagged, was=was),

@@ -49,7 +49,7 @@ from moorage.placement.inventory import DeviceReport
 from moorage.placement.inventory import HostInventory as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.cell import migrations
+from moorage.store.cell import migrations, server_queries
 from moorage.store.cell import servers as cell_servers
 
 logger = logging.getLogger(__name__)
@@ -532,14 +532,14 @@ class CellConductor:
 
 def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
     """Host → how many guests the records show there, and the digest of their power states."""
-    return {host: (len(states), digest(states)) for host, states in cell_servers.power_states(tx, hosts).items()}
+    return {host: (len(states), digest(states)) for host, states in server_queries.power_states(tx, hosts).items()}
 
 
 def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
     """The same with the places that wait there for guests which are sent while they run: that takes hours, and is no reason to ask for
     whole reports all the while.
     """
-    recorded, waiting = cell_servers.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
+    recorded, waiting = server_queries.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
     return {
         host: (len(states), digest(states))
         for host, servers in waiting.items()

@@ -26,9 +26,9 @@ from moorage.model.server import PowerState, VmState
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
 from moorage.store.cell import migrations as cell_migrations
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import server_queries
 from moorage.store.cell.migrations import Leaving
-from moorage.store.cell.servers import Placed
+from moorage.store.cell.server_queries import Placed
 from moorage.store.region.server_standing import Standing, standings
 
 RUNNING_STATES = frozenset({VmState.ACTIVE, VmState.BUILDING, VmState.RESCUED})
@@ -191,7 +191,7 @@ def _elsewhere(where: Standing | None) -> ServerTurn | None:
 
 
 def _in_cell(tx: Tx, host: str, asked: Collection[ServerId]) -> tuple[dict[ServerId, Placed], Leaving]:
-    return cell_servers.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
+    return server_queries.where_placed(tx, host, asked), cell_migrations.leaving(tx, host)
 
 
 def _is_gone(row: Placed | None, where: Standing | None) -> bool:

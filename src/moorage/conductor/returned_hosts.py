@@ -16,7 +16,7 @@ from moorage.model.verdict import Row
 from moorage.operations.evacuate.finished_evacuations import complete, completed_where_shown, left_at
 from moorage.placement.engine import Engine
 from moorage.sql import Database, Tx
-from moorage.store.cell import servers
+from moorage.store.cell import server_queries
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ async def settle(
 
 def _back(tx: Tx, host: str, left: Sequence[Migration]) -> frozenset[ServerId]:
     """Those of them that have come back to it since."""
-    rows = servers.where_placed(tx, host, [each.server for each in left])
+    rows = server_queries.where_placed(tx, host, [each.server for each in left])
     return frozenset(id for id, row in rows.items() if row.host == host and not row.deleted and not row.hidden)
 
 

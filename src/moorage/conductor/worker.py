@@ -33,7 +33,7 @@ from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
 from moorage.saga.journal import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.sql import Database, label
-from moorage.store.region import conductors, operations
+from moorage.store.region import conductors, operation_owners, operations
 from moorage.store.region.journal import Journal
 
 logger = logging.getLogger(__name__)
@@ -232,12 +232,12 @@ class Conductor:
                 self.peers.note(await self.context.region.read(conductors.peers), self.id, self._clock.monotonic())
             while self.alive:
                 ids = await self.context.region.read(
-                    lambda tx: operations.orphaned(tx, self.id, SAGAS, everything=everything)
+                    lambda tx: operation_owners.orphaned(tx, self.id, SAGAS, everything=everything)
                 )
                 if not ids:
                     break
                 taken = await self.context.region.write(
-                    lambda tx, ids=ids: operations.adopt(tx, self.id, ids, SAGAS, everything=everything)  # type: ignore[misc]
+                    lambda tx, ids=ids: operation_owners.adopt(tx, self.id, ids, SAGAS, everything=everything)  # type: ignore[misc]
                 )
                 adopted += len(taken)
                 now = self._clock.monotonic()
@@ -302,7 +302,7 @@ class Conductor:
         elif hint.operation not in self._told:
             try:
                 with label("fetch"):
-                    found = await self.context.region.read(lambda tx: operations.owned_of(tx, [hint.operation]))
+                    found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
             except Problem as problem:  # the look of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
@@ -336,7 +336,7 @@ class Conductor:
         if not self.alive:
             return
         with label("look"):
-            mine = await self.context.region.read(lambda tx: operations.owned(tx, self.id))
+            mine = await self.context.region.read(lambda tx: operation_owners.owned(tx, self.id))
         self._queue([each for each in mine if each.id not in self._stuck_until])
         await self.begin_waiting()
         now = self._clock.monotonic()
@@ -347,7 +347,7 @@ class Conductor:
     async def _again(self, due: Sequence[OperationId]) -> None:
         """Take up what was stuck, as far as there are places."""
         with label("look"):
-            found = await self.context.region.read(lambda tx: operations.owned_of(tx, due))
+            found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
         gone = set(due) - {each.id for each in found}
         chosen: list[OperationId] = []
         for each in found:
@@ -357,7 +357,11 @@ class Conductor:
                 chosen.append(each.id)
         begun: set[OperationId] = set()
         try:
-            rows = await self.context.region.write(lambda tx: operations.readopt(tx, self.id, chosen)) if chosen else ()
+            rows = (
+                await self.context.region.write(lambda tx: operation_owners.readopt(tx, self.id, chosen))
+                if chosen
+                else ()
+            )
             for operation in (*chosen, *gone):
                 self._stuck_until.pop(operation, None)
             for row in rows:
@@ -366,7 +370,7 @@ class Conductor:
         finally:
             self._leave(set(chosen) - begun)
 
-    def _queue(self, found: Sequence[operations.Owned]) -> None:
+    def _queue(self, found: Sequence[operation_owners.Owned]) -> None:
         for each in found:
             if each.id not in self._told:
                 self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))

@@ -20,7 +20,7 @@ from moorage.model.server import Server, VmState
 from moorage.operations.shown_records import CellQuery, EveryCell
 from moorage.operations.volumes.assisted_snapshot import SnapshotWish
 from moorage.sql import Database
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import server_queries
 
 RULE = "os_compute_api:os-assisted-volume-snapshots:"
 PATH = "/os-assisted-volume-snapshots"
@@ -49,7 +49,7 @@ async def _with_volume(call: AnyCall, wish: SnapshotWish) -> Server:
     volume = wish.volume
 
     async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
-        return selected(await cell.read(lambda tx: cell_servers.with_volume(tx, volume)), look)
+        return selected(await cell.read(lambda tx: server_queries.with_volume(tx, volume)), look)
 
     context = call.context
     cells = EveryCell(context.region, context.cells, now_us(context.clock), ask, lambda server: server.id)

@@ -38,7 +38,7 @@ from moorage.operations.steps import servers as records
 from moorage.operations.steps.volumes import delete_or_leave, volumes_of
 from moorage.operations.volumes.detach_volume import DETACHING
 from moorage.sql import Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import server_queries
 from moorage.store.region import servers as region_servers
 from moorage.store.region import volume_intents
 
@@ -88,7 +88,7 @@ class OrphanAttachments:
         going = await self._going()
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
-            listed = cell_servers.listed_attachments(tx, servers)
+            listed = server_queries.listed_attachments(tx, servers)
             return {
                 server for server, those in listed.items() if _fine(seen.get(server, ()), those) and server not in going
             }

@@ -23,7 +23,7 @@ from moorage.model.network import Port
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import servers as records
 from moorage.sql import Tx
-from moorage.store.cell import servers as cell_servers
+from moorage.store.cell import server_queries
 from moorage.store.region import servers as region_servers
 
 NAME = "stray_ports"
@@ -67,7 +67,7 @@ class OrphanPorts:
                     return ReleasedPorts(waits=True)
 
         def cleared(tx: Tx, servers: Sequence[ServerId]) -> Collection[ServerId]:
-            listed = cell_servers.listed_ports(tx, servers)
+            listed = server_queries.listed_ports(tx, servers)
             return {server for server, ports in listed.items() if devices[server].keys() <= ports}
 
         seen = await precheck(self._context, devices, cleared)

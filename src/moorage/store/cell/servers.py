@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from moorage.model.errors import NotFound, Stale
 from moorage.model.ids import OperationId, ServerId
 from moorage.model.migration import MigrationStatus, MigrationType
-from moorage.model.server import PowerState, Server, VmState
+from moorage.model.server import Server, VmState
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
 from moorage.store.cell.migrations import get as find_migration
@@ -34,7 +34,6 @@ from moorage.store.servers import (
 )
 
 EPOCHS_PER_OPERATION = 1 << 20
-IDS_PER_STATEMENT = 500
 
 servers = sa.Table(
     "servers",
@@ -59,9 +58,6 @@ fences = sa.Table(
 
 Within one rank lines decide: a write that hung may land after what the same executor did later, when it had given the write up.
 """
-
-
-NO_STATE = PowerState.NOSTATE
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -234,85 +230,6 @@ def on_host(tx: Tx, host: str, *, sealed: bool = False) -> Sequence[Server]:
     return [server_of(row) for row in tx.rows(_also_sealed if sealed else _on_host, {"b_host": host})]
 
 
-class Placed(msgspec.Struct, frozen=True):
-    """Where a server's record says that it is, and how; without the record."""
-
-    id: ServerId
-    host: str | None
-    vm_state: VmState
-    power_state: int
-    deleted: bool
-    seq: int
-    """The place among the server's operations of the one that last wrote it."""
-    hidden: bool = False
-    """The row is sealed: another cell's is shown, or is about to be."""
-
-
-_PLACED = (
-    *(servers.c[name] for name in ("id", "host", "vm_state", "power_state", "deleted_at", "op_epoch", "hidden")),
-)
-
-
-_ON_HOST = sa.select(*_PLACED).where(servers.c.host == sa.bindparam("b_host"), servers.c.deleted_at.is_(None))
-_AMONG = sa.select(*_PLACED).where(servers.c.id.in_(sa.bindparam("b_servers", expanding=True)))
-
-
-def where_placed(tx: Tx, host: str, asked: Collection[ServerId] = ()) -> dict[ServerId, Placed]:
-    """All servers that are to be on a host, and those of `asked` that this cell knows, deleted or elsewhere."""
-    rows = list(tx.rows(_ON_HOST, {"b_host": host}))
-    missing = sorted(set(asked) - {row.id for row in rows})
-    for first in range(0, len(missing), IDS_PER_STATEMENT):
-        rows += tx.rows(_AMONG, {"b_servers": missing[first : first + IDS_PER_STATEMENT]})
-    return {
-        row.id: Placed(
-            row.id,
-            row.host,
-            VmState(row.vm_state),
-            row.power_state,
-            row.deleted_at is not None,
-            row.op_epoch // EPOCHS_PER_OPERATION,
-            bool(row.hidden),
-        )
-        for row in rows
-    }
-
-
-_POWER_STATES = sa.select(servers.c.id, servers.c.host, servers.c.power_state).where(
-    servers.c.host.in_(sa.bindparam("b_hosts", expanding=True)),
-    servers.c.deleted_at.is_(None),
-    sa.not_(servers.c.hidden),
-    servers.c.power_state != NO_STATE,
-)
-
-
-_LEFT_BEHIND = (
-    sa.select(migrations.c.source_host, migrations.c.server, migrations.c.type)
-    .select_from(migrations.join(servers, servers.c.id == migrations.c.server))
-    .where(
-        migrations.c.is_open,
-        migrations.c.source_host.in_(sa.bindparam("b_hosts", expanding=True)),
-        servers.c.deleted_at.is_(None),
-        sa.or_(servers.c.host != migrations.c.source_host, servers.c.hidden),
-    )
-)
-
-
-def power_states(tx: Tx, hosts: Collection[str]) -> dict[str, dict[ServerId, int]]:
-    """Host → the servers that have a guest there, as was last observed, and how it is: two statements for many hosts.
-
-    A server that was moved away, be it into another cell, and may come back has a second guest, which is off, on the host that it left.  One that was evacuated has
-    one of which nothing is known, so that no beat of a host that is back agrees, with that guest or without it, until its whole report
-    has settled what was evacuated from it.
-    """
-    found: dict[str, dict[ServerId, int]] = {host: {} for host in hosts}
-    for row in tx.rows(_LEFT_BEHIND, {"b_hosts": list(hosts)}):
-        evacuated = row.type == MigrationType.EVACUATION.value
-        found[row.source_host][row.server] = PowerState.NOSTATE if evacuated else PowerState.SHUTDOWN
-    for row in tx.rows(_POWER_STATES, {"b_hosts": list(hosts)}):
-        found[row.host][row.id] = row.power_state
-    return found
-
-
 def living(tx: Tx, after: str, limit: int) -> Sequence[Server]:
     """The servers of this cell that are on a host, in the order of their ids, from behind one id on."""
     query = sa.select(*record_columns(servers)).where(
@@ -331,73 +248,6 @@ def in_state(tx: Tx, state: VmState, after: str, limit: int) -> Sequence[Server]
         sa.not_(servers.c.hidden),
     )
     return [server_of(row) for row in tx.rows(query.order_by(servers.c.id).limit(limit))]
-
-
-class _Card(msgspec.Struct, frozen=True):
-    """Of a NIC, what `listed_ports` reads; the rest is not decoded."""
-
-    port: str | None = None
-
-
-class _Cards(msgspec.Struct, frozen=True):
-    nics: tuple[_Card, ...] = ()
-
-
-_cards = msgspec.json.Decoder(_Cards)
-
-
-_DOCUMENTS = sa.select(servers.c.id, servers.c.doc).where(
-    servers.c.id.in_(sa.bindparam("b_ids", expanding=True)), servers.c.deleted_at.is_(None)
-)
-
-
-def _documents_of(tx: Tx, ids: Sequence[ServerId]) -> Sequence[Any]:
-    return tx.rows(_DOCUMENTS, {"b_ids": list(ids)}) if ids else ()
-
-
-def listed_ports(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
-    """The ports that the records of these servers list, of those that are here and not deleted."""
-    return {
-        ServerId(row[0]): frozenset(each.port for each in _cards.decode(row[1]).nics if each.port is not None)
-        for row in _documents_of(tx, ids)
-    }
-
-
-class _Device(msgspec.Struct, frozen=True):
-    """Of a block device, only its attachment."""
-
-    attachment: str | None = None
-
-
-class _Devices(msgspec.Struct, frozen=True):
-    block_devices: tuple[_Device, ...] = ()
-
-
-_devices = msgspec.json.Decoder(_Devices)
-
-
-def listed_attachments(tx: Tx, ids: Sequence[ServerId]) -> dict[ServerId, frozenset[str]]:
-    """The attachments of volumes that the records of these servers list, of those that are here and not deleted."""
-    return {
-        ServerId(row[0]): frozenset(
-            each.attachment for each in _devices.decode(row[1]).block_devices if each.attachment
-        )
-        for row in _documents_of(tx, ids)
-    }
-
-
-WITH_VOLUME_MAX = 50
-
-
-def with_volume(tx: Tx, volume: str) -> list[Server]:
-    """Servers here that the volume is attached to, at most `WITH_VOLUME_MAX`: asked so seldom that no index is kept for it."""
-    rows = tx.rows(
-        sa.select(*record_columns(servers))
-        .where(servers.c.deleted_at.is_(None), servers.c.doc.contains(volume, autoescape=True))
-        .limit(WITH_VOLUME_MAX)
-    )
-    found = [server_of(row) for row in rows]
-    return [each for each in found if any(device.volume == volume for device in each.block_devices)]
 
 
 def placed(tx: Tx, ids: Sequence[ServerId]) -> frozenset[ServerId]:

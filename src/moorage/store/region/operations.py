@@ -5,25 +5,20 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Collection, Sequence
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId, new_uuid
 from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
 from moorage.sql import Tx
-from moorage.store.region import conductors
 from moorage.store.region.placement.claim_statements import MIGRATION
 from moorage.store.region.placement.tables import allocations, consumers
-from moorage.store.region.servers import servers
 from moorage.store.region.tables import region_metadata
 
 JOURNAL_MAX_BYTES = 64 * 1024
 PAGE_MAX = 1000
-ADOPTED_AT_ONCE_MAX = 500
 
 operations = sa.Table(
     "operations",
@@ -176,115 +171,12 @@ def append(
     return True, row.cancel
 
 
-@cache
-def _orphaned(dialect: str, everything: bool) -> sa.Executable:
-    c = operations.c
-    knows = c.saga.in_(sa.bindparam("b_sagas", expanding=True))
-    query = (
-        sa.select(c.id)
-        .where(c.ended_at.is_(None), c.owner != sa.bindparam("b_me"), knows)
-        .order_by(c.created_at, c.id)
-        .limit(sa.bindparam("b_most", type_=sa.Integer))
-    )
-    return query if everything else query.where(c.owner.not_in(conductors.living_ids(dialect)))
-
-
-def orphaned(
-    tx: Tx, me: ConductorId, knows: Collection[str], *, everything: bool = False, most: int = ADOPTED_AT_ONCE_MAX
-) -> Sequence[OperationId]:
-    """Open operations whose owner has no lease that holds, also if nobody remembers that owner; the oldest first.
-
-    Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
-    `everything`: all that are not mine, for this process holds the data directory alone.
-    """
-    rows = tx.rows(_orphaned(tx.dialect, everything), {"b_me": me, "b_sagas": sorted(knows), "b_most": most})
-    return [OperationId(row[0]) for row in rows]
-
-
-def adopt(
-    tx: Tx, me: ConductorId, ids: Collection[OperationId], knows: Collection[str], *, everything: bool = False
-) -> Mapping[OperationId, OperationStatus]:
-    """Take over those of `ids` that are `orphaned` still: a new owner and a new epoch, so the old executor can write no more."""
-    if not ids:
-        return {}
-    statement = operations.update().where(
-        operations.c.id.in_(ids),
-        operations.c.owner != me,
-        operations.c.ended_at.is_(None),
-        operations.c.saga.in_(sorted(knows)),
-    )
-    if not everything:
-        statement = statement.where(operations.c.owner.not_in(conductors.living_ids(tx.dialect)))
-    taken = statement.values(owner=me, epoch=operations.c.epoch + 1).returning(operations.c.id, operations.c.status)
-    return {OperationId(row[0]): OperationStatus(row[1]) for row in tx.rows(taken)}
-
-
-def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
-    """The same for chosen operations of mine (stuck ones that are to be tried again); others' are not for me to take."""
-    if not ids:
-        return ()
-    rows = tx.rows(
-        operations.update()
-        .where(operations.c.id.in_(ids), operations.c.owner == me, operations.c.ended_at.is_(None))
-        .values(owner=me, epoch=operations.c.epoch + 1)
-        .returning(*operations.c)
-    )
-    return [_operation(row, _spilled(tx, row.id)) for row in rows]
-
-
-class Owned(msgspec.Struct, frozen=True):
-    """An open operation of mine, as far as it must be known to find a place for it."""
-
-    id: OperationId
-    saga: str
-    project: str
-    cell: str | None
-
-
-def _owned() -> sa.Executable:
-    c = operations.c
-    cell = servers.c.cell
-    place = sa.func.row_number().over(partition_by=(c.saga, c.project, cell), order_by=(c.created_at, c.id))
-    found = (
-        sa.select(c.id, c.saga, c.project, cell.label("cell"), place.label("place"))
-        .select_from(operations.outerjoin(servers, servers.c.id == c.server))
-        .where(c.owner == sa.bindparam("b_me"), c.ended_at.is_(None), c.after.is_(None))
-        .where(c.status != OperationStatus.STUCK.value)
-        .subquery()
-    )
-    few = found.c.place <= sa.bindparam("b_of_each", type_=sa.Integer)
-    return sa.select(found).where(few).order_by(found.c.place).limit(sa.bindparam("b_most", type_=sa.Integer))
-
-
-_OWNED = _owned()
-
-
-def owned(tx: Tx, me: ConductorId, *, of_each_max: int = 500, most: int = 5_000) -> Sequence[Owned]:
-    """My open operations that may be told and are not stuck: the cheap look of every second.
-
-    Of each saga, project and cell no more than `of_each_max`, the oldest first: a backlog of one hides nobody else's.
-    """
-    rows = tx.rows(_OWNED, {"b_me": me, "b_of_each": of_each_max, "b_most": most})
-    return [Owned(OperationId(row.id), row.saga, row.project, row.cell) for row in rows]
-
-
 _BY_IDS = sa.select(operations).where(operations.c.id.in_(sa.bindparam("b_operations", expanding=True)))
 
 
 def by_ids(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Operation]:
     rows = tx.rows(_BY_IDS, {"b_operations": list(ids)})
-    return [_operation(row, _spilled(tx, row.id)) for row in rows]
-
-
-def owned_of(tx: Tx, ids: Sequence[OperationId]) -> Sequence[Owned]:
-    """The same of these operations, whoever owns them."""
-    c = operations.c
-    rows = tx.rows(
-        sa.select(c.id, c.saga, c.project, servers.c.cell)
-        .select_from(operations.outerjoin(servers, servers.c.id == c.server))
-        .where(c.id.in_(ids))
-    )
-    return [Owned(OperationId(row[0]), row[1], row[2], row[3]) for row in rows]
+    return [operation_from(tx, row) for row in rows]
 
 
 _GET = sa.select(operations).where(operations.c.id == sa.bindparam("b_operation"))
@@ -297,7 +189,7 @@ _SPILLED = (
 
 def get(tx: Tx, operation: OperationId) -> Operation | None:
     row = tx.row(_GET, {"b_operation": operation})
-    return None if row is None else _operation(row, _spilled(tx, row.id))
+    return None if row is None else operation_from(tx, row)
 
 
 def of_server(tx: Tx, server: ServerId, limit: int = 100) -> Sequence[Operation]:
@@ -403,6 +295,11 @@ def count_by_status(tx: Tx) -> dict[str, int]:
         .group_by(operations.c.status)
     )
     return {row[0]: row[1] for row in rows}
+
+
+def operation_from(tx: Tx, row: Any) -> Operation:
+    """The operation of a row, with all lines of its journal."""
+    return _operation(row, _spilled(tx, row.id))
 
 
 def _spilled(tx: Tx, operation: str) -> bytes:
