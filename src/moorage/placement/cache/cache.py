@@ -5,7 +5,6 @@ SQL decides; each process has its own picture, written by one task in it.  It is
 picture is refused by SQL, and the refusal carries the true numbers.
 """
 
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -13,24 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.ids import CellId, HostId, ProviderId
+from moorage.model.ids import HostId, ProviderId
 from moorage.model.provider_tree import SHARES
 from moorage.model.resources import DISABLED_TRAIT, IPV4_ADDRESS
 from moorage.model.verdict import Row
-from moorage.model.world import Group, HostAggregate, Mask, Segment, SharingProvider, World
+from moorage.model.world import Group, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
-from moorage.placement.cache.provider import NO_SLOT, HostFacts, InventoryKind, Provider, facts_of
+from moorage.placement.cache.host_slots import LEVEL_MAX, HostSlots
+from moorage.placement.cache.provider import (
+    NO_SLOT,
+    HostFacts,
+    InventoryKind,
+    Provider,
+    facts_of,
+    gathered,
+    inventory_of,
+)
 from moorage.placement.cache.provider_objects import Providers, Trees
 from moorage.placement.cache.provider_rows import NOT_READ, NOWHERE, Rows
+from moorage.placement.cache.wiring import ZONE_KEY, Wiring, world_of
 from moorage.store.region.placement.allocation_writes import GenerationChange
 from moorage.store.region.placement.change_feed import Changes
 
 WASTE_MIN = 10_000
-LEVEL_MAX = 100
-"""What a column of small numbers holds; no agent speaks a higher one."""
-DEFAULT_ZONE = "nova"
-ZONE_KEY = "availability_zone"
 
 
 class ProviderCache:
@@ -48,29 +53,18 @@ class ProviderCache:
         self.rows = Rows()
         self.providers = Providers(self.rows, self._drop_objects)
         self.trees = Trees(self.rows, self.providers)
-        self.root_places = array("i")
-        """Whose slot among the hosts it is; NOWHERE: nobody's."""
         self.members: dict[str, set[ProviderId]] = {}
         self.hosts: dict[ProviderId, HostFacts] = {}
         self.forced_down: set[ProviderId] = set()
         """Those of them that an administrator said are down."""
         self.groups: dict[str, Group] = {}
-        self.slots: dict[HostId, int] = {}
-        self.slots_by_name: dict[str, int] = {}
         self.columns = Columns()
         self.devices = DeviceColumns(self._pending, self.rows)
-        self.host_ids: list[HostId] = []
-        self.names: list[str] = []
-        self.nodes: list[str] = []
-        self._zones: dict[str, int] = {DEFAULT_ZONE: 0}
-        self._cells: dict[CellId, int] = {}
-        self._anchors: NDArray[np.int32] | None = None
-        self._segments: dict[ProviderId, Segment] = {}
+        self.host_slots = HostSlots(self.rows, self.columns, self.devices)
+        self.slots, self.slots_by_name = self.host_slots.slots, self.host_slots.slots_by_name
+        self.host_ids, self.root_places = self.host_slots.host_ids, self.host_slots.root_places
+        self.wiring = Wiring(self.host_slots, self.providers, self.members, self.hosts, self._pending)
         self._world: World | None = None
-        self._wiring_stale = True
-        self._sharing: dict[str, list[Provider]] | None = None
-        self._shared: list[SharingProvider] = []
-        self._aggregates: list[HostAggregate] = []
 
     # ------------------------------------------------------------------------------------------- what was read
 
@@ -83,7 +77,7 @@ class ProviderCache:
 
     def take_over(self, before: "ProviderCache") -> None:
         """Read whole, it takes the place of an earlier one: what the process learned meanwhile is drawn again."""
-        self._wiring_stale = True
+        self.wiring.stale = True
         self.columns.masks["alive"][: self.columns.size] = True
         for uuid in self.forced_down:
             if (slot := self.slots.get(HostId(uuid))) is not None:
@@ -109,7 +103,7 @@ class ProviderCache:
         """Objects made from rows: not kept any longer."""
         self.providers.clear()
         self.trees.clear()
-        self._sharing = None
+        self.wiring.drop_sharing()
 
     def apply(self, changes: Changes) -> None:
         """Take in what was read; rows may come twice."""
@@ -118,7 +112,7 @@ class ProviderCache:
         if changes.empty:
             return
         if changes.providers or changes.gone:
-            self._sharing = None
+            self.wiring.drop_sharing()
         for uuid in changes.gone:
             if uuid not in {row.uuid for row in changes.providers}:
                 self._remove(ProviderId(uuid))
@@ -137,8 +131,8 @@ class ProviderCache:
 
     def _apply_providers(self, changes: Changes) -> None:
         rows = self.rows
-        traits = _gathered(changes.traits, "trait")
-        aggregates = _gathered(changes.aggregates, "aggregate")
+        traits = gathered(changes.traits, "trait")
+        aggregates = gathered(changes.aggregates, "aggregate")
         facts = {row.provider: row for row in changes.hosts}
         whole: dict[str, list[Any]] = {}
         for row in changes.whole:
@@ -150,9 +144,11 @@ class ProviderCache:
             self._apply_provider(place, row)
             before, now = rows.sets.all[rows.traits[place]], frozenset(traits.get(row.uuid, ()))
             rows.traits[place] = rows.sets[now]
-            self._wiring_stale |= (SHARES in before) != (SHARES in now)
+            self.wiring.stale |= (SHARES in before) != (SHARES in now)
             self._set_aggregates(place, frozenset(aggregates.get(row.uuid, ())))
-            rows.restock(place, [_inventory(each) for each in sorted(whole.get(row.uuid, ()), key=_resource)])
+            rows.restock(
+                place, [inventory_of(each) for each in sorted(whole.get(row.uuid, ()), key=attrgetter("resource"))]
+            )
             if row.uuid in facts:
                 self._set_facts(rows.ids[place], facts_of(facts[row.uuid]))
             if (made := self.providers.made(row.uuid)) is not None:
@@ -170,10 +166,10 @@ class ProviderCache:
             self._leave_tree(place)
             rows.join_tree(place, root)
             self.trees.pop(row.root, None)
-            self._anchors = None
-            self._wiring_stale |= bool(rows.sets.all[rows.aggregates[place]])
+            self.host_slots.drop_anchors()
+            self.wiring.stale |= bool(rows.sets.all[rows.aggregates[place]])
         parent = NOWHERE if row.parent is None else rows.place(row.parent)
-        self._wiring_stale |= bool(self._shared) and parent != rows.parent[place]
+        self.wiring.stale |= bool(self.wiring.shared) and parent != rows.parent[place]
         rows.parent[place] = parent
         rows.count += rows.version[place] == NOT_READ
         rows.names[place] = row.name
@@ -187,9 +183,10 @@ class ProviderCache:
             return
         rows.leave_tree(place)
         self.trees.pop(rows.ids[root], None)
-        self._anchors = None
+        self.host_slots.drop_anchors()
         if (host := HostId(rows.ids[place])) in self.slots:
-            self._give_slot(host)
+            self.host_slots.give(host)
+            self._world, self.wiring.stale = None, True
 
     def _set_aggregates(self, place: int, now: frozenset[str]) -> None:
         rows = self.rows
@@ -202,12 +199,12 @@ class ProviderCache:
         for aggregate in now - before:
             self.members.setdefault(aggregate, set()).add(uuid)
         rows.aggregates[place] = rows.sets[now]
-        self._wiring_stale = True
+        self.wiring.stale = True
 
     def _set_facts(self, host: ProviderId, now: HostFacts) -> None:
         if now != self.hosts.get(host):
             self.know(host, now)
-            self._wiring_stale = True
+            self.wiring.stale = True
 
     def know(self, host: ProviderId, facts: HostFacts) -> None:
         """What a host reported, and what is said of it."""
@@ -235,7 +232,7 @@ class ProviderCache:
         self._leave_tree(place)
         self.hosts.pop(uuid, None)
         self.forced_down.discard(uuid)
-        self._segments.pop(uuid, None)
+        self.wiring.segments.pop(uuid, None)
         self.devices.drop(place)
         self.rows.forget(place)
         self.providers.pop(uuid, None)
@@ -247,7 +244,8 @@ class ProviderCache:
         host = HostId(rows.ids[place])
         slot = self.slots.get(host)
         if slot is None:
-            slot = self._take_slot(host, place)
+            slot = self.host_slots.take(host, place)
+            self.wiring.stale = True
         for resource, capacity in columns.capacity.items():
             if rows.stock(place, resource) is None:
                 capacity[slot] = columns.free[resource][slot] = 0
@@ -262,37 +260,13 @@ class ProviderCache:
         self._draw_host(place, slot)
         uuid = rows.ids[place]
         if uuid not in self.hosts and rows.stock(place, IPV4_ADDRESS) is not None:
-            segment = self._segments.get(uuid)
-            self._wiring_stale |= segment is None or segment.name != rows.names[place]
-
-    def _take_slot(self, host: HostId, place: int) -> int:
-        slot = self.slots[host] = self.columns.take_slot()
-        if slot == len(self.host_ids):
-            self.host_ids.append(host)
-            self.names.append("")
-            self.nodes.append("")
-            self.root_places.append(place)
-        self.host_ids[slot], self.root_places[slot] = host, place
-        self.devices.put(host, slot)
-        self.columns.masks["alive"][slot] = True
-        self._wiring_stale = True
-        self._anchors = None
-        return slot
+            segment = self.wiring.segments.get(uuid)
+            self.wiring.stale |= segment is None or segment.name != rows.names[place]
 
     def take_slots(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
         """New ones for roots that were read all at once; their facts are drawn by `draw_hosts`."""
-        first, rows = self.columns.take_slots(len(places)), self.rows
-        hosts = [HostId(rows.ids[place]) for place in places.tolist()]
-        names = [rows.names[place] for place in places.tolist()]
-        self.host_ids += hosts
-        self.names += names
-        self.nodes += names
-        self.root_places.frombytes(places.astype(np.int32).tobytes())
-        slots = range(first, first + len(places))
-        self.slots.update(zip(hosts, slots, strict=True))
-        self.columns.masks["alive"][first : slots.stop] = True
-        self._wiring_stale, self._anchors = True, None
-        return np.arange(first, slots.stop)
+        self.wiring.stale = True
+        return self.host_slots.take_all(places)
 
     def draw_hosts(self) -> None:
         """The facts of all hosts."""
@@ -302,25 +276,10 @@ class ProviderCache:
 
     def _draw_host(self, place: int, slot: int) -> None:
         facts = self.hosts.get(self.rows.ids[place])
-        columns = self.columns
-        columns.masks["present"][slot] = facts is not None
-        self.names[slot] = self.nodes[slot] = self.rows.names[place]
         if facts is None:
-            return
-        self.names[slot], self.nodes[slot] = facts.host, facts.node
-        self.slots_by_name[facts.host] = slot
-        columns.level[slot] = min(max(facts.level, 0), LEVEL_MAX)  # one that an earlier release took from anybody
-        zone = self._zone_of.get(facts.host, facts.zone)
-        columns.zone[slot] = self._zones.setdefault(zone, len(self._zones))
-        columns.cell[slot] = self._cells.setdefault(facts.cell, len(self._cells))
-        columns.masks["alive"][slot] = facts.host not in self._dead and not facts.forced_down
-        columns.masks["physnets_known"][slot] = facts.physnets is not None
-        columns.masks["cell_disabled"][slot] = facts.cell_disabled
-        for name in facts.physnets or ():
-            columns.mask("physnet:" + name)[slot] = True
-        for name, mask in columns.masks.items():
-            if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
-                mask[slot] = False
+            self.host_slots.draw_unknown(place, slot)
+        else:
+            self.host_slots.draw(slot, facts, self._zone_of.get(facts.host, facts.zone), facts.host in self._dead)
 
     def _redraw(self, place: int, kind: InventoryKind, used: int) -> None:
         """Write one number into its column, if the provider is a root, and into its segment, if it is one."""
@@ -333,7 +292,7 @@ class ProviderCache:
                 self._world = None
         else:
             self.devices.redraw(place, kind, used)
-        if resource == IPV4_ADDRESS and (segment := self._segments.get(uuid)) is not None:
+        if resource == IPV4_ADDRESS and (segment := self.wiring.segments.get(uuid)) is not None:
             segment.free, segment.total = free, kind.cap
 
     def _show_free(self, place: int, resource: str) -> None:
@@ -351,19 +310,8 @@ class ProviderCache:
             slot = rows.slot[place]
         if slot != NO_SLOT:
             columns.free[resource][slot] = free if -INT32_MAX <= free <= INT32_MAX else clipped(free)
-        if resource == IPV4_ADDRESS and (segment := self._segments.get(uuid)) is not None:
+        if resource == IPV4_ADDRESS and (segment := self.wiring.segments.get(uuid)) is not None:
             segment.free = free
-
-    def _give_slot(self, host: HostId) -> None:
-        slot = self.slots.pop(host)
-        if self.slots_by_name.get(self.names[slot]) == slot:
-            del self.slots_by_name[self.names[slot]]
-        self.columns.give_slot(slot)
-        self.root_places[slot] = NOWHERE
-        self.devices.put(host, NO_SLOT)
-        self._anchors = None
-        self._world = None
-        self._wiring_stale = True
 
     # -------------------------------------------------------------------------------------------- this process
 
@@ -424,7 +372,7 @@ class ProviderCache:
         if now != self._host_aggregates:
             self._host_aggregates = now
             self._zone_of = {host: data[ZONE_KEY] for _, data, hosts in now if ZONE_KEY in data for host in hosts}
-            self._wiring_stale = True
+            self.wiring.stale = True
 
     @property
     def host_aggregates(self) -> Sequence[tuple[str, Mapping[str, str], Sequence[str]]]:
@@ -435,135 +383,17 @@ class ProviderCache:
 
     def anchors(self) -> NDArray[np.int32]:
         """The slots of all roots; kept until there is another tree or one less. Not to be changed."""
-        if self._anchors is None:
-            self._anchors = np.flatnonzero(np.array(self.root_places, dtype=np.int32) != NOWHERE).astype(np.int32)
-        return self._anchors
+        return self.host_slots.anchors()
 
     def sharing(self, trait: str) -> dict[str, list[Provider]]:
         """Aggregate → its members with the trait by which they share with the others; kept until a provider changes."""
-        if self._sharing is None:
-            rows, found = self.rows, dict[str, list[Provider]]()
-            share = {number for number, each in enumerate(rows.sets.all) if trait in each}
-            for aggregate, members in self.members.items() if share else ():
-                here = [member for member in members if rows.traits[rows.index[member]] in share]
-                if here:
-                    found[aggregate] = [self.providers[member] for member in here]
-            self._sharing = found
-        return self._sharing
+        return self.wiring.sharing(trait)
 
     def world(self) -> World:
         """The World as it is now; views of the columns, not copies."""
-        if self._wiring_stale:
-            self._wire()
+        if self.wiring.stale:
+            self.wiring.wire(self._host_aggregates)
+            self._world = None
         if self._world is None or self.devices.grown:
-            self._world = self._views()
+            self._world = world_of(self.host_slots, self.wiring, self.devices, self.groups)
         return self._world
-
-    def _wire(self) -> None:
-        """Who is wired to which segment, and who is in which aggregate of the compute API."""
-        self._wiring_stale = False
-        self._world = None
-        size = self.columns.size
-        segments: dict[ProviderId, Segment] = {}
-        rows = self.rows
-        for uuid in {u for members in self.members.values() for u in members if u not in self.hosts}:
-            place = rows.index[uuid]
-            if (stock := rows.stock(place, IPV4_ADDRESS)) is None:
-                continue
-            cap, used = stock[0].cap, stock[1]
-            free = cap - used - self._pending.get((uuid, IPV4_ADDRESS), 0)
-            aggregates = rows.sets.all[rows.aggregates[place]]
-            wired = self._mask(m for aggregate in aggregates for m in self.members[aggregate])
-            segments[uuid] = Segment(uuid, rows.names[place], free, cap, wired)
-        self._segments = segments
-        self._shared = self._share()
-        self._aggregates = []
-        zone = self.columns.zone
-        for uuid, facts in self.hosts.items():
-            if (slot := self.slots.get(HostId(uuid))) is not None:
-                zone[slot] = self._zones.setdefault(facts.zone, len(self._zones))
-        for name, metadata, hosts in self._host_aggregates:
-            mask = np.zeros(size, dtype=np.bool_)
-            mask[[self.slots_by_name[host] for host in hosts if host in self.slots_by_name]] = True
-            self._aggregates.append(HostAggregate(name, dict(metadata), mask))
-            if ZONE_KEY in metadata:
-                zone[:size][mask] = self._zones.setdefault(metadata[ZONE_KEY], len(self._zones))
-
-    def _share(self) -> list[SharingProvider]:
-        """Who serves hosts of other trees, and which."""
-        rows, found = self.rows, list[SharingProvider]()
-        providers = {each.uuid: each for members in self.sharing(SHARES).values() for each in members}
-        for uuid in sorted(providers):
-            one, place = providers[uuid], rows.index[uuid]
-            served = {rows.root[rows.index[m]] for aggregate in one.aggregates for m in self.members[aggregate]}
-            hosts = self._mask(rows.ids[root] for root in served if root != rows.root[place])
-            slot, nested = self.slots.get(HostId(uuid)), False
-            if slot is None:
-                slot, nested = rows.slot[place], True
-            if slot != NO_SLOT and hosts.any():
-                found.append(SharingProvider(uuid, one.name, one.root, self._above(place), nested, slot, hosts))
-        return found
-
-    def _above(self, place: int) -> tuple[ProviderId, ...]:
-        parents, found = self.rows.parent, list[ProviderId]()
-        while (place := parents[place]) != NOWHERE and self.rows.ids[place] not in found:
-            found.append(self.rows.ids[place])
-        return tuple(found)
-
-    def _mask(self, uuids: Iterable[ProviderId]) -> Mask:
-        mask = np.zeros(self.columns.size, dtype=np.bool_)
-        mask[[slot for uuid in uuids if (slot := self.slots.get(HostId(uuid))) is not None and uuid in self.hosts]] = (
-            True
-        )
-        return mask
-
-    def _views(self) -> World:
-        columns, size = self.columns, self.columns.size
-        return World(
-            host_ids=self.host_ids,
-            names=self.names,
-            nodes=self.nodes,
-            present=columns.masks["present"][:size],
-            enabled=columns.masks["enabled"][:size],
-            alive=columns.masks["alive"][:size],
-            level=columns.level[:size],
-            zone=columns.zone[:size],
-            zone_names=list(self._zones),
-            cell=columns.cell[:size],
-            cell_names=list(self._cells),
-            cell_disabled=columns.masks["cell_disabled"][:size],
-            free={name: column[:size] for name, column in columns.free.items()},
-            capacity={name: column[:size] for name, column in columns.capacity.items()},
-            units=columns.units,
-            trait_bits=columns.trait_bits,
-            trait_bitmap=columns.trait_bitmap[:, :size],
-            slots=self.slots,
-            slots_by_name=self.slots_by_name,
-            segments=self._segments,
-            physnets={n[8:]: m[:size] for n, m in columns.masks.items() if n.startswith("physnet:")},
-            physnets_known=columns.masks["physnets_known"][:size],
-            aggregates=self._aggregates,
-            groups=self.groups,
-            failures=columns.failures[:size],
-            nested=self.devices.view(),
-            sharing=self._shared,
-        )
-
-
-def _resource(row: Any) -> str:
-    resource: str = row.resource
-    return resource
-
-
-def _inventory(row: Any) -> tuple[InventoryKind, int, int]:
-    """Its kind, what is used, and the version of that."""
-    portions = row.min_unit, row.max_unit, row.step
-    return InventoryKind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
-
-
-def _gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    name_of = attrgetter(column)
-    for row in rows:
-        found.setdefault(row.provider, []).append(name_of(row))
-    return found

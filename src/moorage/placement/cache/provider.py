@@ -1,6 +1,7 @@
-"""What the picture says of one provider: objects made from its columns (rows.py) when somebody asks, a few at a time."""
+"""What the picture says of one provider: objects made from its columns (provider_rows.py) when somebody asks, a few at a time."""
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from typing_extensions import override
@@ -143,3 +144,18 @@ def facts_of(row: Any) -> HostFacts:
     """Those of one row of the table."""
     said = row.forced_down, row.cell_disabled
     return HostFacts(row.host, row.node, row.cell, row.zone, row.physnets, row.level, *said)
+
+
+def inventory_of(row: Any) -> tuple[InventoryKind, int, int]:
+    """Its kind, what is used, and the version of that."""
+    portions = row.min_unit, row.max_unit, row.step
+    return InventoryKind(row.resource, row.total, row.reserved, row.ratio, *portions, row.cap), row.used, row.version
+
+
+def gathered(rows: Sequence[Any], column: str) -> dict[str, list[str]]:
+    """Provider → what its rows have in this column."""
+    found: dict[str, list[str]] = {}
+    name_of = attrgetter(column)
+    for row in rows:
+        found.setdefault(row.provider, []).append(name_of(row))
+    return found
