@@ -188,7 +188,8 @@ async def await_vifs(run: BootRun) -> None:
     The inbox and the port are both read, so an event that came early, or never, is no matter; what is said of an earlier
     host does not count: it goes with the next claim.  Raises HostFailed when the time is over and that is to be fatal.
     """
-    await ports_of(run).await_plugged(run[claim_host], run[bind_ports], run.get(start_guest))
+    started = run.get(start_guest)
+    await ports_of(run).await_plugged(run[claim_host], run[bind_ports], started)
 
 
 @step(no_undo="a server that was shown ACTIVE stays so", point_of_no_return=True, needs=(record_server, start_guest))
