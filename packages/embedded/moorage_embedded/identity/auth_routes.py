@@ -8,7 +8,7 @@ from starlette.routing import Route
 from moorage.model.errors import Forbidden, NotFound, Unauthenticated
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
-from moorage_embedded.identity import store
+from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.authentication import authenticate
 from moorage_embedded.identity.context import IdentityContext, iso
 from moorage_embedded.identity.effective_roles import Standing, direct_roles
@@ -142,7 +142,7 @@ async def catalog(call: Call) -> Response:
 def reachable(tx: Tx, user_id: str, *, domains: bool) -> list[Record]:
     """The enabled projects (or domains) a user has a role on, by inheritance too."""
     actors = [user_id, *store.groups_of(tx, user_id)]
-    held = store.find_grants(tx, {}, actors=actors)
+    held = role_grants.find_grants(tx, {}, actors=actors)
     if domains:
         ids = {one["target_id"] for one in held if one["target_kind"] == "domain" and not one["inherited"]}
     else:

@@ -6,7 +6,7 @@ import uuid
 import msgspec
 
 from moorage.sql import Tx
-from moorage_embedded.identity import store
+from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM
 from moorage_embedded.identity.store import Record
@@ -82,7 +82,7 @@ def _apply(tx: Tx, first: Bootstrap, hashes: dict[str, str]) -> None:
         for name in dict.fromkeys((*ROLES, *given))
     }
     for prior, implied in IMPLIED:
-        store.imply(tx, roles[prior], roles[implied])
+        role_grants.imply(tx, roles[prior], roles[implied])
     for user in first.users:
         _apply_user(tx, user, projects, roles, hashes.get(user.name))
     _ensure(tx, "regions", {}, {"description": "", "parent_region_id": None}, id_=first.region)
@@ -103,7 +103,7 @@ def _apply_user(
     held += [("system", SYSTEM, roles[role]) for role in user.system_roles]
     for kind, target, role in held:
         grant = {"actor_kind": "user", "actor_id": row["id"], "target_kind": kind, "target_id": target}
-        store.add_grant(tx, {**grant, "role_id": role, "inherited": False})
+        role_grants.add_grant(tx, {**grant, "role_id": role, "inherited": False})
 
 
 def _apply_service(tx: Tx, service: FirstService, region: str) -> None:

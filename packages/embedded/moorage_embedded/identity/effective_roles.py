@@ -10,7 +10,7 @@ import msgspec
 
 from moorage.model.errors import Unauthenticated
 from moorage.sql import Tx
-from moorage_embedded.identity import store
+from moorage_embedded.identity import role_grants, store
 from moorage_embedded.identity.store import Record
 from moorage_embedded.identity.tokens import Claims
 
@@ -68,18 +68,18 @@ def parents(tx: Tx, project: Record) -> list[Record]:
 def direct_roles(tx: Tx, user_id: str, scope: str, scope_id: str) -> list[str]:
     """Ids of the roles a user holds on a target, without those they imply."""
     actors = [user_id, *store.groups_of(tx, user_id)]
-    held = store.find_grants(tx, {"target_kind": scope, "target_id": scope_id, "inherited": False}, actors=actors)
+    held = role_grants.find_grants(tx, {"target_kind": scope, "target_id": scope_id, "inherited": False}, actors=actors)
     if scope == "project" and (project := store.get(tx, "projects", scope_id)) is not None:
         above = [("project", one["id"]) for one in parents(tx, project)] + [("domain", project["domain_id"])]
         for kind, target in above:
             equal = {"target_kind": kind, "target_id": target, "inherited": True}
-            held += store.find_grants(tx, equal, actors=actors)
+            held += role_grants.find_grants(tx, equal, actors=actors)
     return [grant["role_id"] for grant in held]
 
 
 def roles_on(tx: Tx, user_id: str, scope: str, scope_id: str) -> tuple[tuple[str, str], ...]:
     held = direct_roles(tx, user_id, scope, scope_id)
-    return named(tx, expanded(held, store.implications(tx))) if held else ()
+    return named(tx, expanded(held, role_grants.implications(tx))) if held else ()
 
 
 def named(tx: Tx, role_ids: list[str]) -> tuple[tuple[str, str], ...]:
@@ -102,7 +102,7 @@ def stand(tx: Tx, claims: Claims) -> Standing:
         credential = store.get(tx, "application_credentials", claims.application_credential)
         if credential is None:
             raise refused()
-        lent = set(expanded(credential["roles"], store.implications(tx)))
+        lent = set(expanded(credential["roles"], role_grants.implications(tx)))
         roles = tuple(role for role in roles if role[0] in lent)
     if not roles:
         raise refused()

@@ -6,7 +6,7 @@ from starlette.routing import Route
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response, json_response
-from moorage_embedded.identity import hierarchy, schemas, store
+from moorage_embedded.identity import hierarchy, role_grants, schemas, store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.crud import Ways, plain
 from moorage_embedded.identity.request import Call, route
@@ -180,7 +180,7 @@ async def inferences(call: Call) -> Response:
 
     def work(tx: Tx) -> list[Record]:
         known = {role["id"]: role for role in store.find(tx, "roles", {})}
-        pairs = store.implications(tx).items()
+        pairs = role_grants.implications(tx).items()
         return [_pair(call, known[prior], [known[one] for one in implied]) for prior, implied in pairs]
 
     links = {"self": f"{call.context.url}/role_inferences"}
@@ -192,7 +192,7 @@ async def implied(call: Call) -> Response:
 
     def work(tx: Tx) -> Record:
         prior = store.need(tx, "roles", call.path("id"), "role")
-        ids = store.implications(tx).get(prior["id"], [])
+        ids = role_grants.implications(tx).get(prior["id"], [])
         return _pair(call, prior, store.find(tx, "roles", {}, ids=ids))
 
     links = {"self": f"{call.context.url}/roles/{call.path('id')}/implies"}
@@ -209,7 +209,7 @@ async def imply(call: Call) -> Response:
             raise Forbidden("The role admin cannot be an implied role.")
         if other["domain_id"] and not prior["domain_id"]:
             raise Forbidden("A global role cannot imply a role of a domain.")
-        store.imply(tx, prior["id"], other["id"])
+        role_grants.imply(tx, prior["id"], other["id"])
         pair = _pair(call, prior, [other])
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
 
@@ -223,7 +223,7 @@ async def implication(call: Call) -> Response:
     def work(tx: Tx) -> Record:
         prior = store.need(tx, "roles", call.path("id"), "role")
         other = store.need(tx, "roles", call.path("implied"), "role")
-        if other["id"] not in store.implications(tx).get(prior["id"], []):
+        if other["id"] not in role_grants.implications(tx).get(prior["id"], []):
             raise NotFound(f"{prior['id']} does not imply {other['id']}.")
         pair = _pair(call, prior, [other])
         return {"prior_role": pair["prior_role"], "implies": pair["implies"][0]}
@@ -237,7 +237,7 @@ async def implication(call: Call) -> Response:
 
 async def unimply(call: Call) -> Response:
     call.require(call.has("admin"))
-    if not await call.context.write(lambda tx: store.unimply(tx, call.path("id"), call.path("implied"))):
+    if not await call.context.write(lambda tx: role_grants.unimply(tx, call.path("id"), call.path("implied"))):
         raise NotFound(f"{call.path('id')} does not imply {call.path('implied')}.")
     return empty_response()
 

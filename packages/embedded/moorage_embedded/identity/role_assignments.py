@@ -8,7 +8,7 @@ from starlette.routing import Route
 from moorage.model.errors import Invalid, NotFound
 from moorage.sql import Tx
 from moorage_embedded.http_kit.answers import empty_response
-from moorage_embedded.identity import hierarchy, schemas, store
+from moorage_embedded.identity import hierarchy, role_grants, schemas, store
 from moorage_embedded.identity.context import IdentityContext
 from moorage_embedded.identity.effective_roles import SYSTEM, expanded
 from moorage_embedded.identity.request import Call, Handler, listing, route
@@ -50,7 +50,7 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
     async def give(call: Call) -> Response:
         def work(tx: Tx) -> None:
             _check(tx, call, one(call), write=True)
-            store.add_grant(tx, one(call))
+            role_grants.add_grant(tx, one(call))
 
         await call.context.write(work)
         return empty_response()
@@ -58,14 +58,14 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
     async def check(call: Call) -> Response:
         def work(tx: Tx) -> bool:
             _check(tx, call, one(call), write=False)
-            return store.has_grant(tx, one(call))
+            return role_grants.has_grant(tx, one(call))
 
         return _if_there(call, await call.context.read(work))
 
     async def take(call: Call) -> Response:
         def work(tx: Tx) -> bool:
             _check(tx, call, one(call), write=True)
-            return store.drop_grant(tx, one(call))
+            return role_grants.drop_grant(tx, one(call))
 
         return _if_there(call, await call.context.write(work))
 
@@ -73,7 +73,7 @@ def _handlers(actor: str, target: str, inherited: bool) -> dict[str, Handler]:
         def work(tx: Tx) -> list[Record]:
             grant = _grant(call, actor, target, inherited)
             _check(tx, call, grant, write=False)
-            ids = [held["role_id"] for held in store.find_grants(tx, grant)]
+            ids = [held["role_id"] for held in role_grants.find_grants(tx, grant)]
             return store.find(tx, "roles", {}, ids=ids)
 
         return listing(
@@ -109,7 +109,7 @@ def _grant_routes(context: IdentityContext) -> Iterator[Route]:
 
 def _in_effect(tx: Tx, rows: list[Record]) -> list[Record]:
     """Groups become their members, inherited grants the projects below, roles bring those they imply."""
-    implied = store.implications(tx)
+    implied = role_grants.implications(tx)
     in_effect = {role["id"] for role in store.find(tx, "roles", {"domain_id": ""})}
     found: dict[tuple[str, ...], Record] = {}
     for row in rows:
@@ -197,7 +197,7 @@ async def assignments(call: Call) -> Response:
         return target is not None and call.domain_scope in {target["id"], target["domain_id"]}
 
     def work(tx: Tx) -> list[Record]:
-        rows = store.find_grants(tx, {} if effective else wanted)
+        rows = role_grants.find_grants(tx, {} if effective else wanted)
         if effective:
             rows = [row for row in _in_effect(tx, rows) if wanted.items() <= row.items()]
         if call.query("scope.OS-INHERIT:inherited_to") is not None:

@@ -1,4 +1,4 @@
-"""All of the identity service's SQL: one table per noun, the grants, and what has been revoked.
+"""The identity service's tables and its SQL but for grants (`role_grants.py`): one table per noun, and what has been revoked.
 
 Most nouns are kept alike (find, insert, change, remove), so most statements here serve all of them.  What belongs
 together is removed together, in the same transaction, by `CHILDREN`.
@@ -171,7 +171,8 @@ def _record(row: sa.Row[Any]) -> Record:
     return dict(row._mapping)
 
 
-def _record_of(table: sa.Table, row: Sequence[Any]) -> Record:
+def record_of(table: sa.Table, row: Sequence[Any]) -> Record:
+    """The row by its columns' names."""
     return dict(zip(table.c.keys(), row, strict=True))
 
 
@@ -203,7 +204,7 @@ def _order(columns: Any) -> list[sa.Column[Any]]:
 
 def get(tx: Tx, table: str, id_: str) -> Record | None:
     found = tx.row(_by_id(table), {"b_id": id_})
-    return None if found is None else _record_of(table_of(table), found)
+    return None if found is None else record_of(table_of(table), found)
 
 
 def need(tx: Tx, table: str, id_: str, word: str) -> Record:
@@ -222,7 +223,7 @@ def find(
     if not like and ids is None:
         asked = _equal(table, tuple((name, value is None) for name, value in equal.items()))
         rows = tx.rows(asked, {f"b_{name}": value for name, value in equal.items() if value is not None})
-        return [_record_of(table_of(table), row) for row in rows]
+        return [record_of(table_of(table), row) for row in rows]
     query = sa.select(table_of(table))
     for name, value in equal.items():
         query = query.where(columns[name].is_(None) if value is None else columns[name] == value)
@@ -302,70 +303,6 @@ def unlink(tx: Tx, table: str, equal: Mapping[str, Any]) -> None:
     """All rows that are so; none is good, too."""
     columns = table_of(table).c
     tx.run(sa.delete(table_of(table)).where(*(columns[name] == value for name, value in equal.items())))
-
-
-# -------------------------------------------------------------------------------------------- roles and grants
-
-
-def add_grant(tx: Tx, grant: Mapping[str, Any]) -> None:
-    """A grant that is there already stays as it is."""
-    if not has_grant(tx, grant):
-        tx.run(sa.insert(grants).values(**grant))
-
-
-@cache
-def _granted(names: tuple[str, ...]) -> sa.Executable:
-    return sa.select(grants.c.role_id).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
-
-
-def has_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
-    values = {f"b_{name}": value for name, value in grant.items()}
-    return tx.row(_granted(tuple(grant)), values) is not None
-
-
-def drop_grant(tx: Tx, grant: Mapping[str, Any]) -> bool:
-    there = has_grant(tx, grant)
-    tx.run(sa.delete(grants).where(*(grants.c[name] == value for name, value in grant.items())))
-    return there
-
-
-@cache
-def _grants(names: tuple[str, ...], of_actors: bool) -> sa.Executable:
-    query = sa.select(grants).where(*(grants.c[name] == sa.bindparam(f"b_{name}") for name in names))
-    if of_actors:
-        query = query.where(grants.c.actor_id.in_(sa.bindparam("b_actors", expanding=True)))
-    order = (grants.c.target_kind, grants.c.target_id, grants.c.actor_id, grants.c.role_id)
-    return query.order_by(*order).limit(LIST_MAX + 1)
-
-
-def find_grants(tx: Tx, equal: Mapping[str, Any], *, actors: Sequence[str] | None = None) -> list[Record]:
-    values: dict[str, Any] = {f"b_{name}": value for name, value in equal.items()}
-    if actors is not None:
-        values["b_actors"] = list(actors)
-    rows = tx.rows(_grants(tuple(equal), actors is not None), values)
-    return [_record_of(grants, row) for row in rows]
-
-
-_IMPLICATIONS = sa.select(implied_roles).order_by(implied_roles.c.prior_id)
-
-
-def implications(tx: Tx) -> dict[str, list[str]]:
-    """Prior role → the roles it directly implies."""
-    found: dict[str, list[str]] = {}
-    for prior, implied in tx.rows(_IMPLICATIONS):
-        found.setdefault(prior, []).append(implied)
-    return found
-
-
-def imply(tx: Tx, prior: str, implied: str) -> None:
-    if implied not in implications(tx).get(prior, []):
-        tx.run(sa.insert(implied_roles).values(prior_id=prior, implied_id=implied))
-
-
-def unimply(tx: Tx, prior: str, implied: str) -> bool:
-    there = implied in implications(tx).get(prior, [])
-    tx.run(sa.delete(implied_roles).where(implied_roles.c.prior_id == prior, implied_roles.c.implied_id == implied))
-    return there
 
 
 # ------------------------------------------------------------------------------------------------- membership
