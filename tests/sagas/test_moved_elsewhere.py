@@ -18,11 +18,12 @@ from moorage.operations.registry import SAGAS
 from moorage.operations.resize.revert_resize import RevertResize
 from moorage.saga import MemoryJournal, execute, first_lines
 from moorage.store.cell import migrations, record_transfer
+from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_cells import records_held
 from moorage_testing.region_evacuated import evacuating_elsewhere
 from moorage_testing.region_fixture import CELLS, SERVER, SmallRegion
 from moorage_testing.region_moved import MOVE, live_migrating_elsewhere, recorded
-from moorage_testing.saga_proof import PROVED_OPERATION, HeldClock
+from moorage_testing.saga_proof import PROVED_OPERATION
 
 LEFT, THERE = CELLS
 REVERTED = OperationId("reverted")

@@ -23,7 +23,8 @@ from moorage.model.resources import Inventory
 from moorage.model.server import Server
 from moorage.operations.gates import ConductorCredentials, Credentials, GateFacts, Gates, HostLevel, decide
 from moorage.placement.inventory import HostInventory
-from moorage_testing.region_fixture import HOSTS, DictHosts, SmallRegion
+from moorage_testing.region_fixture import HOSTS, SmallRegion
+from moorage_testing.region_hosts import DictHosts
 from moorage_testing.region_network import DictNetwork
 
 FIRST_READS = frozenset({Verb.CONSOLE_OUTPUT})

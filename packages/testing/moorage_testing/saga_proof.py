@@ -18,36 +18,30 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from moorage.model.errors import Problem, Unavailable, UnknownOutcome
+from moorage.model.errors import Problem
 from moorage.model.ids import OperationId
-from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Step, Stuck, Unwound, execute, first_lines
+from moorage.saga import Saga, Step
+from moorage_testing.case_run import CaseRun, ProofOutcome, World
 from moorage_testing.fault_points import (
-    CANCEL_WORD,
     Fault,
-    HeldClock,
-    Onlooker,
     Springs,
-    StagedLog,
     Trapdoor,
     When,
     is_commit,
-    staged,
 )
+from moorage_testing.planted_problems import hiccup, lost_reply, outage, refusal, without
 from moorage_testing.proof_cases import Case, Plot, Tried
 
 InputT = TypeVar("InputT", bound=Struct)
 ContextT = TypeVar("ContextT")
-Context_co = TypeVar("Context_co", covariant=True)
 
 PROVED_OPERATION = OperationId("proved-operation")
 WAIT_S_MAX = 10.0
 Way: TypeAlias = Literal["failing", "repeating", "dying at commits", "dying", "cancelling", "overtaken"]
-SELDOM = RetryLimits(pause_most_s=900.0)
-"""A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
 WHEN: tuple[When, ...] = ("before", "after")
 
 
@@ -88,17 +82,6 @@ _SHARES: dict[Way, int] = {
 }
 PARTS = tuple(Part(way, share, of) for way, of in _SHARES.items() for share in range(of))
 """All of a proof; `dying` is without what `dying at commits` has."""
-
-
-class World(Protocol[Context_co]):
-    """A region, and what is in it."""
-
-    @property
-    def context(self) -> Context_co: ...
-
-    def held(self) -> Any:
-        """All the saga may leave behind, comparable; may be async."""
-        ...
 
 
 NewWorld: TypeAlias = Callable[[], World[ContextT] | Awaitable[World[ContextT]]]
@@ -145,69 +128,6 @@ async def prove(
     return prover.proof
 
 
-@dataclass
-class _Outcome:
-    """How one telling ended."""
-
-    unwound: Unwound | None = None
-    killed: bool = False
-    fenced: bool = False
-    stuck: Stuck | None = None
-
-
-class _Act(Generic[ContextT]):
-    """One case: a world, a journal, faults, and the executors that come one after the other."""
-
-    def __init__(self, prover: "_Prover[Any, Any]", world: World[Any], faults: Sequence[Fault], repeat: bool) -> None:
-        self.prover, self.world, self.repeat = prover, world, repeat
-        self.onlooker = Onlooker()
-        self.faults = (self.onlooker, *faults)
-        lines, transact = first_lines(prover.saga), getattr(world, "transact", None)
-        self.lease = MemoryJournal(lines) if transact is None else MemoryJournal(lines, transact)
-        self.log: StagedLog | None = None
-
-    def cancel(self) -> None:
-        self.lease.row.cancel = CANCEL_WORD
-
-    async def execute(self, door: Trapdoor | None = None, faults: bool = True) -> _Outcome:
-        door = door or Trapdoor()
-        door.cancel = self.cancel
-        self.log = StagedLog(self.lease, door)
-        saga = staged(self.prover.saga, door, self.faults if faults else (), self.repeat)
-        telling = execute(
-            saga,
-            self.prover.operation,
-            self.prover.asked,
-            self.world.context,
-            self.log,
-            clock=HeldClock(),
-            limits=SELDOM,
-            cancel_hint=door.hint,
-            notification_writer=getattr(self.world, "heard", None),
-        )
-        try:
-            await telling
-        except Unwound as unwound:
-            return _Outcome(unwound=unwound)
-        except Killed:
-            return _Outcome(killed=True)
-        except Fenced:
-            return _Outcome(fenced=True)
-        except Stuck as stuck:
-            return _Outcome(stuck=stuck)
-        return _Outcome()
-
-    def adopt(self) -> None:
-        self.lease = self.lease.adopted()
-
-    async def held(self) -> Any:
-        settle = getattr(self.world, "settle", None)
-        if settle is not None:
-            await settle()
-        held = self.world.held()
-        return await held if inspect.isawaitable(held) else held
-
-
 _Point: TypeAlias = tuple[Plot, int, bool]
 """In which plot, the how manyth, and whether a cancel may interrupt there."""
 
@@ -231,7 +151,7 @@ class _Prover(Generic[InputT, ContextT]):
         act = await self.act()
         self.empty = await act.held()
         outcome = await act.execute()
-        if outcome != _Outcome():
+        if outcome != ProofOutcome():
             raise Disproved(f"{self.saga.name}: told without a fault, it ended in {outcome}")
         self.whole = await act.held()
         assert act.log is not None
@@ -261,19 +181,19 @@ class _Prover(Generic[InputT, ContextT]):
 
     async def _fails_at(self, at: int, step: Step[Any, Any, Any], when: When, committed: bool) -> None:
         """`committed`: the step's work and result are in the region already, so an outage after it is no matter."""
-        await self._fails(Fault(step.name, when, _lost_reply, times=1), whole=True)
+        await self._fails(Fault(step.name, when, lost_reply, times=1), whole=True)
         if at < self.no_return_at:
-            await self._fails(Fault(step.name, when, _refusal), whole=False)
-            await self._fails(Fault(step.name, when, _outage), whole=committed)
+            await self._fails(Fault(step.name, when, refusal), whole=False)
+            await self._fails(Fault(step.name, when, outage), whole=committed)
         elif at == self.no_return_at and when == "before":
-            await self._fails(Fault(step.name, when, _refusal), whole=False)
+            await self._fails(Fault(step.name, when, refusal), whole=False)
         if self._elsewhere(at):
             await self._fails(Fault(step.name, when, self._moving, attempts=1), whole=True)
-            await self._fails(Fault(step.name, when, _outage, attempts=1), whole=step.host_local or committed)
+            await self._fails(Fault(step.name, when, outage, attempts=1), whole=step.host_local or committed)
         if at > self.no_return_at:
-            await self._fails(Fault(step.name, when, _refusal, times=2), whole=True)
+            await self._fails(Fault(step.name, when, refusal, times=2), whole=True)
         if at >= self.no_return_at and not committed:
-            await self._sticks(Fault(step.name, when, _outage))
+            await self._sticks(Fault(step.name, when, outage))
 
     async def repeating(self) -> None:
         """Every do and undo twice, and every undo failing once."""
@@ -284,7 +204,7 @@ class _Prover(Generic[InputT, ContextT]):
             await self._plays(plot, "repeated", repeat=True)
             for step in self.saga.steps if not plot.whole else ():
                 for when in WHEN if step.undo_with is not None else ():
-                    flaw = Fault(step.name, when, _hiccup, phase="undo", times=1)
+                    flaw = Fault(step.name, when, hiccup, phase="undo", times=1)
                     await self._plays(plot, f"undo of {step.name} failing once {when} its work", flaw=flaw)
                     never_undone -= {step.name} if flaw.fired else set()
         if never_undone:
@@ -339,10 +259,10 @@ class _Prover(Generic[InputT, ContextT]):
 
     # ------------------------------------------------------------------------------------------------ how they are tried
 
-    async def act(self, faults: Sequence[Fault] = (), repeat: bool = False) -> _Act[ContextT]:
+    async def act(self, faults: Sequence[Fault] = (), repeat: bool = False) -> CaseRun[ContextT]:
         made = self.new_world()
         world: Any = await made if inspect.isawaitable(made) else made
-        return _Act(self, world, faults, repeat)
+        return CaseRun(self.saga, self.operation, self.asked, world, faults, repeat)
 
     def _is_new(self, case: Case) -> bool:
         if self.tried.same(case) is not None:
@@ -350,7 +270,7 @@ class _Prover(Generic[InputT, ContextT]):
             return False
         return True
 
-    def _was_tried(self, case: Case, act: _Act[ContextT]) -> None:
+    def _was_tried(self, case: Case, act: CaseRun[ContextT]) -> None:
         self.proof.cases[case.way] += 1
         self.tried.add(case, act.onlooker)
 
@@ -360,7 +280,7 @@ class _Prover(Generic[InputT, ContextT]):
     @property
     def _moving(self) -> Callable[[], Problem]:
         """What another attempt is made after: a refusal, or where there is one attempt, one that says what to go without."""
-        return _without if self.saga.group is not None and self.saga.group.max_attempts == 1 else _refusal
+        return without if self.saga.group is not None and self.saga.group.max_attempts == 1 else refusal
 
     def plots(self) -> Iterator[Plot]:
         """Forward; the second attempt; and the way back from every step that can still turn."""
@@ -395,7 +315,7 @@ class _Prover(Generic[InputT, ContextT]):
     async def _fails(self, fault: Fault, whole: bool) -> None:
         act = await self.act([fault])
         outcome = await act.execute()
-        what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__.strip('_')})"
+        what = f"{fault.step} failing {fault.when} its work ({fault.problem.__name__})"
         self._fired(fault, what)
         await self._judge(act, outcome, what, whole)
         if not whole and (outcome.unwound is None or outcome.unwound.at != fault.step):
@@ -450,7 +370,7 @@ class _Prover(Generic[InputT, ContextT]):
         if not fault.fired:
             raise Disproved(f"{what}: the fault never fired")
 
-    async def _judge(self, act: _Act[ContextT], outcome: _Outcome, what: str, whole: bool | None) -> None:
+    async def _judge(self, act: CaseRun[ContextT], outcome: ProofOutcome, what: str, whole: bool | None) -> None:
         """Whole, or empty; `None`: whichever the saga says it is."""
         if outcome.killed or outcome.fenced or outcome.stuck:
             raise Disproved(f"{what}: it neither ended nor turned: {outcome}")
@@ -465,29 +385,7 @@ class _Prover(Generic[InputT, ContextT]):
             raise Disproved(f"{what}: holds {held}, and should hold {meant}")
 
 
-def _refusal() -> Problem:
-    return Problem("planted")
-
-
-def _without() -> Problem:
-    refused = _refusal()
-    refused.without = ("planted",)
-    return refused
-
-
 def _fault(
-    step: str, when: When, attempts: int | None = None, problem: Callable[[], Problem] = _refusal
+    step: str, when: When, attempts: int | None = None, problem: Callable[[], Problem] = refusal
 ) -> Callable[[], Sequence[Fault]]:
     return lambda: (Fault(step, when, problem, attempts=attempts),)
-
-
-def _lost_reply() -> Problem:
-    return UnknownOutcome("planted: no reply")
-
-
-def _outage() -> Problem:
-    return Unavailable("planted: out")
-
-
-def _hiccup() -> Problem:
-    return Problem("planted: an undo that fails once")

@@ -1,4 +1,4 @@
-"""What goes wrong.  Each fault says what it does, for how long, and takes it back; `heal` ends all of them."""
+"""What goes wrong.  Each fault says what it does, for how long, and takes it back; `heal` (healing.py) ends all of them."""
 
 import asyncio
 import math
@@ -385,26 +385,3 @@ async def reconcile(cloud: Cloud, args: Arguments) -> None:
     if isinstance(role, RegionRole) and role.ready and rounds is not None and args["name"] in rounds.runs:
         _note(cloud, f"{role.name} runs {args['name']}")
         rounds.nudge(args["name"])
-
-
-# ---------------------------------------------------------------------------------------------------- the end
-
-
-def heal(cloud: Cloud) -> None:
-    """Everything is well from now on; what is down is started."""
-    for store in cloud.stores.values():
-        store.heal()
-    cloud.hub.heal()
-    for door in cloud.doors.values():
-        door.heal()
-    for role in cloud.roles.values():
-        if isinstance(role, AgentRole):
-            at_once = {"live_mib_per_s": 0.0, "live_dirty_mib_per_s": 0.0, "live_switch_s": 0.0}
-            role.turn(msgspec.structs.replace(role.dials, verbs=USUAL, crash=(), **at_once))
-        role.powerless = False
-        _up(role)
-
-
-def _up(role: Role) -> None:
-    role.wanted = True
-    role.start()

@@ -6,7 +6,8 @@ import random
 import msgspec
 
 from moorage_testing.simulation.cloud import Cloud
-from moorage_testing.simulation.faults import fault, heal
+from moorage_testing.simulation.faults import fault
+from moorage_testing.simulation.healing import heal
 from moorage_testing.simulation.move_orders import every_order
 from moorage_testing.simulation.orders import a_server, act, named_host, order, set_forced_down, watch_of
 from moorage_testing.simulation.plan import HOSTS, Arguments, Draft

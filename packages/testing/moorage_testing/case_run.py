@@ -1,0 +1,101 @@
+"""One case of a proof: a world, a journal, faults, and the executors that come one after the other."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from moorage.model.ids import OperationId
+from moorage.saga import Fenced, Killed, MemoryJournal, RetryLimits, Saga, Stuck, Unwound, execute, first_lines
+from moorage_testing.fault_points import CANCEL_WORD, Fault, HeldClock, Onlooker, StagedLog, Trapdoor, staged
+
+ContextT = TypeVar("ContextT")
+Context_co = TypeVar("Context_co", covariant=True)
+
+SELDOM = RetryLimits(pause_most_s=900.0)
+"""A patience of a day is a hundred tries, and not the six thousand that it is outside: what they would find is all the same."""
+
+
+class World(Protocol[Context_co]):
+    """A region, and what is in it."""
+
+    @property
+    def context(self) -> Context_co: ...
+
+    def held(self) -> Any:
+        """All the saga may leave behind, comparable; may be async."""
+        ...
+
+
+@dataclass
+class ProofOutcome:
+    """How one telling ended."""
+
+    unwound: Unwound | None = None
+    killed: bool = False
+    fenced: bool = False
+    stuck: Stuck | None = None
+
+
+class CaseRun(Generic[ContextT]):
+    """One case: a world, a journal, faults, and the executors that come one after the other."""
+
+    def __init__(
+        self,
+        saga: Saga[Any, ContextT],
+        operation: OperationId,
+        asked: Struct,
+        world: World[ContextT],
+        faults: Sequence[Fault],
+        repeat: bool,
+    ) -> None:
+        self.saga, self.operation, self.asked = saga, operation, asked
+        self.world, self.repeat = world, repeat
+        self.onlooker = Onlooker()
+        self.faults = (self.onlooker, *faults)
+        lines, transact = first_lines(saga), getattr(world, "transact", None)
+        self.lease = MemoryJournal(lines) if transact is None else MemoryJournal(lines, transact)
+        self.log: StagedLog | None = None
+
+    def cancel(self) -> None:
+        self.lease.row.cancel = CANCEL_WORD
+
+    async def execute(self, door: Trapdoor | None = None, faults: bool = True) -> ProofOutcome:
+        door = door or Trapdoor()
+        door.cancel = self.cancel
+        self.log = StagedLog(self.lease, door)
+        saga = staged(self.saga, door, self.faults if faults else (), self.repeat)
+        telling = execute(
+            saga,
+            self.operation,
+            self.asked,
+            self.world.context,
+            self.log,
+            clock=HeldClock(),
+            limits=SELDOM,
+            cancel_hint=door.hint,
+            notification_writer=getattr(self.world, "heard", None),
+        )
+        try:
+            await telling
+        except Unwound as unwound:
+            return ProofOutcome(unwound=unwound)
+        except Killed:
+            return ProofOutcome(killed=True)
+        except Fenced:
+            return ProofOutcome(fenced=True)
+        except Stuck as stuck:
+            return ProofOutcome(stuck=stuck)
+        return ProofOutcome()
+
+    def adopt(self) -> None:
+        self.lease = self.lease.adopted()
+
+    async def held(self) -> Any:
+        settle = getattr(self.world, "settle", None)
+        if settle is not None:
+            await settle()
+        held = self.world.held()
+        return await held if inspect.isawaitable(held) else held

@@ -1,0 +1,26 @@
+"""The end of all faults: everything is well from then on."""
+
+import msgspec
+
+from moorage_testing.simulation.cloud import Cloud, Role
+from moorage_testing.simulation.roles import USUAL, AgentRole
+
+
+def heal(cloud: Cloud) -> None:
+    """Everything is well from now on; what is down is started."""
+    for store in cloud.stores.values():
+        store.heal()
+    cloud.hub.heal()
+    for door in cloud.doors.values():
+        door.heal()
+    for role in cloud.roles.values():
+        if isinstance(role, AgentRole):
+            at_once = {"live_mib_per_s": 0.0, "live_dirty_mib_per_s": 0.0, "live_switch_s": 0.0}
+            role.turn(msgspec.structs.replace(role.dials, verbs=USUAL, crash=(), **at_once))
+        role.powerless = False
+        _up(role)
+
+
+def _up(role: Role) -> None:
+    role.wanted = True
+    role.start()
