@@ -181,9 +181,9 @@ async def test_ports_that_cannot_be_bound_on_the_dead_host_hold_nothing_up(
     asked, bind = await evacuating(small, guarantees=True), small.network.bind_ports
     held = await small.region.read(lambda tx: claim_statements.held(tx, SERVER))
 
-    async def dead(server: str, host: str, az: str, ports: Sequence[Port], **named: Any) -> Any:
+    async def dead(server: str, host: str, az: str, ports: Sequence[Port], *options: Any) -> Any:
         if host != DEAD:
-            return await bind(server, host, az, ports, **named)
+            return await bind(server, host, az, ports, *options)
         small.network.ports |= {
             each.id: msgspec.structs.replace(small.network.ports[each.id], host=DEAD, vif_type="binding_failed")
             for each in ports

@@ -145,16 +145,11 @@ async def test_who_asks_for_a_missing_server_is_told_so(small: SmallRegion) -> N
     assert (await records.find(small.context, SERVER)).missing_in == cell
 
     @dataclasses.dataclass
-    class Cells:
-        def all(self) -> dict[str, object]:
-            return dict(small.cells)
-
-    @dataclasses.dataclass
-    class Desk:
+    class Context:
         region: object
         cells: object
 
-    context = Desk(small.region, Cells())
+    context = Context(small.region, dict(small.cells))
     with pytest.raises(Unavailable, match="missing where it should be") as missing:
         await find_server(context, SERVER)  # type: ignore[arg-type]
     assert missing.value.private, "the operator is told where"
