@@ -10,7 +10,8 @@ import pytest
 
 from moorage.bus import nats, subjects
 from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
-from moorage.bus.messages import AgentReturned, ServersOfHost, encode, read
+from moorage.bus.host_messages import AgentReturned, ServersOfHost
+from moorage.bus.messages import encode, read
 from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.clock import SystemClock
 from moorage.model.fencing_token import FencingToken

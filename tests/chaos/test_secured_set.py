@@ -15,21 +15,13 @@ import msgspec
 import pytest
 
 from moorage.bus import legacy_subjects, nats, subjects
-from moorage.bus.messages import (
-    AgentReturned,
-    Command,
-    ConsoleOutput,
-    Heartbeat,
-    HostReport,
-    Result,
-    ServersOfHost,
-    ServerTurn,
-    Verb,
-    encode,
-    pack,
-)
+from moorage.bus.command_messages import Command, Result
+from moorage.bus.guest_payloads import ConsoleOutput
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ServersOfHost, ServerTurn
+from moorage.bus.messages import encode, pack
 from moorage.bus.nats import NatsBus
 from moorage.bus.security import Security
+from moorage.bus.verbs import Verb
 from moorage.main.bus import make_key
 from moorage.main.databases import connect_databases
 from moorage.main.db import ROLES

@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from moorage.bus import subjects
-from moorage.bus.messages import Command, read
+from moorage.bus.command_messages import Command
+from moorage.bus.messages import read
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.main import reconcilers
 from moorage.main.config import Api, Config, Listen, Quota, RegionSettings

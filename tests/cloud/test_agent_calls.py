@@ -8,8 +8,11 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, command_context
 
 from moorage.bus import subjects
 from moorage.bus.agent_rpc import AgentClient
+from moorage.bus.command_messages import Command, Result, ResultKey, ResultTaken
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.host_messages import Heartbeat
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import Command, GuestNow, Heartbeat, Result, ResultKey, ResultTaken, encode, pack, read
+from moorage.bus.messages import encode, pack, read
 from moorage.model.clock import SystemClock
 from moorage.model.errors import HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState

@@ -10,8 +10,8 @@ from tests.helpers.agent_host import HOST, SERVER, command_context, guest, place
 
 from moorage.agent.journal import LIVES_KEPT, AgentJournal, JournalFile
 from moorage.agent.server_queues import MAX_WAITING, ServerQueues
+from moorage.bus.command_messages import ResultKey
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import ResultKey
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import Internal
 from moorage.model.fencing_token import FencingToken

@@ -9,9 +9,10 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest,
 
 from moorage.agent import agent, reporter
 from moorage.bus import subjects
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn
 from moorage.bus.memory import MemoryBus
 from moorage.bus.memory import TransportFaults as BusDials
-from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn, encode
+from moorage.bus.messages import encode
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken

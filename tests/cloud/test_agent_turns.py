@@ -12,9 +12,12 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest,
 from moorage.agent.agent import Agent
 from moorage.agent.legacy_ports import Plumbing
 from moorage.bus import agent_rpc, nats, subjects
+from moorage.bus.command_messages import Command, Result, ResultTaken
+from moorage.bus.guest_payloads import StartGuest
 from moorage.bus.memory import MemoryBus
 from moorage.bus.memory import TransportFaults as BusDials
-from moorage.bus.messages import Command, Result, ResultTaken, StartGuest, Verb, encode, pack, read
+from moorage.bus.messages import encode, pack, read
+from moorage.bus.verbs import Verb
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.main.local_cluster.nats import NatsServer, nats_server_program
 from moorage.model.errors import HostFailed, Internal, UnknownOutcome

@@ -14,7 +14,7 @@ from moorage.agent import agent
 from moorage.agent.commands import VERBS
 from moorage.agent.legacy_ports import MAKES_PORTS
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import READS, Verb
+from moorage.bus.verbs import READS, Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId

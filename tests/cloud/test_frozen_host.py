@@ -8,21 +8,20 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, Place, command_context,
 
 from moorage.agent import agent as agent_agent
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import (
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import StartGuest
+from moorage.bus.host_messages import (
     AgentRefused,
     AgentReturned,
-    Command,
     Heartbeat,
     HostReport,
     ReportWanted,
     ServersOfHost,
     ServerTurn,
-    StartGuest,
-    Verb,
-    encode,
-    pack,
 )
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import encode, pack
+from moorage.bus.verbs import Verb
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import UNDO, FencingToken

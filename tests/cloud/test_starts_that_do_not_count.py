@@ -12,18 +12,12 @@ from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import MAKES_PORTS, Plumbing
 from moorage.bus import subjects
+from moorage.bus.command_messages import Command, ResultKey, ResultTaken
+from moorage.bus.guest_payloads import StartGuest
+from moorage.bus.host_messages import AgentReturned, ServerTurn
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import (
-    AgentReturned,
-    Command,
-    ResultKey,
-    ResultTaken,
-    ServerTurn,
-    StartGuest,
-    Verb,
-    encode,
-    pack,
-)
+from moorage.bus.messages import encode, pack
+from moorage.bus.verbs import Verb
 from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import UNDO, FencingToken

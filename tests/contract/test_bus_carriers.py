@@ -8,9 +8,10 @@ import uuid
 import pytest
 
 from moorage.bus import nats
+from moorage.bus.host_messages import Heartbeat
 from moorage.bus.log_limiter import unreadable
 from moorage.bus.memory import MemoryBus, TransportFaults
-from moorage.bus.messages import Heartbeat, encode, read
+from moorage.bus.messages import encode, read
 from moorage.bus.transport import MAX_MESSAGE_BYTES, Bus, broken
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.model.ids import CellId

@@ -15,7 +15,11 @@ from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.move_commands import land_live
 from moorage.agent.server_queues import ServerQueues
-from moorage.bus.messages import Command, GuestNow, ResultKey, ServerTurn, TakeGuest, Verb
+from moorage.bus.command_messages import Command, ResultKey
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.host_messages import ServerTurn
+from moorage.bus.move_payloads import TakeGuest
+from moorage.bus.verbs import Verb
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock

@@ -9,17 +9,9 @@ from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.bus import subjects
 from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
-from moorage.bus.messages import (
-    AgentReturned,
-    Heartbeat,
-    HostReport,
-    Message,
-    Result,
-    ServersOfHost,
-    ServerTurn,
-    encode,
-    read,
-)
+from moorage.bus.command_messages import Result
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ServersOfHost, ServerTurn
+from moorage.bus.messages import Message, encode, read
 from moorage.bus.transport import Bus
 from moorage.drivers.fault_injection import FaultSettings
 from moorage.drivers.simulated import SimulatedDriver

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from moorage.agent.agent import Agent
 from moorage.agent.authority import Authority
 from moorage.agent.held_guests import Hold
-from moorage.bus.messages import Heartbeat, ServerTurn
+from moorage.bus.host_messages import Heartbeat, ServerTurn
 from moorage.bus.silence import Listening
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.clients.network.network_api import NetworkApi

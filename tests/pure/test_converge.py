@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from moorage.agent.convergence import ConvergencePlan, converge
 from moorage.agent.report import changes, host_id
-from moorage.bus.messages import ServerTurn
+from moorage.bus.host_messages import ServerTurn
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PowerState, digest
 from moorage.model.ids import ServerId

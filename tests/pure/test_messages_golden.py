@@ -13,7 +13,11 @@ import msgspec
 import pytest
 from tests.helpers.format_growth import RENAMED
 
-from moorage.bus.messages import MESSAGES, PAYLOADS, Command, GuestNow, Heartbeat, Result, Verb, encode, pack, read
+from moorage.bus.command_messages import Command, Result
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.host_messages import Heartbeat
+from moorage.bus.messages import MESSAGES, PAYLOADS, encode, pack, read
+from moorage.bus.verbs import Verb
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, ConductorId, OperationId, ServerId

@@ -7,19 +7,12 @@ from msgspec.structs import replace
 
 from moorage.agent.report_subjects import Outgoing
 from moorage.bus import legacy_subjects, subjects
+from moorage.bus.command_messages import EMPTY, Command, Result
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import (
-    EMPTY,
-    AgentReturned,
-    Command,
-    Heartbeat,
-    HostReport,
-    ReportWanted,
-    Result,
-    Verb,
-    encode,
-)
+from moorage.bus.messages import encode
 from moorage.bus.sender_checks import KEPT_MAX, FromHost, Senders
+from moorage.bus.verbs import Verb
 from moorage.model.clock import SystemClock
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import PhysicalFunction, ResourceInventory

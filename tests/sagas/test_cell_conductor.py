@@ -11,19 +11,17 @@ import sqlalchemy as sa
 
 from moorage.api.context import Clock as DeskClock
 from moorage.bus import subjects
-from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import (
+from moorage.bus.host_messages import (
     AgentRefused,
     AgentReturned,
     Heartbeat,
     HostReport,
-    Message,
     ReportWanted,
     ServersOfHost,
     ServerTurn,
-    encode,
-    read,
 )
+from moorage.bus.memory import MemoryBus
+from moorage.bus.messages import Message, encode, read
 from moorage.cli import status
 from moorage.conductor.agent_identity import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
 from moorage.conductor.cell_conductor import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at, known, said_of
 
-from moorage.bus.messages import ReportWanted, ServersOfHost
+from moorage.bus.host_messages import ReportWanted, ServersOfHost
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.migration import Migration, MigrationStatus, MigrationType
 from moorage.operations.records import hosts as words

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, at
 
-from moorage.bus.messages import ServersOfHost
+from moorage.bus.host_messages import ServersOfHost
 from moorage.model.ids import OperationId
 from moorage.model.migration import MigrationStatus, MigrationType
 from moorage.sql import Tx

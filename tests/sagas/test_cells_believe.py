@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 from tests.sagas.test_cell_conductor import BOOT, ON, AtCell, Out, at, known
 
-from moorage.bus.messages import ServersOfHost, ServerTurn
+from moorage.bus.host_messages import ServersOfHost, ServerTurn
 from moorage.conductor.guest_reconciliation import Belonging, Judged
 from moorage.conductor.reconcilers.hidden_records import HiddenRecords, HiddenRecordsDone
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations

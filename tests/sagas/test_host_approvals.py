@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from moorage.bus import subjects
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Message, encode
+from moorage.bus.messages import Message, encode
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.model.clock import SystemClock
 from moorage.model.guest import ResourceInventory

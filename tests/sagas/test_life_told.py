@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus.messages import Verb
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed
 from moorage.model.ids import ConductorId
 from moorage.model.notification import Notification

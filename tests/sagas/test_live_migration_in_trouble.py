@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.bus.messages import Verb
+from moorage.bus.verbs import Verb
 from moorage.conductor.worker import hosts_tried
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
 from moorage.model.guest import PowerState

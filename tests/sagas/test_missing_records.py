@@ -10,8 +10,9 @@ import sqlalchemy as sa
 
 from moorage.api.cross_cell import find_server
 from moorage.bus import subjects
+from moorage.bus.host_messages import HostReport, ServersOfHost
 from moorage.bus.memory import MemoryBus
-from moorage.bus.messages import HostReport, ServersOfHost, encode, read
+from moorage.bus.messages import encode, read
 from moorage.cli.status import databases
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.conductor.reconcilers.orphan_allocations import OrphanAllocations

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moorage.bus.messages import Verb
+from moorage.bus.verbs import Verb
 from moorage.model.errors import Invalid
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId

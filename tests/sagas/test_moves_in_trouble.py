@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus.messages import SendGuest, Verb
+from moorage.bus.move_payloads import SendGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId, SegmentId

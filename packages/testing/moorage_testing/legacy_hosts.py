@@ -13,7 +13,9 @@ from typing_extensions import override
 
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, Plumbing
 from moorage.bus.agent_rpc import CommandContext, HostAddress
-from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest, GuestNow, Verb
+from moorage.bus.guest_payloads import DestroyGuest, GuestNow
+from moorage.bus.messages import NO_NETWORK_CLIENT
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.host_ports import PortOrder

@@ -8,8 +8,9 @@ import msgspec
 from typing_extensions import override
 
 from moorage.bus.agent_rpc import CommandContext, HostAddress
-from moorage.bus.messages import DestroyGuest, RebuildGuest, Verb
+from moorage.bus.guest_payloads import DestroyGuest, RebuildGuest
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData

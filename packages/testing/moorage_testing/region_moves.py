@@ -8,8 +8,10 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.bus.messages import GuestNow, OfMove, SendGuest, SendLive, TakeGuest, Verb
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.move_payloads import OfMove, SendGuest, SendLive, TakeGuest
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId

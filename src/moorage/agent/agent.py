@@ -25,24 +25,11 @@ from moorage.agent.report_subjects import Outgoing
 from moorage.agent.reporter import Reporter
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus import subjects
-from moorage.bus.messages import (
-    EMPTY,
-    MAX_LISTED,
-    READS,
-    AgentRefused,
-    AgentReturned,
-    Command,
-    ReportWanted,
-    Result,
-    ResultKey,
-    ResultTaken,
-    ServersOfHost,
-    Verb,
-    encode,
-    pack,
-    read,
-)
+from moorage.bus.command_messages import EMPTY, Command, Result, ResultKey, ResultTaken
+from moorage.bus.host_messages import MAX_LISTED, AgentRefused, AgentReturned, ReportWanted, ServersOfHost
+from moorage.bus.messages import encode, pack, read
 from moorage.bus.transport import Bus, Subscription
+from moorage.bus.verbs import READS, Verb
 from moorage.drivers.driver import Driver
 from moorage.drivers.moves import arrivals_at
 from moorage.model.clock import Clock

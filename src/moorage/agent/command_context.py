@@ -4,7 +4,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from moorage.bus.messages import Command
+from moorage.bus.command_messages import Command
 from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed
 

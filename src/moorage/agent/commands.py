@@ -8,26 +8,22 @@ from moorage.agent.console_commands import get_console
 from moorage.agent.life_commands import LIFE_VERBS
 from moorage.agent.move_commands import MOVE_VERBS
 from moorage.agent.snapshot_commands import SNAPSHOT_VERBS
-from moorage.bus.messages import (
-    NO_NETWORK_CLIENT,
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import (
     AttachInterface,
-    AttachVolume,
-    Command,
-    Connector,
     ConsoleOutput,
     ConsoleText,
     DetachInterface,
-    DetachVolume,
-    ExtendVolume,
     GuestNow,
     OfSnapshot,
     PowerOff,
     Reboot,
     StartGuest,
-    SwapVolume,
     TakeSnapshot,
-    Verb,
 )
+from moorage.bus.messages import NO_NETWORK_CLIENT
+from moorage.bus.verbs import Verb
+from moorage.bus.volume_payloads import AttachVolume, Connector, DetachVolume, ExtendVolume, SwapVolume
 from moorage.drivers.driver import (
     ConsoleReader,
     Driver,

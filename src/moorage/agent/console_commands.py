@@ -1,7 +1,8 @@
 """Verbs of consoles: where one listens."""
 
 from moorage.agent.command_context import Answer, payload_of, power_of
-from moorage.bus.messages import Command, GetConsole
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import GetConsole
 from moorage.drivers.consoles import ConsoleGiver
 from moorage.drivers.driver import Driver
 

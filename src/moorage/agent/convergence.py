@@ -7,7 +7,7 @@ the cell does not know is shown in the report, and somebody decides with a turn.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from moorage.bus.messages import ServerTurn
+from moorage.bus.host_messages import ServerTurn
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.guest import OFF, PowerState
 from moorage.model.ids import ServerId

@@ -12,7 +12,7 @@ from functools import partial
 from moorage.agent.convergence import converge
 from moorage.agent.journal import AgentJournal
 from moorage.agent.server_queues import ServerQueues
-from moorage.bus.messages import ServerTurn
+from moorage.bus.host_messages import ServerTurn
 from moorage.drivers.driver import Driver
 from moorage.drivers.moves import arrivals_at
 from moorage.model.clock import Clock

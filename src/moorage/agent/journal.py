@@ -14,7 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from moorage.bus.messages import ResultKey
+from moorage.bus.command_messages import ResultKey
 from moorage.model.errors import Internal
 from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import ServerId

@@ -16,7 +16,9 @@ from typing import Protocol, TypeVar
 
 from moorage.agent.authority import AuthorityOver
 from moorage.agent.commands import VERBS, Answer, payload_of
-from moorage.bus.messages import Command, DestroyGuest, GuestNow, StartGuest, Verb
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import DestroyGuest, GuestNow, StartGuest
+from moorage.bus.verbs import Verb
 from moorage.drivers.driver import Driver
 from moorage.model.errors import HostFailed, Internal, Problem, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec

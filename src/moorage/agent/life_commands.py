@@ -3,16 +3,10 @@
 from collections.abc import Awaitable, Callable
 
 from moorage.agent.command_context import Answer, payload_of, power_of
-from moorage.bus.messages import (
-    CacheImage,
-    Command,
-    Done,
-    GuestNow,
-    RebuildGuest,
-    SetAdminPassword,
-    Verb,
-)
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import CacheImage, Done, GuestNow, RebuildGuest, SetAdminPassword
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
+from moorage.bus.verbs import Verb
 from moorage.drivers.driver import Driver
 from moorage.drivers.guest_life import CrashDumper, Diagnosable, ImageCacher, PasswordSetter, Rebuildable, Rescuable
 from moorage.model.errors import HostFailed

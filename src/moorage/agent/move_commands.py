@@ -5,7 +5,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from moorage.agent.command_context import Answer, payload_of, power_of
-from moorage.bus.messages import Command, ForceLive, GuestNow, LiveTarget, OfMove, SendGuest, SendLive, TakeGuest, Verb
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendGuest, SendLive, TakeGuest
+from moorage.bus.verbs import Verb
 from moorage.drivers.driver import Driver
 from moorage.drivers.moves import LiveMovable, Movable
 from moorage.model.errors import HostFailed

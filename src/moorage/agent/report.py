@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from moorage import __version__
-from moorage.bus.messages import MAX_LISTED, HostReport
+from moorage.bus.host_messages import MAX_LISTED, HostReport
 from moorage.model.guest import HostDescription, PowerState
 from moorage.model.ids import CellId, HostId, ServerId
 

@@ -1,7 +1,9 @@
 """Where a host says what it says: under its own name, and while a conductor of release 0.1.0 listens, where that one hears it too."""
 
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.messages import AgentReturned, Command, Heartbeat, HostReport, Result, encode
+from moorage.bus.command_messages import Command, Result
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
+from moorage.bus.messages import encode
 from moorage.bus.transport import Bus
 from moorage.model.ids import CellId
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from moorage.agent.journal import AgentJournal
 from moorage.agent.report import changes, described, report
 from moorage.agent.report_subjects import Outgoing
-from moorage.bus.messages import MAX_LISTED, AgentReturned, Heartbeat
+from moorage.bus.host_messages import MAX_LISTED, AgentReturned, Heartbeat
 from moorage.drivers.driver import Driver
 from moorage.model.guest import PowerState, digest
 from moorage.model.ids import CellId, ServerId

@@ -3,8 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 from moorage.agent.command_context import Answer, payload_of, power_of
-from moorage.bus.messages import Command, DropVolumeSnapshot, GuestNow, TakeVolumeSnapshot, Verb
+from moorage.bus.command_messages import Command
+from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
+from moorage.bus.verbs import Verb
+from moorage.bus.volume_payloads import DropVolumeSnapshot, TakeVolumeSnapshot
 from moorage.drivers.assisted_snapshots import AssistedSnapshots
 from moorage.drivers.driver import Driver
 from moorage.drivers.quiesce import Freezer

@@ -24,36 +24,27 @@ from typing import Any, TypeVar
 import msgspec
 
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.messages import (
-    EMPTY,
+from moorage.bus.command_messages import EMPTY, Command, Result, ResultKey, ResultTaken
+from moorage.bus.guest_payloads import (
     AttachInterface,
-    AttachVolume,
-    Command,
-    Connector,
     ConsoleOutput,
     ConsoleText,
     DestroyGuest,
     DetachInterface,
-    DetachVolume,
-    ExtendVolume,
     GuestNow,
-    Heartbeat,
     OfSnapshot,
     PowerOff,
     Reboot,
-    Result,
-    ResultKey,
-    ResultTaken,
     StartGuest,
-    SwapVolume,
     TakeSnapshot,
-    Verb,
-    encode,
-    pack,
 )
+from moorage.bus.host_messages import Heartbeat
+from moorage.bus.messages import encode, pack
 from moorage.bus.sender_checks import Senders
 from moorage.bus.silence import LOOK_EVERY_S, Listening
 from moorage.bus.transport import Bus, Handler, Subscription
+from moorage.bus.verbs import Verb
+from moorage.bus.volume_payloads import AttachVolume, Connector, DetachVolume, ExtendVolume, SwapVolume
 from moorage.model.clock import Clock
 from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
 from moorage.model.fencing_token import FencingToken

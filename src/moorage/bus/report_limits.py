@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Result
+from moorage.bus.command_messages import Result
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
 from moorage.model.guest import PhysicalFunction
 
 TEXT_CHARACTERS_MAX = 255

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from moorage.bus import report_limits, subjects
-from moorage.bus.messages import AgentReturned, Heartbeat, HostReport, Result, read
+from moorage.bus.command_messages import Result
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
+from moorage.bus.messages import read
 from moorage.model.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 
 from moorage.bus import subjects
-from moorage.bus.messages import AgentRefused, AgentReturned, Heartbeat, HostReport, ReportWanted, encode
+from moorage.bus.host_messages import AgentRefused, AgentReturned, Heartbeat, HostReport, ReportWanted
+from moorage.bus.messages import encode
 from moorage.bus.transport import Bus
 from moorage.conductor.known_hosts import NEVER, KnownHost
 from moorage.model.clock import Clock

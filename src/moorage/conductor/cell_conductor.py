@@ -18,15 +18,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.messages import (
-    AgentReturned,
-    Heartbeat,
-    HostReport,
-    ReportWanted,
-    ServersOfHost,
-    ServerTurn,
-    encode,
-)
+from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn
+from moorage.bus.messages import encode
 from moorage.bus.sender_checks import Senders
 from moorage.bus.silence import Listening
 from moorage.bus.transport import Bus, Subscription

@@ -19,7 +19,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from moorage.bus.messages import ServerTurn
+from moorage.bus.host_messages import ServerTurn
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.server import PowerState, VmState

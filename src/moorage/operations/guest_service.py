@@ -5,7 +5,8 @@ import logging
 from collections.abc import Sequence
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
-from moorage.bus.messages import CacheImage, Done, SetAdminPassword, Verb
+from moorage.bus.guest_payloads import CacheImage, Done, SetAdminPassword
+from moorage.bus.verbs import Verb
 from moorage.model.action import Action, ActionEvent
 from moorage.model.diagnostics import GuestDiagnostics
 from moorage.model.errors import Conflict, HostFailed, Problem

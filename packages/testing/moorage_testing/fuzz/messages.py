@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.messages import MESSAGES, PAYLOADS, Verb
+from moorage.bus.messages import MESSAGES, PAYLOADS
+from moorage.bus.verbs import Verb
 from moorage.model.ids import CellId, ConductorId
 from moorage_testing.fuzz import shapes
 from moorage_testing.fuzz.random_values import Dice

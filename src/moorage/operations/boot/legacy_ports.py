@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from moorage.bus.agent_rpc import CommandContext, HostAddress
-from moorage.bus.messages import NO_NETWORK_CLIENT, DestroyGuest
+from moorage.bus.guest_payloads import DestroyGuest
+from moorage.bus.messages import NO_NETWORK_CLIENT
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken
 from moorage.model.guest import GuestSpec, PowerState, VifData

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, AgentClient, HostAddress
-from moorage.bus.messages import GetConsole, Verb
+from moorage.bus.guest_payloads import GetConsole
+from moorage.bus.verbs import Verb
 from moorage.model.clock import Clock
 from moorage.model.console import ConsoleSocket, ConsoleToken, ConsoleType
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable, UnknownOutcome

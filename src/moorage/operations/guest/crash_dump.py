@@ -2,7 +2,7 @@
 
 import msgspec
 
-from moorage.bus.messages import Verb
+from moorage.bus.verbs import Verb
 from moorage.model.guest import PowerState
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted

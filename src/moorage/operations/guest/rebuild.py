@@ -9,7 +9,8 @@ counts as gone: what fails then leaves the server in ERROR, and it may be rebuil
 
 import msgspec
 
-from moorage.bus.messages import RebuildGuest, Verb
+from moorage.bus.guest_payloads import RebuildGuest
+from moorage.bus.verbs import Verb
 from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import InjectedFile, PowerState

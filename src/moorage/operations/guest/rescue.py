@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from moorage.bus.messages import Verb
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound
 from moorage.model.guest import PowerState as GuestState
 from moorage.model.ids import OperationId

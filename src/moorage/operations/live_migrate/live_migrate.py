@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moorage.bus.messages import TakeGuest, Verb
+from moorage.bus.move_payloads import TakeGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.migration import MigrationStatus

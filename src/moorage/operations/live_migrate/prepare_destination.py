@@ -3,7 +3,8 @@
 import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED
-from moorage.bus.messages import TakeGuest, Verb
+from moorage.bus.move_payloads import TakeGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import BusOut, HostFailed, Unavailable, UnknownOutcome
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.ids import CellId

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from moorage.bus.messages import OfMove, Verb
+from moorage.bus.move_payloads import OfMove
+from moorage.bus.verbs import Verb
 from moorage.clients.network.bindings import BINDING_IS_ACTIVE
 from moorage.model.errors import BusOut, Conflict, HostFailed, Unavailable
 from moorage.model.ids import OperationId

@@ -1,7 +1,8 @@
 """The first steps of a resize to a host of another cell: a host is claimed and checked, and volumes are reserved there."""
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.bus.messages import GuestNow, Verb
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.guest import MoveTarget
 from moorage.model.ids import CellId

@@ -7,7 +7,8 @@ from functools import partial
 import msgspec
 
 from moorage.bus.agent_rpc import CommandContext
-from moorage.bus.messages import SendGuest, Verb
+from moorage.bus.move_payloads import SendGuest
+from moorage.bus.verbs import Verb
 from moorage.clients.network.binding_rules import BINDING_FAILED
 from moorage.clients.network.decoding import BINDING_FAILED_KIND
 from moorage.model.errors import HostFailed, Problem

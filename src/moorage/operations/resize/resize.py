@@ -19,7 +19,8 @@ A migration is a resize to the same flavor.  A server may be resized where it is
 
 import msgspec
 
-from moorage.bus.messages import TakeGuest, Verb
+from moorage.bus.move_payloads import TakeGuest
+from moorage.bus.verbs import Verb
 from moorage.model.action import ActionEvent
 from moorage.model.errors import Problem, Unavailable
 from moorage.model.guest import GuestSpec, PowerState

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moorage.bus.messages import OfMove, Verb
+from moorage.bus.move_payloads import OfMove
+from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, Unavailable
 from moorage.model.guest import PowerState
 from moorage.model.ids import CellId, OperationId

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from moorage.bus.agent_rpc import CommandContext, HostAddress
-from moorage.bus.messages import ForceLive, LiveTarget, OfMove, SendLive, Verb
+from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendLive
+from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable
 from moorage.model.guest import GuestSpec, MoveTarget
 from moorage.model.live_migration import OVER_AT_SOURCE, LiveNow, LiveSource, LiveState

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, CommandContext, HostAddress
-from moorage.bus.messages import GuestNow, OfMove, Verb
+from moorage.bus.guest_payloads import GuestNow
+from moorage.bus.move_payloads import OfMove
+from moorage.bus.verbs import Verb
 from moorage.model.errors import BusOut, HostFailed, NotFound, Problem, Unavailable
 from moorage.model.guest import MoveTarget, PowerState
 from moorage.model.ids import CellId, ServerId

@@ -8,8 +8,9 @@ neither half carries a turn: a late word makes a guest still for a moment, and f
 import logging
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
-from moorage.bus.messages import GuestNow, Verb
+from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
+from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Problem
 from moorage.model.server import Server
 from moorage.operations.context import SagaContext

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from moorage.bus.agent_rpc import HostAddress
-from moorage.bus.messages import DropVolumeSnapshot, TakeVolumeSnapshot, Verb
+from moorage.bus.verbs import Verb
+from moorage.bus.volume_payloads import DropVolumeSnapshot, TakeVolumeSnapshot
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import OperationId
 from moorage.model.operation import Accepted
