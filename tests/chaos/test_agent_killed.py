@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from moorage.bus import nats, subjects
-from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_rpc import AgentClient
 from moorage.bus.host_messages import AgentReturned, ServersOfHost
 from moorage.bus.messages import encode, read
 from moorage.main.local_cluster.nats import NatsServer, nats_server_program

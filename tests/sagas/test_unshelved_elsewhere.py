@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.errors import HostFailed, Unavailable
 from moorage.model.ids import ConductorId
 from moorage.model.operation import Accepted

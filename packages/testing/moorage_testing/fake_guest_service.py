@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 from typing_extensions import override
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.diagnostics import (
     CpuDiagnostics,
     DiskDiagnostics,

@@ -12,7 +12,7 @@ import msgspec
 from typing_extensions import override
 
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, Plumbing
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest, GuestNow
 from moorage.bus.messages import NO_NETWORK_CLIENT
 from moorage.bus.verbs import Verb

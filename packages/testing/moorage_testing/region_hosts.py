@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from typing_extensions import override
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest, RebuildGuest
 from moorage.bus.rescue_messages import RescueGuest, UnrescueGuest
 from moorage.bus.verbs import Verb

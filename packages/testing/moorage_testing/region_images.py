@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.guest import PowerState, Quiesce
 from moorage.model.ids import ImageId, ServerId

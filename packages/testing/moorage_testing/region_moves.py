@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.move_payloads import OfMove, SendGuest, SendLive, TakeGuest
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.model.errors import Conflict, Invalid, NotFound
 from moorage.model.guest import PowerState, VolumeDisk
 from moorage.model.ids import ServerId

@@ -13,18 +13,17 @@ How a call may end:
 """
 
 import asyncio
-import random
-import re
-import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, takewhile
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from moorage.bus import legacy_subjects, subjects
-from moorage.bus.command_messages import EMPTY, Command, Result, ResultKey, ResultTaken
+from moorage.bus.acknowledgements import Acknowledgements
+from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.command_messages import EMPTY, Command, Result, ResultTaken
+from moorage.bus.command_sender import CommandSender
 from moorage.bus.guest_payloads import (
     AttachInterface,
     ConsoleOutput,
@@ -39,83 +38,24 @@ from moorage.bus.guest_payloads import (
     TakeSnapshot,
 )
 from moorage.bus.host_messages import Heartbeat
+from moorage.bus.host_silence import HostSilence
 from moorage.bus.messages import encode, pack
 from moorage.bus.sender_checks import Senders
-from moorage.bus.silence import LOOK_EVERY_S, Listening
+from moorage.bus.silence import LOOK_EVERY_S
 from moorage.bus.transport import Bus, Handler, Subscription
 from moorage.bus.verbs import Verb
 from moorage.bus.volume_payloads import AttachVolume, Connector, DetachVolume, ExtendVolume, SwapVolume
 from moorage.model.clock import Clock
-from moorage.model.errors import BusOut, HostFailed, UnknownOutcome
+from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken
 from moorage.model.guest import GuestSpec, PowerState, Quiesce, VifData, VolumeDisk
 from moorage.model.host_ports import PortOrder
 from moorage.model.ids import CellId, ConductorId, ImageId, OperationId, ServerId
-from moorage.model.tracing import SpanType, span, traceparent
 
 AnswerT = TypeVar("AnswerT", bound=msgspec.Struct)
 
-MAX_TAKEN_WAITING = 1_000
-"""Acknowledgements kept per host until it is next heard; the host forgets old results by itself when a higher turn comes."""
-MAX_TAKEN_PER_MESSAGE = 50
-MAX_STARTS_WAITING = 10_000
-"""Starts that were answered and have not been said to count: boots under way, and some that failed since."""
-RESEND_MOST_S = 10.0
-BUS_GRACE_S = 3.0
-"""A bus that is out for longer is said to be: calls under way end, and none is begun."""
-HERE = "the host"
-"""What stands for its own name in what a host says to owners of servers; drivers and older agents may name it."""
 NOT_SUPPORTED, TURN_IS_PAST = "not_supported", "turn_is_past"
 """Codes of refusals."""
-AGAIN_SPREAD_S = 1.0
-"""When the bus is back, what is under way is sent again within this time, not all at once."""
-
-
-class HostAddress(msgspec.Struct, frozen=True):
-    """Where a host is: its cell and the name people know it by."""
-
-    cell: CellId
-    host: str
-
-
-class CommandContext(msgspec.Struct, frozen=True):
-    """On whose behalf a host is called, and for how long."""
-
-    operation: OperationId
-    turn: FencingToken
-    step: str
-    patience_s: float = 60.0
-    though_silent: bool = False
-    """Call even a host without heartbeats, and wait all of the patience."""
-    request_id: str = ""
-    until_done: bool = False
-    """What fails is asked again in the same turn and step, and is to be tried anew then."""
-
-
-class _PendingCall:
-    """One command under way, and everybody in this process who waits for it."""
-
-    def __init__(self, address: HostAddress, command: Command, fails_fast: bool, ends: float) -> None:
-        self.address = address
-        self.command = command
-        self.fails_fast = fails_fast
-        self.ends = ends
-        """On our own clock: how long the host is given is said with each sending, as a duration."""
-        self.waiters: set[asyncio.Future[Result]] = set()
-        self.timer: asyncio.TimerHandle | None = None
-        self.again: Callable[[], None] | None = None
-        """Sends it again, now."""
-
-    def settle(self, result: Result | None, problem: Exception | None = None) -> None:
-        for waiter in self.waiters:
-            if waiter.done():
-                continue
-            if result is not None:
-                waiter.set_result(result)
-            elif problem is not None:
-                waiter.set_exception(problem)
-
-
 ANY_CELL: tuple[CellId | None, ...] = (None,)
 
 
@@ -139,22 +79,13 @@ class AgentClient:
         self._bus = bus
         self._me = me
         self._clock = clock
-        self._resend_s = resend_s
-        self._silent_s = silent_s
-        self._taken_after_s = taken_after_s
-        self._calls: dict[ResultKey, _PendingCall] = {}
-        self._heard: dict[str, float] = {}
-        self._listening = Listening(bus, clock)
+        self._silence = HostSilence(bus, clock, silent_s)
         self._outages = bus.outages
         self._watching: asyncio.Task[None] | None = None
-        self._dice = random.Random(me)
-        self._taken: dict[str, dict[ResultKey, float]] = {}
-        self._started: dict[ServerId, tuple[str, ResultKey]] = {}
-        self._counting: dict[str, dict[ResultKey, float]] = {}
-        """Starts that count, by host, and until when their hosts are told so."""
+        self._acknowledgements = Acknowledgements(clock, taken_after_s)
+        self._sender = CommandSender(bus, me, clock, self._silence, self._acknowledgements, resend_s=resend_s)
         self._subscriptions: list[Subscription] = []
         self._senders = Senders(clock)
-        self._sending: set[asyncio.Task[None]] = set()
 
     @property
     def me(self) -> ConductorId:
@@ -164,7 +95,7 @@ class AgentClient:
     @property
     def under_way(self) -> int:
         """Commands whose answers are waited for."""
-        return len(self._calls)
+        return self._sender.under_way
 
     @property
     def forged(self) -> int:
@@ -172,7 +103,7 @@ class AgentClient:
         return self._senders.forged
 
     async def start(self) -> None:
-        self._listening = Listening(self._bus, self._clock)
+        self._silence.begin()
         self._watching = asyncio.create_task(self._watch_bus(), name="bus-watch")
         heard: list[tuple[str, Handler]] = []
         for cell in self._cells or ANY_CELL:
@@ -186,13 +117,10 @@ class AgentClient:
     async def stop(self) -> None:
         for subscription in self._subscriptions:
             await subscription.close()
-        for call in self._calls.values():
-            if call.timer is not None:
-                call.timer.cancel()
-        ending = [*self._sending, *(() if self._watching is None else (self._watching,))]
-        for task in ending:
-            task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await self._sender.stop()
 
     # ---- what a host can be asked --------------------------------------------------------------------------------
 
@@ -341,12 +269,7 @@ class AgentClient:
         Until it is told so, a host that can be heard no more keeps the guest off (RULES §23).  If that is lost, or we die, the
         host asks its cell.
         """
-        on, key = self._started.pop(server, ("", None))
-        if key is None or on != host or key.turn.operation_seq != operation_seq:
-            return
-        counting = self._counting.setdefault(host, {})
-        if len(counting) < MAX_TAKEN_WAITING:
-            counting[key] = self._clock.monotonic() + self._taken_after_s
+        self._acknowledgements.start_counts(host, server, operation_seq)
 
     # ---- how it is asked ---------------------------------------------------------------------------------------------
 
@@ -387,89 +310,8 @@ class AgentClient:
         )
 
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
-        """Send the command until its result comes; the result's payload."""
-        facts = {"host": host, "server": command.server, "operation": command.operation}
-        with span(SpanType.COMMAND, command.verb, **facts) as doing:
-            if trace := traceparent():
-                command = msgspec.structs.replace(command, trace=trace)
-            try:
-                return await self._called(host, cell, command, though_silent=though_silent)
-            except HostFailed as failure:
-                doing.came_to("failed")
-                doing.annotate(problem=failure.code)
-                raise
-
-    async def _called(self, host: str, cell: CellId, command: Command, *, though_silent: bool) -> msgspec.Raw:
-        if self._listening.out_for_s() > BUS_GRACE_S:
-            raise self._bus_out()
-        if not though_silent:
-            self._refuse_silent(host)
-        key = ResultKey(command.server, command.turn, command.step)
-        call = self._calls.get(key)
-        patience_s = max(0.0, command.deadline - self._clock.now()) if command.left_s is None else command.left_s
-        waiter: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        is_new = call is None
-        if call is None:
-            ends = self._clock.monotonic() + patience_s
-            call = self._calls[key] = _PendingCall(HostAddress(cell, host), command, not though_silent, ends)
-        call.waiters.add(waiter)
-        try:
-            async with asyncio.timeout(patience_s):
-                if is_new:
-                    await self._send(call, self._resend_s)
-                result = await waiter
-        except TimeoutError:
-            if self._listening.out_for_s() > 0:
-                raise self._bus_out() from None
-            raise UnknownOutcome(
-                "the host did not answer in time",
-                private=f"{host}: {command.verb} of {command.server}, turn {command.turn}",
-            ) from None
-        finally:
-            call.waiters.discard(waiter)
-            if not call.waiters:
-                self._forget(key)
-        return self._open(host, result)
-
-    def _forget(self, key: ResultKey) -> None:
-        call = self._calls.pop(key, None)
-        if call is not None and call.timer is not None:
-            call.timer.cancel()
-
-    async def _send(self, call: _PendingCall, again_s: float) -> None:
-        if not call.waiters:
-            return  # answered or given up in the moment in which it was to be sent again: nobody would end it any more
-        address, loop = call.address, asyncio.get_running_loop()
-
-        def again() -> None:
-            if self._listening.out_for_s() > BUS_GRACE_S:
-                call.settle(None, self._bus_out())
-                return
-            if call.fails_fast and self.is_silent(address.host):
-                call.settle(None, self._silence(address.host))
-                return
-            task = loop.create_task(self._send(call, min(again_s * 2, RESEND_MOST_S)))
-            self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
-
-        call.again = again
-        if call.timer is not None:
-            call.timer.cancel()  # one chain of sendings, also when the bus came back in the moment of one
-        call.timer = loop.call_later(again_s * (1.0 + 0.1 * self._dice.random()), again)
-        left_s = max(0.0, call.ends - self._clock.monotonic())
-        command = msgspec.structs.replace(call.command, left_s=left_s, taken=self._some_taken(address.host))
-        await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
-
-    def _open(self, host: str, result: Result) -> msgspec.Raw:
-        if result.ok:
-            return result.payload
-        left = b"" if result.payload == EMPTY else bytes(result.payload)
-        raise HostFailed(
-            _unnamed(result.public, host) or "the host could not do it",
-            private=f"{host}: {result.private}",
-            code=result.code or None,
-            left=left,
-        )
+        """Send the command until its result comes; the result's payload. Raises as the docstring above says."""
+        return await self._sender.call(HostAddress(cell, host), command, though_silent=though_silent)
 
     # ---- what is heard -------------------------------------------------------------------------------------------------
 
@@ -477,101 +319,33 @@ class AgentClient:
         result = self._senders.read(subject, payload)
         if not isinstance(result, Result):
             return
-        self._heard[result.host] = self._clock.monotonic()
-        call = self._calls.get(result.key)
-        if call is None or call.address != HostAddress(result.cell, result.host):
-            return  # late, or said twice, or an earlier host of the same server
-        call.settle(result)
-        if call.command.verb == Verb.START_GUEST and result.ok:  # taken when it counts, and not before
-            self._started[result.server] = result.host, result.key
-            while len(self._started) > MAX_STARTS_WAITING:
-                del self._started[next(iter(self._started))]
-            return
-        taken = self._taken.setdefault(result.host, {})
-        if len(taken) < MAX_TAKEN_WAITING:
-            taken[result.key] = self._clock.monotonic()
+        self._silence.note_alive(result.host)
+        call = self._sender.settle(result)
+        if call is not None:
+            self._acknowledgements.note(result, starts=call.command.verb == Verb.START_GUEST)
 
     async def _on_heartbeat(self, subject: str, payload: bytes) -> None:
         beat = self._senders.read(subject, payload)
         if not isinstance(beat, Heartbeat):
             return
-        self._heard[beat.host] = self._clock.monotonic()
-        taken = self._taken.get(beat.host)
-        counting = self._counted(beat.host)
-        if not taken and not counting:
-            return
-        # Only when the host still keeps what we have taken is a message of its own spent on it.
-        mine = tuple(key for key in (*counting, *self._settled(beat.host)) if key in beat.untaken)
-        if mine:
-            await self._bus.publish(
-                subjects.to_host(beat.cell, beat.host), encode(ResultTaken(mine[:MAX_TAKEN_PER_MESSAGE]))
-            )
-        elif not beat.untaken and taken:
-            taken.clear()
-
-    def _counted(self, host: str) -> list[ResultKey]:
-        """Starts of this host that count; those that it was told of for long enough are forgotten."""
-        counting = self._counting.get(host)
-        if not counting:
-            return []
-        now = self._clock.monotonic()
-        for key in [key for key, until in counting.items() if until < now]:
-            del counting[key]
-        return list(counting)
-
-    def _settled(self, host: str) -> list[ResultKey]:
-        """Results that came long enough ago: whoever waited wrote them down, or died and its adopter has asked again."""
-        before = self._clock.monotonic() - self._taken_after_s
-        oldest_first = self._taken.get(host, {}).items()
-        return [
-            key for key, _ in islice(takewhile(lambda each: each[1] <= before, oldest_first), MAX_TAKEN_PER_MESSAGE)
-        ]
-
-    def _some_taken(self, host: str) -> tuple[ResultKey, ...]:
-        """Acknowledgements that ride on a command, once; if it is lost, the host forgets when its server's turn is next raised."""
-        riders = [*self._counted(host), *self._settled(host)][:MAX_TAKEN_PER_MESSAGE]
-        for key in riders:
-            for waiting in (self._counting, self._taken):
-                waiting.get(host, {}).pop(key, None)
-        return tuple(riders)
+        self._silence.note_alive(beat.host)
+        if results := self._acknowledgements.wanted_by(beat):
+            await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(results)))
 
     def is_silent(self, host: str) -> bool:
         """No sign of life for too long, counted at the earliest from when we could hear one: never while the bus is out."""
-        return self._listening.unheard_for_s(self._heard.get(host, 0.0)) > self._silent_s
+        return self._silence.is_silent(host)
 
     def silent(self, hosts: Iterable[str]) -> list[str]:
-        return [host for host in hosts if self.is_silent(host)]
-
-    def _refuse_silent(self, host: str) -> None:
-        if self.is_silent(host):
-            raise self._silence(host)
-
-    def _bus_out(self) -> BusOut:
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._listening.out_since or self._clock.now()))
-        return BusOut(f"waiting for the message bus since {since}")
+        return [host for host in hosts if self._silence.is_silent(host)]
 
     async def _watch_bus(self) -> None:
         """When the bus is back, what is under way is sent again soon, rather than when its pause is over."""
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             outages = self._bus.outages
-            self._listening.check()
+            self._silence.check()
             if outages == self._outages or not self._bus.healthy:
                 continue
             self._outages = outages
-            loop = asyncio.get_running_loop()
-            for call in self._calls.values():
-                if call.timer is not None and call.again is not None:
-                    call.timer.cancel()
-                    call.timer = loop.call_later(AGAIN_SPREAD_S * self._dice.random(), call.again)
-
-    def _silence(self, host: str) -> HostFailed:
-        return HostFailed(
-            "the host has not been heard of for a while",
-            private=f"{host}: no heartbeat for {self._silent_s:.0f} s",
-            code="host_silent",
-        )
-
-
-def _unnamed(said: str, host: str) -> str:
-    return re.sub(rf"(?<![\w.-])(the host |host )?{re.escape(host)}(?![\w-])", HERE, said)
+            self._sender.send_all_again()

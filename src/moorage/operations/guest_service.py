@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
+from moorage.bus.agent_calls import HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.guest_payloads import CacheImage, Done, SetAdminPassword
 from moorage.bus.verbs import Verb
 from moorage.model.action import Action, ActionEvent

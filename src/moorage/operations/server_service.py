@@ -4,7 +4,7 @@ A method checks and accepts; a conductor executes.  The methods stand in one cla
 them.  Handlers use this class itself; tests of the API give them a subclass that only records what was called.
 """
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.bus.messages import EventHint, encode
 from moorage.bus.subjects import EVENTS
 from moorage.bus.transport import Bus

@@ -14,7 +14,7 @@ from moorage.api.host_view import every_host, host_named, is_up, zone_of, zones_
 from moorage.api.routes import Params, Route
 from moorage.api.schema import Body, Name, ZoneName
 from moorage.api.timestamps import micros, now_us
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.aggregate import ZONE_KEY, Aggregate
 from moorage.model.errors import Invalid, NotFound
 from moorage.model.json_types import JsonObject

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.model.guest import GuestSpec, PowerState
 from moorage.model.network import BindOptions, NetworkFacts, Port
 from moorage.model.server import Nic

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest
 from moorage.bus.messages import NO_NETWORK_CLIENT
 from moorage.model.errors import HostFailed, Unavailable

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from moorage.bus.agent_rpc import NOT_SUPPORTED, AgentClient, HostAddress
+from moorage.bus.agent_calls import HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED, AgentClient
 from moorage.bus.guest_payloads import GetConsole
 from moorage.bus.verbs import Verb
 from moorage.model.clock import Clock

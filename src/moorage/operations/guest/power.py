@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Internal, NotFound
 from moorage.model.guest import PowerState

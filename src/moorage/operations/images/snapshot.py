@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, NotFound, Problem
 from moorage.model.ids import ImageId, OperationId

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import NotFound, Problem
 from moorage.model.ids import OperationId
@@ -40,11 +40,7 @@ from moorage.operations.interfaces.attach_claim import (
 from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import command_context, unplug_or_leave
-from moorage.operations.steps.ports import (
-    nic_of,
-    refuse_without_credentials,
-    vif_of,
-)
+from moorage.operations.steps.ports import nic_of, refuse_without_credentials, vif_of
 from moorage.saga import Saga, on_some_host, step
 from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ProviderId, new_uuid

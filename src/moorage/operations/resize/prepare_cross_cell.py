@@ -1,6 +1,6 @@
 """The first steps of a resize to a host of another cell: a host is claimed and checked, and volumes are reserved there."""
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.verbs import Verb
 from moorage.model.errors import HostFailed, Problem

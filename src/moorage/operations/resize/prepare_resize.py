@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext
+from moorage.bus.agent_calls import CommandContext
 from moorage.bus.move_payloads import SendGuest
 from moorage.bus.verbs import Verb
 from moorage.clients.network.binding_rules import BINDING_FAILED

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import NotFound, Problem
 from moorage.model.guest import PowerState
@@ -42,23 +42,14 @@ from moorage.operations.shelve.unshelve_claim import (
     host_binds,
     read_ports,
 )
-from moorage.operations.steps import (
-    offload,
-    old_addresses,
-    segment_change,
-    server_action,
-)
+from moorage.operations.steps import offload, old_addresses, segment_change, server_action
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import with_attachments, with_disks
 from moorage.operations.steps.config_drives import with_drive
 from moorage.operations.steps.guest_respawn import Cards
 from moorage.operations.steps.guests import guest_of
 from moorage.operations.steps.hosts import command_context, destroy_or_leave, names_of
-from moorage.operations.steps.ports import (
-    as_recorded,
-    nics_of,
-    other_subnets,
-)
+from moorage.operations.steps.ports import as_recorded, nics_of, other_subnets
 from moorage.operations.steps.vif_plugging import VIF_PLUGGING_MAX_S, await_plugged
 from moorage.operations.unshelve_input import Unshelve
 from moorage.saga import Saga, on_some_host, step

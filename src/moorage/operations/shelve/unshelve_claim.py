@@ -4,7 +4,7 @@ from functools import partial
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
 from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
@@ -15,24 +15,14 @@ from moorage.operations.boot.boot import Claim
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import PORTS_ARRIVE_BOUND
 from moorage.operations.move_claims import claimed_in_turn
-from moorage.operations.steps import (
-    groups,
-    offload,
-    other_cells,
-    segment_change,
-    server_action,
-    snapshot_image,
-)
+from moorage.operations.steps import groups, offload, other_cells, segment_change, server_action, snapshot_image
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.claims import first, granted
 from moorage.operations.steps.failures import failed_event, fault_of
 from moorage.operations.steps.guest_respawn import Cards, cards_of
 from moorage.operations.steps.hosts import names_of
 from moorage.operations.steps.other_cells import CellReach
-from moorage.operations.steps.ports import (
-    VIF_PLUGGED,
-    other_subnets,
-)
+from moorage.operations.steps.ports import VIF_PLUGGED, other_subnets
 from moorage.operations.steps.segments import note_exhausted
 from moorage.operations.steps.servers import LocatedServer
 from moorage.operations.steps.volumes import VOLUME_PATIENCE_S, or_left_to_delete

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.errors import NotFound, Problem
 from moorage.model.guest import GuestSpec
 from moorage.model.ids import CellId, ServerId

@@ -5,7 +5,7 @@ The image is there, without data, before the copy is taken; the data goes from t
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.model.errors import HostFailed
 from moorage.model.guest import Quiesce
 from moorage.model.ids import ImageId

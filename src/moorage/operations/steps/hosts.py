@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.guest_payloads import DestroyGuest
 from moorage.model.errors import HostFailed
 from moorage.model.fencing_token import FencingToken

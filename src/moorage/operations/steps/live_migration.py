@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from moorage.bus.agent_rpc import CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
 from moorage.bus.move_payloads import ForceLive, LiveTarget, OfMove, SendLive
 from moorage.bus.verbs import Verb
 from moorage.model.errors import Conflict, HostFailed, NotFound, Problem, Stale, Unavailable

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.bus.agent_rpc import NOT_SUPPORTED, CommandContext, HostAddress
+from moorage.bus.agent_calls import CommandContext, HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.move_payloads import OfMove
 from moorage.bus.verbs import Verb

@@ -5,7 +5,7 @@ Each is safe twice, and nothing of it is taken back: the disk is in an image by 
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import CellId
 from moorage.model.server import Server, VmState

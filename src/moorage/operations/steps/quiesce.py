@@ -7,7 +7,8 @@ neither half carries a turn: a late word makes a guest still for a moment, and f
 
 import logging
 
-from moorage.bus.agent_rpc import NOT_SUPPORTED, HostAddress
+from moorage.bus.agent_calls import HostAddress
+from moorage.bus.agent_rpc import NOT_SUPPORTED
 from moorage.bus.guest_payloads import GuestNow
 from moorage.bus.quiesce_messages import FreezeGuest, ThawGuest
 from moorage.bus.verbs import Verb

@@ -7,7 +7,7 @@ volume itself; the event `volume-reimaged` says when to look.
 import asyncio
 import logging
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.image import Image
 from moorage.model.server import BlockDevice, Server

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import Action, ActionEvent
 from moorage.model.errors import NotFound
 from moorage.model.server import Server

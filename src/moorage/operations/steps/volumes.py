@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.clients.volume import VolumeClient
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotBuilt, NotFound, Unavailable
 from moorage.model.guest import VolumeDisk

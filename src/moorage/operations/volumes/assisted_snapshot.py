@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.bus.verbs import Verb
 from moorage.bus.volume_payloads import DropVolumeSnapshot, TakeVolumeSnapshot
 from moorage.model.errors import Conflict, NotFound

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Forbidden, Invalid, NotFound, Problem, Refusal
 from moorage.model.ids import OperationId, ServerId, new_uuid

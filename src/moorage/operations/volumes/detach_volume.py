@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, Invalid, NotFound, Problem, Refusal, Unavailable
 from moorage.model.ids import OperationId

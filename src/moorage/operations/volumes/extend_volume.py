@@ -6,7 +6,7 @@ told; its guest sees the new size when it starts.
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.model.action import ActionEvent
 from moorage.model.errors import HostFailed, NotFound
 from moorage.model.ids import OperationId, ServerId, new_uuid

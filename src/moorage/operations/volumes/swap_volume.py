@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.bus.agent_rpc import HostAddress
+from moorage.bus.agent_calls import HostAddress
 from moorage.clients.volume import VolumeClient
 from moorage.model.action import ActionEvent
 from moorage.model.errors import Conflict, Invalid, NotFound, Refusal

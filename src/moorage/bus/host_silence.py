@@ -1,0 +1,62 @@
+"""Which hosts a caller takes for silent, and what a call to one of them fails with; so too when the bus is out."""
+
+import time
+
+from moorage.bus.silence import Listening
+from moorage.bus.transport import Bus
+from moorage.model.clock import Clock
+from moorage.model.errors import BusOut, HostFailed
+
+BUS_GRACE_S = 3.0
+"""A bus that is out for longer is said to be: calls under way end, and none is begun."""
+
+
+class HostSilence:
+    """When each host was last heard, by one caller; kept in memory."""
+
+    def __init__(self, bus: Bus, clock: Clock, silent_s: float) -> None:
+        """`silent_s`: after so long without a sign of life a host is silent."""
+        self.silent_s = silent_s
+        self._bus = bus
+        self._clock = clock
+        self._heard: dict[str, float] = {}
+        self._listening = Listening(bus, clock)
+
+    def begin(self) -> None:
+        """Silence counts from now at the earliest."""
+        self._listening = Listening(self._bus, self._clock)
+
+    def check(self) -> None:
+        """Notice that the bus is out, or back; called every `silence.LOOK_EVERY_S` or so."""
+        self._listening.check()
+
+    def note_alive(self, host: str) -> None:
+        """A sign of life of it has come."""
+        self._heard[host] = self._clock.monotonic()
+
+    def is_silent(self, host: str) -> bool:
+        """No sign of life for too long, counted at the earliest from when we could hear one: never while the bus is out."""
+        return self._listening.unheard_for_s(self._heard.get(host, 0.0)) > self.silent_s
+
+    def failure_of(self, host: str) -> HostFailed:
+        """What a call to a silent host fails with."""
+        return HostFailed(
+            "the host has not been heard of for a while",
+            private=f"{host}: no heartbeat for {self.silent_s:.0f} s",
+            code="host_silent",
+        )
+
+    @property
+    def is_bus_out(self) -> bool:
+        """It is out now, however short."""
+        return self._listening.out_for_s() > 0
+
+    @property
+    def is_bus_long_out(self) -> bool:
+        """It has been out for longer than `BUS_GRACE_S`."""
+        return self._listening.out_for_s() > BUS_GRACE_S
+
+    def bus_failure(self) -> BusOut:
+        """What calls fail with while the bus is out."""
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._listening.out_since or self._clock.now()))
+        return BusOut(f"waiting for the message bus since {since}")
