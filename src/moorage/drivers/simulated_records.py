@@ -1,0 +1,93 @@
+"""Guests of a simulated host as files: one JSON file for each, replaced whole.
+
+A kill at any moment leaves the old guest or the new one; a first small one is written at once, and an empty file is no guest.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from moorage.drivers.simulated_guest import SimulatedGuest
+from moorage.model.errors import HostFailed
+from moorage.model.ids import ServerId
+from moorage.model.private_files import private_directory
+
+_log = logging.getLogger(__name__)
+
+ONE_WRITE_BYTES = 4096
+"""A write of a page or less is done or not done when a process is killed."""
+SET_ASIDE = "set-aside"
+SET_ASIDE_SAID_MAX = 100
+
+
+class GuestRecords:
+    """The files of one host's guests."""
+
+    def __init__(self, room: Path) -> None:
+        """`room`: the host's directory."""
+        self._room = room
+        self._guests = room / "guests"
+
+    def load(self) -> dict[ServerId, SimulatedGuest]:
+        """All that can be read; what cannot is put aside."""
+        private_directory(self._guests)
+        found: dict[ServerId, SimulatedGuest] = {}
+        for file in sorted(self._guests.glob("*.json")):
+            if not file.stat().st_size:
+                file.unlink()  # killed between making the file and writing it: that guest was never answered for
+                continue
+            try:
+                guest = msgspec.json.decode(file.read_bytes(), type=SimulatedGuest)
+            except (msgspec.MsgspecError, OSError) as unreadable:
+                self._put_aside(file, unreadable)
+                continue
+            found[guest.spec.server] = guest
+        return found
+
+    def set_aside(self) -> tuple[str, ...]:
+        """Names of the files that were put aside, at most `SET_ASIDE_SAID_MAX`."""
+        room = self._room / SET_ASIDE
+        return tuple(sorted(each.name for each in room.iterdir()))[:SET_ASIDE_SAID_MAX] if room.is_dir() else ()
+
+    def _put_aside(self, file: Path, unreadable: Exception) -> None:
+        """One record that cannot be read stops neither the host nor its other guests; it is kept for whoever can repair it."""
+        room = self._room / SET_ASIDE
+        try:
+            private_directory(room)
+            names = (file.name, *(f"{file.name}.{number}" for number in range(1, SET_ASIDE_SAID_MAX)))
+            os.replace(file, next((room / each for each in names if not (room / each).exists()), room / names[-1]))
+        except OSError as failure:
+            _log.error("%s cannot be read (%s), nor be put aside: %s", file, unreadable, failure)
+        else:
+            _log.error("%s cannot be read and was put aside in %s: %s", file, room, unreadable)
+
+    def write(self, guest: SimulatedGuest, *, new: bool) -> None:
+        """Its file, as it is now. `new`: it has none yet. Raises HostFailed when the disk is full or the id is no id."""
+        file = str(self._file(guest.spec.server))
+        whole = msgspec.json.encode(guest)
+        if not new or len(whole) > ONE_WRITE_BYTES:
+            coming = f"{file}.new"
+            _write(coming, whole)
+            os.replace(coming, file)
+        else:
+            _write(file, whole)
+
+    def drop(self, server: ServerId) -> None:
+        """Absent is success."""
+        self._file(server).unlink(missing_ok=True)
+
+    def _file(self, server: ServerId) -> Path:
+        if not server or "/" in server or server.startswith("."):
+            raise HostFailed("not a server's id", private=repr(server), code="guest_not_found")
+        return self._guests / f"{server}.json"
+
+
+def _write(file: str, whole: bytes) -> None:
+    made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        if os.write(made, whole) != len(whole):
+            raise HostFailed("the host's disk is full", private=file, code="host_full")
+    finally:
+        os.close(made)
