@@ -13,11 +13,13 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from moorage.clients import http
+from moorage.clients import http, service_tokens
 from moorage.clients.circuit_breaker import FAILURES_MAX, Breaker
 from moorage.clients.connection_pools import CONNECTIONS_MAX
 from moorage.clients.deadline import LEASE_MARGIN_S, Deadline
-from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport, reason_of
+from moorage.clients.http import ServiceClient, embedded_transport
+from moorage.clients.replies import reason_of
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.model.errors import (
     CircuitOpen,
     Conflict,
@@ -430,7 +432,7 @@ async def test_a_call_that_waits_for_a_token_was_not_sent(given: int, monkeypatc
 
 async def test_an_identity_service_that_hangs_is_known_as_the_one_that_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """All who wait for a token share one call, whose own deadline ends it; so its failures count, and then nobody waits."""
-    monkeypatch.setattr(http, "TOKEN_DEADLINE_S", 0.05)
+    monkeypatch.setattr(service_tokens, "TOKEN_DEADLINE_S", 0.05)
     asked = 0
 
     async def hang(_: Request) -> Response:

@@ -4,8 +4,10 @@ import pytest
 from tests.helpers.contract_services import Ground, asks, server_id
 
 from moorage.clients.circuit_breaker import FAILURES_MAX
-from moorage.clients.http import CREDENTIALS, ServiceClient, ServiceTokens
+from moorage.clients.http import ServiceClient
 from moorage.clients.network import NetworkClient
+from moorage.clients.replies import CREDENTIALS
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.model.errors import NotFound, Unavailable
 from moorage.model.network import BindOptions
 

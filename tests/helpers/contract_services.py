@@ -14,10 +14,11 @@ from typing import Any
 import httpx
 import msgspec
 
-from moorage.clients.http import Json, ServiceClient, ServiceTokens, embedded_transport
+from moorage.clients.http import Json, ServiceClient, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.network import NetworkClient
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.model.network import NicAsk, mint_mac
 from moorage.sql import open_database
 from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity

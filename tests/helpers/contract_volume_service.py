@@ -18,7 +18,8 @@ from typing import Any
 import httpx
 from typing_extensions import override
 
-from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport
+from moorage.clients.http import ServiceClient, embedded_transport
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import open_database
 from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity

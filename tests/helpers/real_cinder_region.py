@@ -13,7 +13,9 @@ from typing import Any, cast
 import httpx
 from typing_extensions import override
 
-from moorage.clients.http import ServiceClient, ServiceResponse, ServiceTokens
+from moorage.clients.http import ServiceClient
+from moorage.clients.replies import ServiceResponse
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.clients.volume import VolumeClient
 from moorage.model.ids import OperationId
 from moorage.model.server import Server

@@ -12,8 +12,9 @@ import pytest
 from tests.helpers.real_cinder_region import Named
 from typing_extensions import override
 
-from moorage.clients.http import ServiceClient, ServiceTokens
+from moorage.clients.http import ServiceClient
 from moorage.clients.image import ImageClient
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.model.ids import OperationId, new_uuid
 from moorage.model.server import Server
 from moorage.operations.delete.delete import Delete

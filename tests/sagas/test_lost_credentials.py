@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from moorage.clients.http import CREDENTIALS
+from moorage.clients.replies import CREDENTIALS
 from moorage.conductor.reconcilers.orphan_ports import OrphanPorts
 from moorage.model.boot_request import NicWish
 from moorage.model.errors import Unavailable

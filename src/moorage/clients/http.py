@@ -22,15 +22,11 @@ How failures are told apart, for the step that must decide whether to look befor
     it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import Context, copy_context
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import httpx
 import msgspec
@@ -39,23 +35,10 @@ from moorage.clients.asgi_transport import Base, EmbeddedTransport, TooLong, enc
 from moorage.clients.circuit_breaker import Breaker, Permit
 from moorage.clients.connection_pools import PoolSet
 from moorage.clients.deadline import Deadline, LeaseEnds
-from moorage.model.errors import (
-    Conflict,
-    Forbidden,
-    Gone,
-    Internal,
-    Invalid,
-    NotFound,
-    OverQuota,
-    PreconditionFailed,
-    Problem,
-    Refusal,
-    TooLarge,
-    Unauthenticated,
-    Unavailable,
-    UnknownOutcome,
-)
-from moorage.model.task_context import global_request_id, lease_left
+from moorage.clients.replies import CREDENTIALS, SAFE_METHODS, ServiceResponse, problem_of
+from moorage.clients.service_tokens import ServiceTokens
+from moorage.model.errors import Internal, Refusal, Unavailable, UnknownOutcome
+from moorage.model.task_context import global_request_id
 from moorage.model.tracing import Span, SpanType, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
@@ -63,35 +46,14 @@ Body: TypeAlias = Json | list[Json]
 """What is sent: an object, or the list of changes of a JSON patch."""
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
-CREDENTIALS = "credentials"
-"""The code of what a service refuses our own account, whatever for."""
 CALL_DEADLINE_S = 30.0
 PATIENCE_WHOLE = 0.99
 """A call that was given up earlier was so for the end of a lease, which is not the service's failure."""
-TOKEN_DEADLINE_S = 15.0
-"""A token of ours is asked for no longer, so that most who wait for it hear that it is the identity service that does not answer."""
 REPLY_MAX_BYTES = 64 * 1024 * 1024
-SENTENCE_MAX = 1000
-TOKEN_MARGIN_S = 60.0
-"""A service token is replaced this long before it expires."""
-TOKEN_LIFE_DEFAULT_S = 300.0
 
 _DATA_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
 """Of one piece: a service digests what it was sent before it answers."""
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
-_REFUSALS: dict[int, type[Refusal]] = {
-    400: Invalid,
-    401: Unauthenticated,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    412: PreconditionFailed,
-    413: TooLarge,
-}
-_REFUSALS_SAID_AS_FAILURES = frozenset({"PortBindingError"})
-"""What Neutron answers 500 to though it is well, understood what it was asked, and did none of it."""
 
 
 def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
@@ -102,14 +64,6 @@ def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
     return app if isinstance(app, EmbeddedTransport) else EmbeddedTransport(app)
 
 
-class ServiceResponse(msgspec.Struct, frozen=True):
-    """What a service answered, when it did not refuse."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: Json
-
-
 class ServiceClient:
     """One outside service."""
 
@@ -118,7 +72,7 @@ class ServiceClient:
         name: str,
         url: str,
         *,
-        tokens: "ServiceTokens | None" = None,
+        tokens: ServiceTokens | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         call_deadline_s: float = CALL_DEADLINE_S,
         headers: Mapping[str, str] | None = None,
@@ -219,7 +173,7 @@ class ServiceClient:
             reply = await client.send(request, stream=True)
             try:
                 if reply.status_code >= 400:
-                    raise self._refused("GET", reply.status_code, reply.headers, await reply.aread(), ours=True)
+                    raise problem_of(self.name, "GET", reply.status_code, reply.headers, await reply.aread(), ours=True)
                 async for chunk in reply.aiter_bytes():
                     yield chunk
             finally:
@@ -231,7 +185,7 @@ class ServiceClient:
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
             reply = await client.put(self.url + path, content=pieces, headers=headers, timeout=_DATA_TIMEOUT)
             if reply.status_code >= 400:
-                raise self._refused("PUT", reply.status_code, reply.headers, reply.content, ours=True)
+                raise problem_of(self.name, "PUT", reply.status_code, reply.headers, reply.content, ours=True)
 
     @asynccontextmanager
     async def _data(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
@@ -275,7 +229,7 @@ class ServiceClient:
         self,
         method: str,
         path: str,
-        ours: "ServiceTokens | None",
+        ours: ServiceTokens | None,
         body: Body | None,
         params: Params | None,
         headers: dict[str, str],
@@ -293,7 +247,7 @@ class ServiceClient:
             status, answered, content = await self._send(method, path, body, params, headers, passage)
         doing.came_to(str(status))
         if status >= 400:
-            problem = self._refused(method, status, answered, content, ours is not None)
+            problem = problem_of(self.name, method, status, answered, content, ours=ours is not None)
             if status >= 500 and not isinstance(problem, Refusal):
                 asked_s = problem.retry_after_s if isinstance(problem, Unavailable) else 0.0
                 passage.failed(problem.public, rest_s=asked_s)
@@ -372,32 +326,7 @@ class ServiceClient:
     def _lost(self, method: str, why: str, sentence: str = "") -> Unavailable:
         self.lost += 1
         sentence = sentence or f"the {self.name} service did not answer"
-        return Unavailable(sentence, private=why) if method in _SAFE else UnknownOutcome(sentence, private=why)
-
-    def _refused(self, method: str, status: int, headers: Mapping[str, str], content: bytes, ours: bool) -> Problem:
-        kind, sentence = reason_of(content)
-        private = f"{status} {kind} {sentence}"
-        if status == 401 and ours:
-            return Unavailable(
-                f"the {self.name} service does not accept our credentials", private=private, code=CREDENTIALS
-            )
-        if status == 403 and ours and kind != "OverQuota":
-            return Unavailable(
-                f"the {self.name} service does not let our account do this",
-                private=f"{private}; the user of [service_user] lacks a role",
-                code=CREDENTIALS,
-            )
-        if status in {429, 503}:
-            busy = Unavailable(f"the {self.name} service is busy", private=private)
-            busy.retry_after_s = _retry_after_s(headers.get("retry-after", ""))
-            return busy
-        if status >= 500 and kind in _REFUSALS_SAID_AS_FAILURES:
-            return Conflict(sentence, private=private, code=kind)
-        if status >= 500:
-            lost = Unavailable if method in _SAFE else UnknownOutcome
-            return lost(f"the {self.name} service failed", private=private)
-        refusal: type[Refusal] = OverQuota if kind == "OverQuota" else _REFUSALS.get(status, Invalid)
-        return refusal(sentence or f"the {self.name} service refused ({status})", private=private, code=kind or None)
+        return Unavailable(sentence, private=why) if method in SAFE_METHODS else UnknownOutcome(sentence, private=why)
 
 
 def _kind(path: str) -> str:
@@ -422,138 +351,3 @@ def _query(params: Params | None) -> list[tuple[str, str | int | float | bool | 
 
 def _decoded(content: bytes) -> Json:
     return msgspec.json.decode(content, type=dict[str, Any]) if content else {}
-
-
-def _retry_after_s(said: str) -> float:
-    """Seconds, or a date (RFC 9110, 10.2.3); what cannot be understood says nothing."""
-    try:
-        return max(float(said), 0.0) if said.strip().isdigit() else _until_s(said)
-    except (ValueError, TypeError):
-        return 0.0
-
-
-def _until_s(date: str) -> float:
-    return max((parsedate_to_datetime(date) - datetime.now(UTC)).total_seconds(), 0.0) if date else 0.0
-
-
-def reason_of(content: bytes) -> tuple[str, str]:
-    """The service's word for its refusal (Neutron's `type`), and its sentence, out of any dialect they speak."""
-    try:
-        body: Any = msgspec.json.decode(content)
-    except msgspec.DecodeError:
-        return "", _plain(content)
-    if not isinstance(body, dict):
-        return "", _plain(content)
-    for word, inner in cast("Json", body).items():
-        if isinstance(inner, str):
-            return "", inner[:SENTENCE_MAX]
-        if isinstance(inner, list) and inner and isinstance(inner[0], dict):  # Placement: {"errors": [{"detail": …}]}
-            first = cast("Json", inner[0])
-            return str(first.get("code", "")), str(first.get("detail", ""))[:SENTENCE_MAX]
-        if isinstance(inner, dict) and "message" in inner:
-            said = cast("Json", inner)
-            kind = said.get("type", "") if word == "NeutronError" else ""
-            return str(kind), str(said["message"])[:SENTENCE_MAX]
-    return "", _plain(content)
-
-
-def _plain(content: bytes) -> str:
-    """An error page, or no page: its last line says more than its markup."""
-    text = content[:4000].decode(errors="replace")
-    lines = [line.strip() for line in text.replace(">", ">\n").replace("<", "\n<").splitlines()]
-    words = [line for line in lines if line and not line.startswith("<")]
-    return words[-1][:SENTENCE_MAX] if words else ""
-
-
-class ServiceTokens:
-    """Our own Keystone v3 token: asked for once, replaced before it expires or when a service no longer takes it.
-
-    The call for it is everybody's: all who need a token meanwhile wait for the same one and share its failure.  Nobody's deadline, lease or
-    hanging up ends it, so that it fails as the identity service's call, which the identity service's breaker counts.
-    """
-
-    def __init__(
-        self,
-        identity: ServiceClient,
-        *,
-        user: str,
-        password: str,
-        project: str = "service",
-        domain: str = "Default",
-    ) -> None:
-        self._identity = identity
-        self._asks: Json = {
-            "auth": {
-                "identity": {
-                    "methods": ["password"],
-                    "password": {"user": {"name": user, "domain": {"name": domain}, "password": password}},
-                },
-                "scope": {"project": {"name": project, "domain": {"name": domain}}},
-            }
-        }
-        self._token = ""
-        self._project = ""
-        self._good_until = 0.0
-        self._asking: asyncio.Task[None] | None = None
-
-    def is_fresh(self) -> bool:
-        """Whether there is one, so that `get` asks nobody."""
-        return self._asking is None and time.monotonic() < self._good_until
-
-    async def get(self, *, fresh: bool = False) -> str:
-        """A token with time left. `fresh`: the one we gave was refused."""
-        if self._asking is None and (fresh or not self.is_fresh()):
-            self._good_until = 0.0
-            self._asking = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
-            self._asking.add_done_callback(self._on_token_done)
-        if self._asking is not None:
-            await asyncio.shield(self._asking)
-        return self._token
-
-    def _on_token_done(self, asking: asyncio.Task[None]) -> None:
-        self._asking = None
-        if not asking.cancelled():
-            asking.exception()  # those who waited were told; it may be that nobody does any more
-
-    async def project(self) -> str:
-        """The id of the project that our token is for."""
-        if not self._project:
-            await self.get()
-        return self._project
-
-    async def _ask(self) -> None:
-        asked_at = time.monotonic()
-        try:
-            deadline_s = min(TOKEN_DEADLINE_S, self._identity.call_deadline_s)
-            reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks, deadline_s=deadline_s)
-        except UnknownOutcome as lost:  # a token more or less does no harm
-            raise Unavailable(lost.public, private=lost.private) from lost
-        except Refusal as refused:
-            raise Unavailable(
-                "the identity service does not accept our credentials", private=refused.public, code=CREDENTIALS
-            ) from refused
-        token = reply.headers.get("X-Subject-Token")
-        if not token:
-            raise Unavailable("the identity service answers without a token", private=f"status {reply.status}")
-        self._token = token
-        self._project = str(reply.body.get("token", {}).get("project", {}).get("id", ""))
-        life_s = _life_s(reply)
-        self._good_until = asked_at + max(life_s - TOKEN_MARGIN_S, life_s / 2)
-
-
-def _without_lease() -> Context:
-    """Whoever asks first may hold a lease, which says nothing of the others; a token more or less does no harm."""
-    context = copy_context()
-    context.run(lease_left.set, None)
-    return context
-
-
-def _life_s(reply: ServiceResponse) -> float:
-    """How long a token lives by the identity service's own clock, so that ours may differ."""
-    token = reply.body.get("token", {})
-    try:
-        return (
-            datetime.fromisoformat(token["expires_at"]) - datetime.fromisoformat(token["issued_at"])
-        ).total_seconds()
-    except (KeyError, ValueError):
-        return TOKEN_LIFE_DEFAULT_S

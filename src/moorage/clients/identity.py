@@ -18,7 +18,8 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, ServiceClient
+from moorage.clients.http import ServiceClient
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.access_rules import AccessRule
 from moorage.model.errors import Forbidden, Gone, Invalid, NotFound, Refusal, TooLarge, Unauthenticated, Unavailable
 from moorage.model.principal import Principal

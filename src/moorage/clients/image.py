@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import CREDENTIALS, Json, ServiceClient
+from moorage.clients.http import Json, ServiceClient
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.errors import Conflict, Gone, NotFound, Unavailable
 from moorage.model.image import Image
 

@@ -24,7 +24,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, Json, ServiceClient
+from moorage.clients.http import Json, ServiceClient
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.errors import Conflict, Gone, HostFailed, NotFound, Refusal, Unavailable
 from moorage.model.ids import ImageId
 from moorage.model.image import ImageFile

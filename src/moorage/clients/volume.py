@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Json, ServiceClient, ServiceResponse
+from moorage.clients.http import Json, ServiceClient
+from moorage.clients.replies import ServiceResponse
 from moorage.model.errors import (
     Conflict,
     Invalid,

@@ -16,8 +16,9 @@ from moorage.api.placement.app import Authenticate, make_placement_app
 from moorage.api.placement.cors import Cors
 from moorage.api.placement.noauth import believe, warn
 from moorage.api.placement.policy import PlacementPolicy
-from moorage.clients.http import ServiceClient, ServiceTokens
+from moorage.clients.http import ServiceClient
 from moorage.clients.identity import IdentityClient
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.main.config import Config, read_config
 from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.http_servers import HttpServer

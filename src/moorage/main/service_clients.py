@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 
 from moorage.clients.circuit_breaker import Breaker
-from moorage.clients.http import ServiceClient, ServiceTokens, embedded_transport
+from moorage.clients.http import ServiceClient, embedded_transport
 from moorage.clients.identity import IdentityClient
 from moorage.clients.image import ImageClient
 from moorage.clients.image_data import ImageData
 from moorage.clients.network import NetworkBackend, NetworkClient
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.clients.vendor_data import VendorData
 from moorage.clients.volume import VolumeClient
 from moorage.main.config import Config, Volume

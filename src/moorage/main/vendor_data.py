@@ -2,7 +2,8 @@
 
 import msgspec
 
-from moorage.clients.http import ServiceClient, ServiceTokens
+from moorage.clients.http import ServiceClient
+from moorage.clients.service_tokens import ServiceTokens
 from moorage.clients.vendor_data import VendorData
 from moorage.main.config import Config
 from moorage.model.errors import Invalid

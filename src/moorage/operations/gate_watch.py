@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS
 from moorage.clients.network import NetworkBackend
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.clock import Clock
 from moorage.model.errors import Forbidden, Problem, Refusal, Unauthenticated
 from moorage.model.ids import ConductorId

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import ServiceResponse
+from moorage.clients.replies import ServiceResponse
 from moorage.main.config import Config
 from moorage.main.event_loop import run_loop, settle_memory
 from moorage.main.process import set_up_process

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS, Json
+from moorage.clients.http import Json
 from moorage.clients.network.decoding import BINDING_KEYS, port_of
 from moorage.clients.network.fixed_ips import exactly, with_subnet
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.errors import Unavailable
 from moorage.model.network import BindRefused, FixedIp, OtherSubnets, Port
 

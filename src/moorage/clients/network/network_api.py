@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from moorage.clients.http import Body, Json, Params, ServiceClient, ServiceResponse
+from moorage.clients.http import Body, Json, Params, ServiceClient
+from moorage.clients.replies import ServiceResponse
 from moorage.model.errors import Internal, NotFound, PreconditionFailed, Stale
 from moorage.model.network import Port
 

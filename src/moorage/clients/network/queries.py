@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from moorage.clients.http import CREDENTIALS, Json, Params
+from moorage.clients.http import Json, Params
 from moorage.clients.network.decoding import devices_of, network_of, port_of, segment_of, subnet_of, wiring_of
 from moorage.clients.network.network_api import NetworkApi, path_of
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.errors import NotFound, Unavailable, UnknownOutcome
 from moorage.model.network import (
     AgentDevices,

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from moorage.clients.http import CREDENTIALS
+from moorage.clients.replies import CREDENTIALS
 from moorage.model.errors import Unavailable
 from moorage.model.host_ports import vif_of
 from moorage.model.ids import ProviderId, ServerId
