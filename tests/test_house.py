@@ -27,7 +27,8 @@ from moorage.api.version_changes import CHANGES
 from moorage.main.config import Config
 from moorage.main.schemas import CELL, PLACEMENT, REGION
 from moorage.model.errors import Problem
-from moorage.model.server import MAY_BECOME, VmState
+from moorage.model.server import VmState
+from moorage.model.server_transitions import MAY_BECOME
 from moorage.operations.notifications.event_map import EVENT_SOURCES, WITHOUT_NOTIFICATIONS
 from moorage.operations.registry import SAGAS
 

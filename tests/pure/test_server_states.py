@@ -3,7 +3,9 @@
 import pytest
 
 from moorage.model.errors import Internal
-from moorage.model.server import MAY_BECOME, TaskState, VmState, checked_change, states_of, status_of
+from moorage.model.server import TaskState, VmState
+from moorage.model.server_status import states_of, status_of
+from moorage.model.server_transitions import MAY_BECOME, checked_change
 from moorage_testing.region_fixture import a_server
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from moorage.model.errors import Internal
 from moorage.model.ids import CellId, FlavorId, HostId, ImageId, NetworkId, OperationId, PortId, ServerId
 from moorage.model.rescue import RescueSpec
 
@@ -91,53 +90,6 @@ class PowerState:
     SHUTDOWN = 4
     CRASHED = 6
     SUSPENDED = 7
-
-
-MAY_BECOME: Mapping[VmState, frozenset[VmState]] = {
-    VmState.BUILDING: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.ERROR, VmState.DELETED}),
-    VmState.ACTIVE: frozenset(
-        {
-            VmState.STOPPED,
-            VmState.PAUSED,
-            VmState.SUSPENDED,
-            VmState.RESCUED,
-            VmState.RESIZED,
-            VmState.SHELVED,
-            VmState.SHELVED_OFFLOADED,
-            VmState.SOFT_DELETED,
-            VmState.DELETED,
-            VmState.ERROR,
-        }
-    ),
-    VmState.STOPPED: frozenset(
-        {
-            VmState.ACTIVE,
-            VmState.RESCUED,
-            VmState.RESIZED,
-            VmState.SHELVED,
-            VmState.SHELVED_OFFLOADED,
-            VmState.SOFT_DELETED,
-            VmState.DELETED,
-            VmState.ERROR,
-        }
-    ),
-    VmState.PAUSED: frozenset(
-        {VmState.ACTIVE, VmState.STOPPED, VmState.SHELVED, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}
-    ),
-    VmState.SUSPENDED: frozenset(
-        {VmState.ACTIVE, VmState.STOPPED, VmState.SHELVED, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}
-    ),
-    VmState.RESCUED: frozenset({VmState.ACTIVE, VmState.SOFT_DELETED, VmState.DELETED, VmState.ERROR}),
-    VmState.RESIZED: frozenset({VmState.SOFT_DELETED, VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
-    VmState.SHELVED: frozenset(
-        {VmState.SOFT_DELETED, VmState.SHELVED_OFFLOADED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}
-    ),
-    VmState.SHELVED_OFFLOADED: frozenset({VmState.SOFT_DELETED, VmState.ACTIVE, VmState.DELETED, VmState.ERROR}),
-    VmState.SOFT_DELETED: frozenset({VmState.ACTIVE, VmState.STOPPED, VmState.DELETED, VmState.ERROR}),
-    VmState.ERROR: frozenset(set(VmState)),
-    VmState.DELETED: frozenset(),
-}
-"""What may follow each state, besides itself: checked wherever a record is changed (`checked_change`)."""
 
 
 class FlavorCopy(msgspec.Struct, frozen=True):
@@ -395,63 +347,3 @@ class Server(msgspec.Struct, frozen=True):
     def volume_backed(self) -> bool:
         """Its root is a volume."""
         return any(each.boot_index == 0 and each.destination == "volume" for each in self.block_devices)
-
-
-def checked_change(before: Server, after: Server) -> Server:
-    """`after`, if its state may follow that of `before`. Raises Internal: who asked for such a change has an error in it."""
-    if after.vm_state is not before.vm_state and after.vm_state not in MAY_BECOME[before.vm_state]:
-        raise Internal(
-            f"server {before.id} cannot change its state",
-            private=f"from {before.vm_state.value} to {after.vm_state.value}",
-            code="impossible_state",
-        )
-    return after
-
-
-_REBUILDING: dict[TaskState | None, str] = dict.fromkeys(
-    (TaskState.REBUILDING, *sorted(STAGES[TaskState.REBUILDING])), "REBUILD"
-)
-_RESIZING: dict[TaskState | None, str] = dict.fromkeys(
-    (TaskState.RESIZE_PREP, *sorted(STAGES[TaskState.RESIZE_PREP])), "RESIZE"
-)
-_STATUS: dict[VmState, dict[TaskState | None, str]] = {
-    VmState.ACTIVE: {
-        None: "ACTIVE",
-        TaskState.REBOOTING: "REBOOT",
-        TaskState.REBOOTING_HARD: "HARD_REBOOT",
-        TaskState.MIGRATING: "MIGRATING",
-        **_REBUILDING,
-        **_RESIZING,
-    },
-    VmState.BUILDING: {None: "BUILD"},
-    VmState.STOPPED: {None: "SHUTOFF", **_REBUILDING, **_RESIZING},
-    VmState.PAUSED: {None: "PAUSED", TaskState.MIGRATING: "MIGRATING"},
-    VmState.SUSPENDED: {None: "SUSPENDED"},
-    VmState.RESCUED: {None: "RESCUE"},
-    VmState.RESIZED: {None: "VERIFY_RESIZE", TaskState.RESIZE_REVERTING: "REVERT_RESIZE"},
-    VmState.SHELVED: {None: "SHELVED"},
-    VmState.SHELVED_OFFLOADED: {None: "SHELVED_OFFLOADED"},
-    VmState.SOFT_DELETED: {None: "SOFT_DELETED"},
-    VmState.DELETED: {None: "DELETED"},
-    VmState.ERROR: {None: "ERROR", **_REBUILDING},
-}
-
-
-def status_of(vm_state: VmState, task_state: TaskState | None) -> str:
-    """The one word `status` of the API, from the two states (Nova's table)."""
-    by_task = _STATUS[vm_state]
-    return by_task.get(task_state, by_task[None])
-
-
-def states_of(status: str) -> tuple[tuple[VmState, ...], tuple[TaskState, ...] | None]:
-    """The vm_states, and where it matters the task_states, that a `status` filter stands for; empty when unknown."""
-    wanted = status.upper()
-    vm_states: list[VmState] = []
-    task_states: list[TaskState] = []
-    for vm_state, by_task in _STATUS.items():
-        for task_state, word in by_task.items():
-            if word == wanted:
-                vm_states.append(vm_state)
-                if task_state is not None:
-                    task_states.append(task_state)
-    return tuple(dict.fromkeys(vm_states)), tuple(task_states) or None

@@ -11,7 +11,8 @@ from moorage.api.version_changes import v2_005_servers, v2_038_servers, v2_083_s
 from moorage.model.errors import Forbidden, Invalid
 from moorage.model.json_types import JsonObject
 from moorage.model.pattern import Pattern
-from moorage.model.server import TaskState, VmState, states_of
+from moorage.model.server import TaskState, VmState
+from moorage.model.server_status import states_of
 from moorage.store.server_lists import ServerQuery, SortKey
 
 OPEN_TO_ALL = frozenset({"reservation_id", "name", "status", "image", "flavor", "ip", "changes-since", "all_tenants"})

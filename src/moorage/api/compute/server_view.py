@@ -18,7 +18,8 @@ from moorage.api.schema import write_json
 from moorage.api.timestamps import seconds
 from moorage.api.version_changes import v2_090_servers
 from moorage.model.json_types import JsonObject
-from moorage.model.server import Nic, Server, VmState, status_of
+from moorage.model.server import Nic, Server, VmState
+from moorage.model.server_status import status_of
 
 FAULT_STATUSES = frozenset({"ERROR", "DELETED"})
 PROGRESS_STATUSES = frozenset({"ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"})

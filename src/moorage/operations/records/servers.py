@@ -14,7 +14,8 @@ import msgspec
 from moorage.model.action import Action
 from moorage.model.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.model.ids import ServerId
-from moorage.model.server import Server, VmState, checked_change
+from moorage.model.server import Server, VmState
+from moorage.model.server_transitions import checked_change
 from moorage.sql import Database, Tx
 from moorage.store.cell import actions, record_transfer
 from moorage.store.cell import servers as cell_servers

@@ -19,7 +19,8 @@ import msgspec
 
 from moorage.model.errors import HostFailed, NotFound, Unavailable
 from moorage.model.ids import CellId
-from moorage.model.server import Server, checked_change
+from moorage.model.server import Server
+from moorage.model.server_transitions import checked_change
 from moorage.operations.cell_databases import CELL_OUT
 from moorage.operations.context import SagaContext
 from moorage.operations.steps import record_copies

@@ -7,7 +7,8 @@ import msgspec
 
 from moorage.model.errors import NotFound, Stale, Unavailable
 from moorage.model.ids import CellId, ServerId
-from moorage.model.server import Server, checked_change
+from moorage.model.server import Server
+from moorage.model.server_transitions import checked_change
 from moorage.operations.context import SagaContext
 from moorage.saga import Run
 from moorage.sql import Tx
