@@ -19,7 +19,7 @@ from moorage.bus.host_messages import Heartbeat, ServerTurn
 from moorage.bus.silence import Listening
 from moorage.clients.deadline import LEASE_MARGIN_S
 from moorage.clients.network.network_api import NetworkApi
-from moorage.conductor import worker
+from moorage.conductor import operation_runner, worker
 from moorage.conductor.agent_identity import AgentAdmission
 from moorage.conductor.cell_conductor import CellConductor
 from moorage.conductor.guest_reconciliation import Belonging
@@ -108,7 +108,11 @@ def every_start_counts_at_once() -> Iterator[None]:
 @regression("a_boot_finds_the_region_full")
 def what_is_torn_is_taken_up_again_at_once() -> Iterator[None]:
     """After a write of unknown outcome an operation is taken up again without a pause."""
-    with patch.object(worker, "AGAIN_FIRST_S", 0.0), patch.object(worker, "AGAIN_MOST_S", 0.0):
+    with (
+        patch.object(operation_runner, "AGAIN_FIRST_S", 0.0),
+        patch.object(operation_runner, "AGAIN_MOST_S", 0.0),
+        patch.object(worker, "AGAIN_MOST_S", 0.0),
+    ):
         yield
 
 

@@ -15,8 +15,9 @@ from moorage.conductor import worker
 from moorage.conductor.bulkheads import Places
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.lease import ConductorLease, LeaseLost
+from moorage.conductor.operation_runner import AGAIN_MOST_S
 from moorage.conductor.reconcile_loop import ReconcileLoop
-from moorage.conductor.worker import AGAIN_MOST_S, Conductor
+from moorage.conductor.worker import Conductor
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable, UnknownOutcome
 from moorage.model.ids import ConductorId, OperationId

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from moorage.bus.verbs import Verb
-from moorage.conductor.worker import hosts_tried
+from moorage.conductor.operation_runner import hosts_tried
 from moorage.model.errors import Conflict, HostFailed, Invalid, NotFound, Problem, Stale, Unavailable, UnknownOutcome
 from moorage.model.guest import PowerState
 from moorage.model.ids import ConductorId, OperationId, ServerId

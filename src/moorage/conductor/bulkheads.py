@@ -15,6 +15,8 @@ gives a quarter more (multiplicative decrease, slow increase), until it has all 
 """
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from moorage.model.ids import OperationId
@@ -150,6 +152,18 @@ class Bulkheads:
         self._aside.discard(operation)
         for key in _keys(self._taken[operation]):
             self._counts[key] += 1
+
+    @contextmanager
+    def aside(self, operation: OperationId, freed: Callable[[], None]) -> Iterator[None]:
+        """It waits for its turn: whoever has work may have its place. `freed`: called when there is one."""
+        if not self.step_aside(operation):
+            yield
+            return
+        freed()
+        try:
+            yield
+        finally:
+            self.step_back(operation)
 
     def wait(self, operation: OperationId, berth: Berth) -> bool:
         """Stand in the queue; False when it is full."""

@@ -9,41 +9,30 @@ are executed at once, and whose, is decided by `bulkheads.py`.
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
-
-import msgspec
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 
 from moorage.bus import subjects
 from moorage.bus.messages import OperationHint, read
 from moorage.bus.transport import Bus, Subscription
 from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
 from moorage.conductor.lease import ConductorLease, LeaseLost, Peers
+from moorage.conductor.operation_runner import AGAIN_MOST_S, OperationRunner, operation_of
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
-from moorage.model.task_context import global_request_id, lease_left, operation_id
-from moorage.model.tracing import SpanType, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
-from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
-from moorage.saga.journal import Intent, Line
-from moorage.saga.step import ATTEMPTS_MAX
 from moorage.sql import Database, label
 from moorage.store.region import conductors, operation_owners, operations
-from moorage.store.region.journal import Journal
 
 logger = logging.getLogger(__name__)
 
 FETCHED_AT_ONCE_MAX = 200
 LOOK_EVERY_S = 1.0
 STUCK_AGAIN_S = 30.0
-AGAIN_FIRST_S = 0.5
-AGAIN_MOST_S = 15.0
-"""Pauses after a write of unknown outcome, or when the store does not answer."""
 RENEW_FIRST_S = 0.2
 
 
@@ -76,12 +65,19 @@ class Conductor:
         self._beat_s, self._look_every_s = beat_s, look_every_s
         self._renamed = renamed
         self._told: dict[OperationId, asyncio.Task[None]] = {}
-        self._cancels: dict[OperationId, asyncio.Event] = {}
         self._stuck_until: dict[OperationId, float] = {}
         self._poll_now = asyncio.Event()
         self._work = asyncio.Event()
         self._beat_now = asyncio.Event()
         self._log = SeldomLog(logger, clock.monotonic)
+        self._runner = OperationRunner(
+            lambda: dataclasses.replace(self.context, aside=self._aside),
+            self.lease,
+            clock,
+            self._log,
+            poll=self._poll_now.set,
+            stuck=self._later,
+        )
         self._life: list[asyncio.Task[None]] = []
         self._hints: Subscription | None = None
         self._known_as: ConductorId | None = None
@@ -265,32 +261,11 @@ class Conductor:
             self.bulkheads.wait(accepted.id, berth)
             return
         self.bulkheads.enter(accepted.id, berth)
-        self._begin(
-            Operation(
-                id=accepted.id,
-                saga=accepted.saga,
-                server=accepted.server,
-                project=accepted.project,
-                user=accepted.user,
-                owner=accepted.owner,
-                status=OperationStatus.OPEN,
-                epoch=accepted.epoch,
-                head=accepted.head,
-                created_at=accepted.created_at,
-                updated_at=accepted.created_at,
-                seq=accepted.seq,
-                request_id=accepted.request_id,
-                asked=accepted.asked,
-                journal=accepted.journal,
-            )
-        )
+        self._begin(operation_of(accepted))
 
     def check_cancel(self, operation: OperationId) -> None:
         """Its `cancel` may have been written."""
-        event = self._cancels.get(operation)
-        if event is not None:
-            event.set()
-        else:
+        if not self._runner.cancel(operation):
             self._poll_now.set()
 
     async def _on_hint(self, subject: str, payload: bytes) -> None:
@@ -404,135 +379,22 @@ class Conductor:
             if self.bulkheads.leave(operation):
                 self._work.set()
 
-    @contextmanager
-    def _aside(self, operation: OperationId) -> Iterator[None]:
-        """It waits for its turn: whoever has work may have its place."""
-        if not self.bulkheads.step_aside(operation):
-            yield
-            return
-        self._work.set()
-        try:
-            yield
-        finally:
-            self.bulkheads.step_back(operation)
+    def _aside(self, operation: OperationId) -> AbstractContextManager[None]:
+        return self.bulkheads.aside(operation, self._work.set)
 
     # ------------------------------------------------------------------------------------------------- executing
 
     def _begin(self, operation: Operation) -> None:
         """It has its place."""
-        task = asyncio.create_task(self._execute(operation), name=f"operation-{operation.id}")
+        task = asyncio.create_task(self._runner.execute(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task
 
         def ended(_: "asyncio.Task[None]") -> None:
             self._told.pop(operation.id, None)
-            self._cancels.pop(operation.id, None)
+            self._runner.forget(operation.id)
             self._leave({operation.id})
 
         task.add_done_callback(ended)
 
-    async def _execute(self, operation: Operation) -> None:
-        adopted = False
-        backoff = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S)
-        while True:
-            head = operation.head
-            try:
-                await self._execute_once(operation, adopted)
-                return
-            except CommitUnknown as torn:
-                self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
-                again = await self._read_again(operation.id, backoff)
-                if again is None or again.owner != self.id or again.ended_at is not None:
-                    return
-                if again.head != head:
-                    backoff.reset()
-                operation, adopted = again, True
-            except Fenced as fenced:
-                logger.warning("operation %s is executed by another: %s", operation.id, fenced)
-                return
-            except Stuck as stuck:
-                logger.error("operation %s of server %s is %s", operation.id, operation.server, stuck)
-                self._later(operation.id)
-                return
-            except Unwound as unwound:
-                logger.info("operation %s of server %s unwound at %s", operation.id, operation.server, unwound)
-                self._poll_now.set()  # a delete may have waited for it
-                return
-            except Exception:
-                logger.exception("operation %s could not be executed", operation.id)
-                self._later(operation.id)
-                return
-
     def _later(self, operation: OperationId) -> None:
         self._stuck_until[operation] = self._clock.monotonic() + jittered(STUCK_AGAIN_S)
-
-    async def _execute_once(self, operation: Operation, adopted: bool) -> None:
-        saga = SAGAS.get(operation.saga)
-        if saga is None:
-            logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
-            return
-        cancel = self._cancels.setdefault(operation.id, asyncio.Event())
-        asked = msgspec.json.decode(operation.asked, type=saga.input_type)
-        lease_left.set(self.lease.left_s)
-        operation_id.set(operation.id)
-        global_request_id.set(getattr(asked, "global_request_id", "") or operation.request_id)
-        journal = Journal(self.context.region, operation, held=self.lease.held)
-        with span(
-            SpanType.OPERATION,
-            saga.name,
-            parent=began_by(journal.journal),
-            seed=operation.request_id,
-            operation=operation.id,
-            server=operation.server,
-            epoch=operation.epoch,
-        ) as doing:
-            try:
-                await execute(
-                    saga,
-                    operation.id,
-                    asked,
-                    dataclasses.replace(self.context, aside=self._aside),
-                    journal,
-                    cancel_hint=cancel,
-                    adopted=adopted,
-                    max_attempts=hosts_tried(saga, self.context.settings.max_attempts),
-                    notification_writer=None
-                    if self.context.notification_writer is None
-                    else self.context.notification_writer.on_commit,
-                )
-            except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
-                doing.came_to(ending_of(ending))
-                raise
-            doing.came_to("done")
-        if cancel.is_set():
-            self._poll_now.set()
-
-    async def _read_again(self, operation: OperationId, backoff: Backoff) -> Operation | None:
-        """After a pause: what just failed would fail again."""
-        while True:
-            await self._clock.sleep(backoff.next_s())
-            try:
-                return await self.context.region.read(lambda tx: operations.get(tx, operation))
-            except Problem as problem:
-                self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)
-
-
-def began_by(lines: Sequence[Line]) -> str:
-    """The `traceparent` of the request that began the saga, whoever tells it now; empty: nobody traced that."""
-    return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
-
-
-def ending_of(ending: BaseException) -> str:
-    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
-    match ending:
-        case Unwound():
-            return "cancelled" if ending.reason == "cancel" else "failed"
-        case Stuck():
-            return "stuck"
-        case _:
-            return "left"
-
-
-def hosts_tried(saga: Saga[Any, Any], setting: int) -> int:
-    """As many as a boot, unless the saga says itself that it tries more."""
-    own = 0 if saga.group is None else saga.group.max_attempts
-    return max(own, setting) if own > ATTEMPTS_MAX else setting

@@ -1,0 +1,191 @@
+"""Executes operations: each from where its journal ends, until it has ended, is stuck, or another conductor has it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from moorage.conductor.lease import ConductorLease
+from moorage.model.clock import Clock
+from moorage.model.errors import Problem
+from moorage.model.ids import OperationId
+from moorage.model.operation import Accepted, Operation, OperationStatus
+from moorage.model.retry import Backoff, SeldomLog
+from moorage.model.task_context import global_request_id, lease_left, operation_id
+from moorage.model.tracing import SpanType, span
+from moorage.operations.context import SagaContext
+from moorage.operations.registry import SAGAS
+from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
+from moorage.saga.journal import Intent, Line
+from moorage.saga.step import ATTEMPTS_MAX
+from moorage.store.region import operations
+from moorage.store.region.journal import Journal
+
+logger = logging.getLogger(__name__)
+
+AGAIN_FIRST_S = 0.5
+AGAIN_MOST_S = 15.0
+"""Pauses after a write of unknown outcome, or when the store does not answer."""
+
+
+class OperationRunner:
+    """Of one conductor; each operation is executed in a task of its own."""
+
+    def __init__(
+        self,
+        context: Callable[[], SagaContext],
+        lease: ConductorLease,
+        clock: Clock,
+        log: SeldomLog,
+        *,
+        poll: Callable[[], None],
+        stuck: Callable[[OperationId], None],
+    ) -> None:
+        """`context`: with what each execution goes on. `poll`: there may be other work now. `stuck`: this operation is to be taken up again later."""
+        self._context = context
+        self._lease = lease
+        self._clock = clock
+        self._log = log
+        self._poll = poll
+        self._stuck = stuck
+        self._cancels: dict[OperationId, asyncio.Event] = {}
+
+    def cancel(self, operation: OperationId) -> bool:
+        """Its `cancel` may have been written; whether it is being executed here."""
+        event = self._cancels.get(operation)
+        if event is not None:
+            event.set()
+        return event is not None
+
+    def forget(self, operation: OperationId) -> None:
+        """It is not executed any more."""
+        self._cancels.pop(operation, None)
+
+    async def execute(self, operation: Operation) -> None:
+        """Until it has ended, is stuck, or belongs to another conductor."""
+        adopted = False
+        backoff = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S)
+        while True:
+            head = operation.head
+            try:
+                await self._execute_once(operation, adopted)
+                return
+            except CommitUnknown as torn:
+                self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
+                again = await self._read_again(operation.id, backoff)
+                if again is None or again.owner != self._lease.id or again.ended_at is not None:
+                    return
+                if again.head != head:
+                    backoff.reset()
+                operation, adopted = again, True
+            except Fenced as fenced:
+                logger.warning("operation %s is executed by another: %s", operation.id, fenced)
+                return
+            except Stuck as stuck:
+                logger.error("operation %s of server %s is %s", operation.id, operation.server, stuck)
+                self._stuck(operation.id)
+                return
+            except Unwound as unwound:
+                logger.info("operation %s of server %s unwound at %s", operation.id, operation.server, unwound)
+                self._poll()  # a delete may have waited for it
+                return
+            except Exception:
+                logger.exception("operation %s could not be executed", operation.id)
+                self._stuck(operation.id)
+                return
+
+    async def _execute_once(self, operation: Operation, adopted: bool) -> None:
+        saga = SAGAS.get(operation.saga)
+        if saga is None:
+            logger.error("operation %s is a %s, which this release does not know", operation.id, operation.saga)
+            return
+        cancel = self._cancels.setdefault(operation.id, asyncio.Event())
+        asked = msgspec.json.decode(operation.asked, type=saga.input_type)
+        lease_left.set(self._lease.left_s)
+        operation_id.set(operation.id)
+        global_request_id.set(getattr(asked, "global_request_id", "") or operation.request_id)
+        context = self._context()
+        journal = Journal(context.region, operation, held=self._lease.held)
+        with span(
+            SpanType.OPERATION,
+            saga.name,
+            parent=began_by(journal.journal),
+            seed=operation.request_id,
+            operation=operation.id,
+            server=operation.server,
+            epoch=operation.epoch,
+        ) as doing:
+            try:
+                await execute(
+                    saga,
+                    operation.id,
+                    asked,
+                    context,
+                    journal,
+                    cancel_hint=cancel,
+                    adopted=adopted,
+                    max_attempts=hosts_tried(saga, context.settings.max_attempts),
+                    notification_writer=None
+                    if context.notification_writer is None
+                    else context.notification_writer.on_commit,
+                )
+            except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
+                doing.came_to(ending_of(ending))
+                raise
+            doing.came_to("done")
+        if cancel.is_set():
+            self._poll()
+
+    async def _read_again(self, operation: OperationId, backoff: Backoff) -> Operation | None:
+        """After a pause: what just failed would fail again."""
+        while True:
+            await self._clock.sleep(backoff.next_s())
+            try:
+                return await self._context().region.read(lambda tx: operations.get(tx, operation))
+            except Problem as problem:
+                self._log.warning("again", "operation %s cannot be read yet: %s", operation, problem)
+
+
+def operation_of(accepted: Accepted) -> Operation:
+    """As it stands in the table: what this process has accepted need not be read."""
+    return Operation(
+        id=accepted.id,
+        saga=accepted.saga,
+        server=accepted.server,
+        project=accepted.project,
+        user=accepted.user,
+        owner=accepted.owner,
+        status=OperationStatus.OPEN,
+        epoch=accepted.epoch,
+        head=accepted.head,
+        created_at=accepted.created_at,
+        updated_at=accepted.created_at,
+        seq=accepted.seq,
+        request_id=accepted.request_id,
+        asked=accepted.asked,
+        journal=accepted.journal,
+    )
+
+
+def began_by(lines: Sequence[Line]) -> str:
+    """The `traceparent` of the request that began the saga, whoever tells it now; empty: nobody traced that."""
+    return lines[0].trace if lines and isinstance(lines[0], Intent) else ""
+
+
+def ending_of(ending: BaseException) -> str:
+    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
+    match ending:
+        case Unwound():
+            return "cancelled" if ending.reason == "cancel" else "failed"
+        case Stuck():
+            return "stuck"
+        case _:
+            return "left"
+
+
+def hosts_tried(saga: Saga[Any, Any], setting: int) -> int:
+    """As many as a boot, unless the saga says itself that it tries more."""
+    own = 0 if saga.group is None else saga.group.max_attempts
+    return max(own, setting) if own > ATTEMPTS_MAX else setting
