@@ -24,7 +24,8 @@ from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Message, encode, read
 from moorage.cli import status
 from moorage.conductor.agent_identity import ANSWERS_WITHIN_S, GIVEN_UP_WITHIN_S
-from moorage.conductor.cell_conductor import COMPARE_AGAIN_S, COMPARE_EVERY_S, SILENT_S, CellConductor
+from moorage.conductor.cell_conductor import SILENT_S, CellConductor
+from moorage.conductor.digest_comparison import COMPARE_AGAIN_S, COMPARE_EVERY_S
 from moorage.model.clock import SystemClock
 from moorage.model.errors import Unavailable
 from moorage.model.fencing_token import LAST_ATTEMPT, UNDO, FencingToken

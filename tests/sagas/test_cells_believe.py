@@ -287,7 +287,7 @@ async def statuses(move: Crossing) -> list[MigrationStatus]:
 @pytest.fixture
 async def evacuated(at: AtCell) -> Crossing:
     await known(at)
-    at.conductor._cells = dict(at.small.cells)
+    at.conductor._comparison.cells = dict(at.small.cells)
     return await Crossing(at, MigrationType.EVACUATION).to("over")
 
 
@@ -298,10 +298,10 @@ async def test_an_evacuation_into_another_cell_is_over_when_its_host_is_back_wit
     await at.say(at.report(ON))
     assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE], "the guest is there still"
     there = at.small.cells[evacuated.there]
-    at.conductor._cells = {**at.small.cells, evacuated.there: Out(there)}  # type: ignore[dict-item]
+    at.conductor._comparison.cells = {**at.small.cells, evacuated.there: Out(there)}  # type: ignore[dict-item]
     await at.say(at.report({}))
     assert await statuses(evacuated) == [MigrationStatus.DONE, MigrationStatus.DONE]
-    at.conductor._cells = dict(at.small.cells)
+    at.conductor._comparison.cells = dict(at.small.cells)
     await at.say(at.report({}))
     assert await statuses(evacuated) == [MigrationStatus.COMPLETED, MigrationStatus.COMPLETED]
 
@@ -335,7 +335,7 @@ async def test_an_evacuation_that_the_old_cell_was_not_told_of_is_over_too(at: A
 @pytest.mark.parametrize("last", ["begin", "seal", "copy"])
 async def test_an_evacuation_that_may_be_taken_back_is_not_over(at: AtCell, last: str) -> None:
     await known(at)
-    at.conductor._cells = dict(at.small.cells)
+    at.conductor._comparison.cells = dict(at.small.cells)
     move = await Crossing(at, MigrationType.EVACUATION).to(last)
     await at.say(at.report({}))
     row = await at.small.cells[move.left].read(partial(cell_migrations.get, uuid=move.uuid))

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from moorage.bus import legacy_subjects, subjects
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn
@@ -23,26 +22,21 @@ from moorage.bus.messages import encode
 from moorage.bus.sender_checks import Senders
 from moorage.bus.silence import Listening
 from moorage.bus.transport import Bus, Subscription
-from moorage.conductor import host_overrides, returned_hosts
-from moorage.conductor.agent_identity import AgentAdmission, note
+from moorage.conductor import host_overrides
+from moorage.conductor.agent_identity import AgentAdmission
 from moorage.conductor.approvals import Approvals
-from moorage.conductor.guest_reconciliation import Belonging, Judged
-from moorage.conductor.known_hosts import NEVER, KnownHost, KnownHosts
+from moorage.conductor.digest_comparison import compare_some
+from moorage.conductor.guest_reconciliation import Belonging
+from moorage.conductor.host_reports import device_of, host_of, inventory_of
+from moorage.conductor.known_hosts import NEVER, Beats, KnownHost, KnownHosts
+from moorage.conductor.report_comparison import ReportComparison
 from moorage.model.clock import Clock
 from moorage.model.errors import Conflict, Problem
-from moorage.model.guest import PhysicalFunction, digest
 from moorage.model.host import NO_TROUBLES, Host
 from moorage.model.ids import CellId, ServerId
-from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
-from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
-from moorage.model.resources import Inventory
-from moorage.model.server import PowerState
 from moorage.placement.engine import Engine
-from moorage.placement.inventory import DeviceReport
-from moorage.placement.inventory import HostInventory as InventoryReport
 from moorage.sql import Database, Tx, label
 from moorage.store.cell import hosts as cell_hosts
-from moorage.store.cell import migrations, server_queries
 from moorage.store.cell import servers as cell_servers
 
 logger = logging.getLogger(__name__)
@@ -50,26 +44,9 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 30.0
 SILENT_S = 30.0
 WATCH_S = 2.0
-COMPARE_EVERY_S = 45.0
-COMPARE_AGAIN_S = 6.0
-"""After a difference: an operation may have been in between, so it counts only when it is still there."""
-HOSTS_PER_COMPARISON = 200
 FIRST_REPORT_S = 2.0
 """The first report and the first beat of an agent travel side by side."""
-UNDECIDED_AGAIN_S = 5.0
 STORED_WITHIN_S = 2.0
-
-
-@dataclass
-class Beats:
-    """The hosts of a cell, for who counts them."""
-
-    up: int = 0
-    silent: int = 0
-    down: int = 0
-    """Forced down by an operator."""
-    oldest_s: float = 0.0
-    """Since the last sign of life of a host that is up, the longest."""
 
 
 class CellConductor:
@@ -98,7 +75,6 @@ class CellConductor:
     ) -> None:
         self.cell = cell
         self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if earlier else ()))
-        self._cells: Mapping[CellId, Database] = {cell: database} if cells is None else cells
         self._database = database
         self._region = region
         self._engine = engine
@@ -108,6 +84,9 @@ class CellConductor:
         self._silent_s = silent_s
         self._alone = alone
         self._belonging = Belonging(cell, database, region, engine)
+        self._comparison = ReportComparison(
+            self._belonging, cell, bus, clock, region, engine, {cell: database} if cells is None else cells
+        )
         self._who = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
@@ -177,19 +156,9 @@ class CellConductor:
         """Messages that were left lying, for they were not their sender's."""
         return self._senders.forged
 
-    def beats(self) -> "Beats":
+    def beats(self) -> Beats:
         """How many hosts are heard, and for how long the one that was heard least recently has been silent."""
-        now, beats = self._clock.monotonic(), Beats()
-        for known in self._known:
-            if known.host in self._forced_down:
-                beats.down += 1
-            elif known.silent:
-                beats.silent += 1
-            else:
-                beats.up += 1
-                if known.heard != NEVER:
-                    beats.oldest_s = max(beats.oldest_s, now - known.heard)
-        return beats
+        return self._known.beats(self._forced_down, self._clock.monotonic())
 
     def _now_us(self) -> int:
         return int(self._clock.now() * 1_000_000)
@@ -247,55 +216,13 @@ class CellConductor:
         finally:
             self._storing_since = None
         known.stored(told.boot, doubts)
-        await self._compare(known, told)
+        await self._comparison.compare(known, told)
 
     async def _store(self, known: KnownHost, told: HostReport) -> None:
-        provider = await self._engine.report_host(
-            InventoryReport(
-                host=told.host,
-                node=told.hypervisor_hostname or told.host,
-                cell=self.cell,
-                inventories={
-                    name: Inventory(
-                        total=each.total,
-                        reserved=each.reserved,
-                        ratio=each.allocation_ratio,
-                        min_unit=each.min_unit,
-                        max_unit=each.max_unit,
-                        step=each.step_size,
-                    )
-                    for name, each in told.inventory.items()
-                },
-                traits=told.traits,
-                zone=self._zone,
-                physnets=told.physical_networks,
-                level=told.level,
-            )
-        )
+        provider = await self._engine.report_host(inventory_of(told, self.cell, self._zone))
         if told.physical_functions:
-            await self._engine.report_devices([_device(told, each) for each in told.physical_functions])
-        now = self._now_us()
-        host = Host(
-            number=0,
-            id=provider,
-            service="",
-            host=told.host,
-            node=told.hypervisor_hostname or told.host,
-            cell=self.cell,
-            zone=self._zone,
-            level=told.level,
-            version=told.version,
-            hypervisor_type=told.hypervisor_type,
-            hypervisor_version=told.hypervisor_version,
-            cpu_info=told.cpu_info,
-            address=told.address,
-            inventory=told.inventory,
-            traits=told.traits,
-            physical_networks=told.physical_networks,
-            agent=told.boot,
-            set_aside=told.set_aside,
-            up_since=told.up_since,
-        )
+            await self._engine.report_devices([device_of(told, each) for each in told.physical_functions])
+        now, host = self._now_us(), host_of(told, provider, self.cell, self._zone)
 
         def work(tx: Tx) -> Host:
             known = cell_hosts.report(tx, host, now)
@@ -307,43 +234,6 @@ class CellConductor:
             known.begin(row.agent)  # another agent was first
         elif row.agent:
             known.confirmed = True
-
-    async def _compare(self, known: KnownHost, told: HostReport) -> None:
-        """Guest by guest: those that are wrong there are named to the host, those that are gone show as such.
-
-        A guest that is recorded and not in the list is believed to be gone when two lists in a row did not have it: the first may
-        have been on its way when the guest was made.
-        """
-        judged = await self._belonging.judge(told.host, told.guests)
-        await self._send_wrong_turns(told.host, judged)
-        now = self._clock.monotonic()
-        known.compared, known.differs = now, 0
-        whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
-        absent = judged.absent if whole else frozenset()
-        known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
-        if gone := absent & known.absent:
-            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
-            states = dict.fromkeys(gone, PowerState.NOSTATE)
-            await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
-        known.absent = absent - gone
-        if judged.left_alone - known.left_alone:
-            named = ", ".join(sorted(judged.left_alone))
-            logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
-        known.left_alone = judged.left_alone
-        waits = bool(known.absent or judged.undecided)
-        if whole and await returned_hosts.settle(
-            told.host, told.guests, self._now_us(), self._database, self._region, self._engine, self._cells
-        ):
-            waits = True
-        if waits:
-            known.want(now, UNDECIDED_AGAIN_S)
-        await note(self._database, known)
-
-    async def _send_wrong_turns(self, host: str, judged: Judged) -> None:
-        if judged.wrong:
-            await self._bus.publish(
-                subjects.to_host(self.cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))
-            )
 
     async def take_beat(self, beat: Heartbeat) -> None:
         """A sign of life, and the power states that changed since the last one."""
@@ -394,7 +284,7 @@ class CellConductor:
         self._note_alive(known)
         if returned.home:
             judged = await self._belonging.judge(returned.host, returned.guests, turns_only=True)
-            await self._send_wrong_turns(returned.host, judged)
+            await self._comparison.send_wrong_turns(returned.host, judged)
             return
         judged = await self._belonging.judge(returned.host, returned.guests)
         answer = ServersOfHost(returned.boot, judged.told, knows_senders=True)
@@ -474,33 +364,8 @@ class CellConductor:
                 logger.warning("host %s was not heard since this conductor listens, and is down", known.host)
 
     async def compare_some(self) -> None:
-        """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement.
-
-        What differs twice is asked for in full: once it may be an operation that is just being carried out.
-        """
-        now = self._clock.monotonic()
-        due = [known for known in self._known if known.beat >= 0 and known.wanted is None and self._is_due(known, now)]
-        due.sort(key=lambda known: known.compared)
-        due = due[: max(HOSTS_PER_COMPARISON, len(self._known) // 20)]
-        if not due:
-            return
-        names = [known.host for known in due]
-        with label("hosts"):
-            recorded = await self._database.read(lambda tx: _digests(tx, names))
-            odd = [known.host for known in due if recorded[known.host] != (known.guests, known.digest)]
-            arriving = await self._database.read(lambda tx: _with_places(tx, odd)) if odd else {}
-        for known in due:
-            known.compared = now
-            if (known.guests, known.digest) in (recorded[known.host], arriving.get(known.host)):
-                known.differs = 0
-                continue
-            known.differs += 1
-            if known.differs >= 2:
-                known.want(now, self._known.spread_s(known))
-
-    @staticmethod
-    def _is_due(known: KnownHost, now: float) -> bool:
-        return not known.silent and now - known.compared >= (COMPARE_AGAIN_S if known.differs else COMPARE_EVERY_S)
+        """Digest and count of the hosts' last beats with those of the records; each host in its turn, many with one statement."""
+        await compare_some(self._known, self._database, self._clock.monotonic())
 
     async def flush(self) -> None:
         """Write when hosts were last heard, all at once; read what operators said of them."""
@@ -521,45 +386,3 @@ class CellConductor:
             self._engine.set_alive(host, host not in said.forced_down and self._known[host].counts_as_up)
         self._forced_down = set(said.forced_down)
         await host_overrides.mirror(self.cell, said, self._database, self._region, self._engine)
-
-
-def _digests(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
-    """Host → how many guests the records show there, and the digest of their power states."""
-    return {host: (len(states), digest(states)) for host, states in server_queries.power_states(tx, hosts).items()}
-
-
-def _with_places(tx: Tx, hosts: Collection[str]) -> dict[str, tuple[int, str]]:
-    """The same with the places that wait there for guests which are sent while they run: that takes hours, and is no reason to ask for
-    whole reports all the while.
-    """
-    recorded, waiting = server_queries.power_states(tx, hosts), migrations.arriving_at(tx, hosts)
-    return {
-        host: (len(states), digest(states))
-        for host, servers in waiting.items()
-        for states in ({**dict.fromkeys(servers, int(PowerState.PAUSED)), **recorded[host]},)
-    }
-
-
-def _device(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
-    """An SR-IOV interface as a provider: how many virtual functions it has, and which; without any it is given whole."""
-    node = told.hypervisor_hostname or told.host
-    functions = tuple(
-        VirtualFunction(
-            address=address,
-            number=number,
-            vendor_id=physical.vendor_id,
-            product_id=physical.product_id,
-            physical_network=physical.physical_network,
-            pf_mac=physical.mac,
-            card_serial_number=physical.card_serial_number,
-        )
-        for number, address in enumerate(physical.functions or (physical.address,))
-    )
-    return DeviceReport(
-        hypervisor=node,
-        id=sriov_provider(node, physical.address),
-        name=f"{node}:{SRIOV}:{physical.interface}",
-        inventories={SRIOV_NET_VF: Inventory(len(functions))},
-        traits=(physnet_trait(physical.physical_network), *(() if physical.functions else (WHOLE_INTERFACE,))),
-        functions=functions,
-    )

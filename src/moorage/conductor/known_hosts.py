@@ -4,7 +4,7 @@ All of it is in memory and cheap to keep with each beat.  What must be asked aga
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
@@ -116,6 +116,18 @@ class KnownHost:
 
 
 @dataclass
+class Beats:
+    """The hosts of a cell, for who counts them."""
+
+    up: int = 0
+    silent: int = 0
+    down: int = 0
+    """Forced down by an operator."""
+    oldest_s: float = 0.0
+    """Since the last sign of life of a host that is up, the longest."""
+
+
+@dataclass
 class KnownHosts:
     """By name."""
 
@@ -136,3 +148,17 @@ class KnownHosts:
     def spread_s(self, known: KnownHost) -> float:
         """How long to wait before this one is asked, when all of them are."""
         return known.share * min(SPREAD_S, max(0, len(self.hosts) - HOSTS_AT_ONCE) / HOSTS_PER_SECOND)
+
+    def beats(self, forced_down: Collection[str], now: float) -> Beats:
+        """How many hosts are heard, and for how long the one that was heard least recently has been silent. `now`: monotonic."""
+        beats = Beats()
+        for known in self:
+            if known.host in forced_down:
+                beats.down += 1
+            elif known.silent:
+                beats.silent += 1
+            else:
+                beats.up += 1
+                if known.heard != NEVER:
+                    beats.oldest_s = max(beats.oldest_s, now - known.heard)
+        return beats

@@ -1,0 +1,84 @@
+"""What a host reports, as placement and the cell's tables have it."""
+
+from moorage.bus.host_messages import HostReport
+from moorage.model.guest import PhysicalFunction
+from moorage.model.host import Host
+from moorage.model.ids import CellId, HostId
+from moorage.model.network_providers import SRIOV, physnet_trait, sriov_provider
+from moorage.model.request_groups import SRIOV_NET_VF, WHOLE_INTERFACE, VirtualFunction
+from moorage.model.resources import Inventory
+from moorage.placement.inventory import DeviceReport, HostInventory
+
+
+def inventory_of(told: HostReport, cell: CellId, zone: str) -> HostInventory:
+    """What it has, for placement. `zone`: its availability zone while no aggregate gives it another."""
+    return HostInventory(
+        host=told.host,
+        node=told.hypervisor_hostname or told.host,
+        cell=cell,
+        inventories={
+            name: Inventory(
+                total=each.total,
+                reserved=each.reserved,
+                ratio=each.allocation_ratio,
+                min_unit=each.min_unit,
+                max_unit=each.max_unit,
+                step=each.step_size,
+            )
+            for name, each in told.inventory.items()
+        },
+        traits=told.traits,
+        zone=zone,
+        physnets=told.physical_networks,
+        level=told.level,
+    )
+
+
+def host_of(told: HostReport, provider: HostId, cell: CellId, zone: str) -> Host:
+    """Its record in the cell. `provider`: its resource provider, which is the host's id too."""
+    return Host(
+        number=0,
+        id=provider,
+        service="",
+        host=told.host,
+        node=told.hypervisor_hostname or told.host,
+        cell=cell,
+        zone=zone,
+        level=told.level,
+        version=told.version,
+        hypervisor_type=told.hypervisor_type,
+        hypervisor_version=told.hypervisor_version,
+        cpu_info=told.cpu_info,
+        address=told.address,
+        inventory=told.inventory,
+        traits=told.traits,
+        physical_networks=told.physical_networks,
+        agent=told.boot,
+        set_aside=told.set_aside,
+        up_since=told.up_since,
+    )
+
+
+def device_of(told: HostReport, physical: PhysicalFunction) -> DeviceReport:
+    """An SR-IOV interface as a provider: how many virtual functions it has, and which; without any it is given whole."""
+    node = told.hypervisor_hostname or told.host
+    functions = tuple(
+        VirtualFunction(
+            address=address,
+            number=number,
+            vendor_id=physical.vendor_id,
+            product_id=physical.product_id,
+            physical_network=physical.physical_network,
+            pf_mac=physical.mac,
+            card_serial_number=physical.card_serial_number,
+        )
+        for number, address in enumerate(physical.functions or (physical.address,))
+    )
+    return DeviceReport(
+        hypervisor=node,
+        id=sriov_provider(node, physical.address),
+        name=f"{node}:{SRIOV}:{physical.interface}",
+        inventories={SRIOV_NET_VF: Inventory(len(functions))},
+        traits=(physnet_trait(physical.physical_network), *(() if physical.functions else (WHOLE_INTERFACE,))),
+        functions=functions,
+    )

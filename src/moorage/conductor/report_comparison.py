@@ -1,0 +1,91 @@
+"""Whole reports of hosts are compared with the records, guest by guest (RULES §23)."""
+
+import logging
+from collections.abc import Mapping
+
+from moorage.bus import subjects
+from moorage.bus.host_messages import HostReport, ServersOfHost
+from moorage.bus.messages import encode
+from moorage.bus.transport import Bus
+from moorage.conductor import returned_hosts
+from moorage.conductor.agent_identity import note
+from moorage.conductor.guest_reconciliation import Belonging, Judged
+from moorage.conductor.known_hosts import KnownHost
+from moorage.model.clock import Clock
+from moorage.model.ids import CellId
+from moorage.model.server import PowerState
+from moorage.placement.engine import Engine
+from moorage.sql import Database
+from moorage.store.cell import servers as cell_servers
+
+logger = logging.getLogger(__name__)
+
+UNDECIDED_AGAIN_S = 5.0
+
+
+class ReportComparison:
+    """Of one cell."""
+
+    def __init__(
+        self,
+        belonging: Belonging,
+        cell: CellId,
+        bus: Bus,
+        clock: Clock,
+        region: Database,
+        engine: Engine,
+        cells: Mapping[CellId, Database],
+    ) -> None:
+        """`cells`: all of them, this one too, for servers that left it."""
+        self.cells = cells
+        self._belonging = belonging
+        self._cell = cell
+        self._bus = bus
+        self._clock = clock
+        self._database = cells[cell]
+        self._region = region
+        self._engine = engine
+
+    async def compare(self, known: KnownHost, told: HostReport) -> None:
+        """Guest by guest: those that are wrong there are named to the host, those that are gone show as such.
+
+        A guest that is recorded and not in the list is believed to be gone when two lists in a row did not have it: the first may
+        have been on its way when the guest was made.
+        """
+        judged = await self._belonging.judge(told.host, told.guests)
+        await self.send_wrong_turns(told.host, judged)
+        now = self._clock.monotonic()
+        known.compared, known.differs = now, 0
+        whole = told.guests_in_all is None or told.guests_in_all <= len(told.guests)
+        absent = judged.absent if whole else frozenset()
+        known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
+        if gone := absent & known.absent:
+            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
+            states = dict.fromkeys(gone, PowerState.NOSTATE)
+            await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
+        known.absent = absent - gone
+        if judged.left_alone - known.left_alone:
+            named = ", ".join(sorted(judged.left_alone))
+            logger.warning("host %s has guests that no record knows; they are left alone: %s", told.host, named)
+        known.left_alone = judged.left_alone
+        waits = bool(known.absent or judged.undecided)
+        if whole and await returned_hosts.settle(
+            told.host,
+            told.guests,
+            int(self._clock.now() * 1_000_000),
+            self._database,
+            self._region,
+            self._engine,
+            self.cells,
+        ):
+            waits = True
+        if waits:
+            known.want(now, UNDECIDED_AGAIN_S)
+        await note(self._database, known)
+
+    async def send_wrong_turns(self, host: str, judged: Judged) -> None:
+        """What it has and must not have, or has to have otherwise; nothing where all is right."""
+        if judged.wrong:
+            await self._bus.publish(
+                subjects.to_host(self._cell, host), encode(ServersOfHost("", judged.wrong, knows_senders=True))
+            )
