@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.helpers.agent_host import HOST, SERVER, command_context, guest, place
 
-from moorage.agent import agent
+from moorage.agent import agent, command_runner
 from moorage.agent.commands import VERBS
 from moorage.agent.legacy_ports import MAKES_PORTS
 from moorage.bus.memory import MemoryBus
@@ -34,6 +34,7 @@ async def test_a_read_that_an_old_agent_does_not_know(
     verb: Verb, server: ServerId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent, "READS", FIRST_READS)
+    monkeypatch.setattr(command_runner, "READS", FIRST_READS)
     monkeypatch.setattr(agent, "VERBS", {name: do for name, do in VERBS.items() if name in FIRST_VERBS})
     async with place(MemoryBus(), tmp_path) as at:
         at.host.agent.level = MAKES_PORTS

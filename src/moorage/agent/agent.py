@@ -8,13 +8,12 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-import msgspec
-
-from moorage.agent.authority import Authority, AuthorityOver
+from moorage.agent.authority import Authority
+from moorage.agent.command_answers import CommandAnswers
+from moorage.agent.command_checks import CommandChecks
+from moorage.agent.command_runner import CommandRunner
 from moorage.agent.commands import VERBS
 from moorage.agent.guest_reconciliation import Settler
 from moorage.agent.held_guests import Hold
@@ -25,52 +24,30 @@ from moorage.agent.report_subjects import Outgoing
 from moorage.agent.reporter import Reporter
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus import subjects
-from moorage.bus.command_messages import EMPTY, Command, Result, ResultKey, ResultTaken
+from moorage.bus.command_messages import Command, ResultKey, ResultTaken
 from moorage.bus.host_messages import MAX_LISTED, AgentRefused, AgentReturned, ReportWanted, ServersOfHost
-from moorage.bus.messages import encode, pack, read
+from moorage.bus.messages import encode, read
 from moorage.bus.transport import Bus, Subscription
 from moorage.bus.verbs import READS, Verb
 from moorage.drivers.driver import Driver
 from moorage.drivers.moves import arrivals_at
 from moorage.model.clock import Clock
-from moorage.model.errors import HostFailed, Problem
+from moorage.model.errors import Problem
 from moorage.model.fencing_token import UNDO, FencingToken
 from moorage.model.ids import CellId, ServerId
 from moorage.model.tracing import SpanType, span
 
 _log = logging.getLogger(__name__)
 
-LATE_S = 5.0
-"""A command of a release that does not say how long it is waited for: clocks of two machines may differ by so much."""
-LEAST_S = 1.0
-LEAST_DESTROY_S = 30.0
 ASK_FIRST_S, ASK_LAST_S = 0.25, 5.0
 BEATS_PER_SILENCE = 4
 """At least so many beats are sent in the time after which a host is taken for dead: one that is lost does no harm."""
 GIVEN_UP_WITHIN_S = 30.0
 """For what was being done when the authority ended; a driver that does not let go is not waited for any longer."""
 QUESTIONS_KEPT = 16
-LOOK_EVERY_S = 0.1
-"""While a guest is being started: a machine that slept is noticed so soon."""
-
-
-@dataclass
-class _Doing:
-    """A command that is being obeyed."""
-
-    turn: FencingToken
-    verb: str
-    limit: asyncio.Timeout
-    task: "asyncio.Task[Any]"
-    dropped: bool = False
-    """The authority ended: it counts as never begun, and whoever still wants it asks again."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    next_look: asyncio.TimerHandle | None = None
-
-    def end(self) -> None:
-        if self.next_look is not None:
-            self.next_look.cancel()
-        self.ended.set()
+LATE_S = 5.0
+"""A command of a release that does not say how long it is waited for: clocks of two machines may differ by so much."""
+PAUSED = "it could not be heard for a while, or was paused"
 
 
 class Agent:
@@ -105,10 +82,8 @@ class Agent:
         self._journal = journal
         self._clock = clock
         self.level = LEVEL if plumbing is None else plumbing.level
-        self._plumbing = plumbing
         if plumbing is not None:
             plumbing.may_start = self._may_start
-        self._verbs = VERBS if plumbing is None else plumbing.verbs()
         self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
         self._outgoing = Outgoing(bus, cell, host, earlier=earlier)
         self._reporter = Reporter(
@@ -118,8 +93,11 @@ class Agent:
         self._settler = Settler(host, driver, journal, clock, self._lanes)
         self._hold = Hold(host, driver, journal, clock, self.is_doing)
         self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))
+        answers = CommandAnswers(host, cell, plumbing)
+        self._checks = CommandChecks(journal, self._settler, clock, answers)
+        verbs = VERBS if plumbing is None else plumbing.verbs()
+        self._runner = CommandRunner(driver, verbs, clock, self._authority, answers, partial(self._leave_home, PAUSED))
         self._queued: set[ResultKey] = set()
-        self._doing: dict[ServerId, _Doing] = {}
         self._to_go: dict[ServerId, FencingToken] = {}
         """Servers for which a destroy waits: what is older is not begun any more."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
@@ -169,7 +147,7 @@ class Agent:
 
     def is_doing(self, server: ServerId) -> bool:
         """A command about it is being obeyed."""
-        return server in self._doing
+        return self._runner.is_running(server)
 
     @property
     def jobs(self) -> tuple[int, int]:
@@ -187,7 +165,7 @@ class Agent:
         while True:
             try:
                 if not self._authority.held:
-                    self._leave_home("it could not be heard for a while, or was paused")
+                    self._leave_home(PAUSED)
                 if not self._refused:
                     await self._beat()
             except Exception as failure:  # noqa: BLE001 - a host that cannot see its guests shows it by silence, and no longer
@@ -201,18 +179,14 @@ class Agent:
             return
         self.home.clear()
         _log.warning("%s asks its cell before it does anything more: %s", self.host, why)
-        for doing in self._doing.values():
-            if not doing.dropped:  # once: a driver that takes its time to let go may see the authority end twice
-                doing.dropped = True
-                doing.task.cancel()
+        self._runner.give_up()
         self._returning = asyncio.create_task(self._return_home())
 
     async def _return_home(self) -> None:
         while not self.home.is_set():
             self._hold.begin()
             try:
-                if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._doing.values()]:
-                    await asyncio.wait(endings, timeout=GIVEN_UP_WITHIN_S)
+                await self._runner.wait_given_up(GIVEN_UP_WITHIN_S)
                 answer = await self._ask_for_servers()
                 await self._hold.end()
                 await self._come_home(answer)
@@ -316,23 +290,11 @@ class Agent:
 
         if self._lanes.submit(command.server, job):
             self._queued.add(key)
-            self._overtake(command)
+            if command.verb == Verb.DESTROY_GUEST:
+                self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
+            self._runner.give_way(command)
         else:
             _log.warning("%s: too many commands wait, %s of %s is let lie", self.host, command.verb, command.server)
-
-    def _overtake(self, command: Command) -> None:
-        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more.
-
-        So is the sending of a copy that is to be dropped, and of a guest that is to stay: it may take hours.
-        """
-        doing = self._doing.get(command.server)
-        takes_back = doing is not None and doing.verb == Verb.SEND_GUEST and command.turn.phase == UNDO
-        if command.verb not in (Verb.DESTROY_GUEST, Verb.DROP_SNAPSHOT) and not takes_back:
-            return
-        if command.verb == Verb.DESTROY_GUEST:
-            self._to_go[command.server] = max(command.turn, self._to_go.get(command.server, command.turn))
-        if doing is not None and doing.turn < command.turn and not doing.limit.expired():
-            doing.limit.reschedule(asyncio.get_running_loop().time())
 
     # ---- obeying -------------------------------------------------------------------------------------------------------
 
@@ -342,7 +304,7 @@ class Agent:
             await self.home.wait()
             if self._authority.held:
                 return
-            self._leave_home("it could not be heard for a while, or was paused")
+            self._leave_home(PAUSED)
 
     async def _execute(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
         """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins.
@@ -351,16 +313,18 @@ class Agent:
         """
         await self._may_act()
         if command.verb in READS:
-            if (read_out := (await self._perform(command, ends))[0]) is not None:
+            if (read_out := (await self._runner.perform(command, ends))[0]) is not None:
                 await self._outgoing.answer(command, read_out)
             return
         if not await self._raised(key, command, ends, since):
             return
-        result, running = await self._perform(command, ends)
+        result, running = await self._runner.perform(command, ends)
         if result is None:
             if self._journal.turn_of(command.server) != command.turn and command.verb == Verb.START_GUEST:
                 await self._settler.take_away(command.server)  # the cell has spoken meanwhile, and saw no guest
             return
+        if result.ok and command.verb == Verb.DESTROY_GUEST:
+            self._settler.gone(command.server)
         answer = encode(result)
         anew = command.verb == Verb.DESTROY_GUEST or command.turn.phase == UNDO or command.until_done
         if result.ok or not anew:  # what takes something back or only goes forward is tried anew in the same turn
@@ -379,126 +343,14 @@ class Agent:
             if not self._is_good(command, since):
                 _log.info("%s: %s of %s is let lie: it came too early", self.host, command.verb, command.server)
                 return False
-            known = self._journal.turn_of(command.server)
-            if max(command.turn, known or command.turn, self._to_go.get(command.server, command.turn)) > command.turn:
-                why = f"{command.turn} came after {known}, or is overtaken"
-                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", why))
+            if (objection := self._checks.objection(key, command, ends, self._to_go.get(command.server))) is not None:
+                await self._outgoing.answer(command, objection)
                 return False
-            if self._settler.is_over(command.server, command.turn):
-                await self._outgoing.answer(
-                    command, self._refuse(command, "turn_is_past", f"the operation of {command.turn} is over")
-                )
-                return False
-            if known is None and self._settler.is_deleted(command.server) and command.verb != Verb.DESTROY_GUEST:
-                await self._outgoing.answer(command, self._refuse(command, "turn_is_past", "the server is deleted"))
-                return False
-            if (kept := self._journal.result_of(key)) is not None:
-                await self._outgoing.answer(command, kept)
-                return False
-            if command.verb != Verb.DESTROY_GUEST:
-                if self._clock.monotonic() > ends:
-                    await self._outgoing.answer(command, self._refuse(command, "too_late", "the deadline was over"))
-                    return False
-                if self._settler.in_the_way(command.server):
-                    why = "an earlier guest of this server must go first, and does not"
-                    await self._outgoing.answer(command, self._refuse(command, "guest_in_the_way", why))
-                    return False
-            await self._begin_turn(command, known)
+            await self._checks.begin_turn(command)
             if self._may_start():
                 return True
             # The machine stood still while this was written: the cell may have said more of this server.
             await self._may_act()
-
-    async def _begin_turn(self, command: Command, known: FencingToken | None) -> None:
-        starts = command.verb == Verb.START_GUEST
-        if known != command.turn:
-            await self._journal.raise_turn(command.server, command.turn, starts=starts)
-        elif starts:  # a move's, whose guest was taken in the same turn
-            await self._journal.begin_start(command.server)
-
-    async def _perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
-        """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
-        verb = self._verbs.get(command.verb)
-        if verb is None:
-            return self._refuse(command, "not_supported", f"no verb {command.verb}"), None
-        task = asyncio.current_task()
-        assert task is not None
-        least_s = LEAST_DESTROY_S if command.verb == Verb.DESTROY_GUEST else LEAST_S
-        limit = asyncio.timeout(max(ends - self._clock.monotonic(), least_s))
-        doing = _Doing(command.turn, command.verb, limit, task)
-        try:
-            async with limit:
-                if command.verb not in READS:
-                    self._doing[command.server] = doing
-                if command.verb == Verb.START_GUEST:
-                    self._watch(doing)
-                with span(SpanType.DRIVE, command.verb):
-                    answer, running = await verb(self._driver, command)
-                self._doing.pop(command.server, None)
-            if command.verb == Verb.START_GUEST and not self._authority.held:
-                # The machine stood still while it was being started, and may be taken for dead: as if it had been given up.
-                self._leave_home("it could not be heard for a while, or was paused")
-                return None, None
-        except AuthorityOver:
-            self._doing.pop(command.server, None)
-            self._leave_home("it could not be heard for a while, or was paused")
-            return None, None
-        except asyncio.CancelledError:
-            if not doing.dropped or task.uncancel() > 0:
-                raise
-            return None, None
-        except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the conductor hears of it
-            return self._refusal_of(command, failure), None
-        finally:
-            self._doing.pop(command.server, None)
-            doing.end()
-        if command.verb == Verb.DESTROY_GUEST:
-            self._settler.gone(command.server)
-        done = Result(
-            self.host,
-            self.cell,
-            command.server,
-            command.turn,
-            command.step,
-            True,
-            payload=pack(answer),
-            operation=command.operation,
-        )
-        return done, running
-
-    def _refusal_of(self, command: Command, failure: Exception) -> Result:
-        if isinstance(failure, HostFailed):
-            return self._refuse(command, failure.code, failure.private, failure.public)
-        if isinstance(failure, TimeoutError):
-            why = "the driver had not finished at the deadline, or before a destroy overtook it"
-            return self._refuse(command, "host_timed_out", why)
-        if isinstance(failure, msgspec.MsgspecError):
-            return self._refuse(command, "garbled", str(failure))
-        _log.error("%s: %s of %s broke", self.host, command.verb, command.server, exc_info=failure)
-        return self._refuse(command, "driver_broke", f"{type(failure).__name__}: {failure}")
-
-    def _watch(self, doing: _Doing) -> None:
-        """A start that was under way when the machine fell asleep is given up as soon as it wakes: it goes on by itself then."""
-        if self._authority.held:
-            doing.next_look = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._watch, doing)
-        else:
-            self._leave_home("it could not be heard for a while, or was paused")
-
-    def _refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
-        left = None if self._plumbing is None else self._plumbing.take_left(command.server)
-        return Result(
-            self.host,
-            self.cell,
-            command.server,
-            command.turn,
-            command.step,
-            False,
-            code,
-            public,
-            private,
-            payload=EMPTY if left is None else pack(left),
-            operation=command.operation,
-        )
 
     # ---- converging ------------------------------------------------------------------------------------------------------
 
