@@ -27,8 +27,8 @@ async def test_a_round_that_breaks_is_not_the_last(start: Start, monkeypatch: py
             looked += 1
             raise ValueError("written by a newer release")
 
-        monkeypatch.setattr(region.cells[0], "look_for_silence", broken_watch)
-        monkeypatch.setattr(region.gates, "look", broken_look)
+        monkeypatch.setattr(region.cells[0], "check_bus_silence", broken_watch)
+        monkeypatch.setattr(region.gates, "poll", broken_look)
         await until(lambda: watched > 2)
         await until(lambda: looked > 2)
 
