@@ -25,17 +25,17 @@ CELL, HOST = CellId("c"), "n1.example.org"
 _AGENT = """
 import asyncio, sys
 from pathlib import Path
-from moorage.agent.journal import Journal, JournalFile
+from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.agent import Agent
 from moorage.bus import nats
-from moorage.drivers.fault_injection import Dials, VerbDial
+from moorage.drivers.fault_injection import FaultSettings, VerbDial
 from moorage.drivers.simulated import SimulatedDriver
 from moorage.model.clock import SystemClock
 
 async def main(url, room):
-    dials = Dials(verbs={"*": VerbDial(delay_s=0.001, jitter_s=0.01)})
+    dials = FaultSettings(verbs={"*": VerbDial(delay_s=0.001, jitter_s=0.01)})
     driver = SimulatedDriver(Path(room), SystemClock(), dials)
-    journal = Journal(JournalFile(Path(room, "journal.db")), "n1.example.org")
+    journal = AgentJournal(JournalFile(Path(room, "journal.db")), "n1.example.org")
     agent = Agent("n1.example.org", "c", await nats.connect([url]), driver, journal, SystemClock())
     await agent.start()
     await asyncio.Event().wait()
