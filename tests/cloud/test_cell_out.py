@@ -24,7 +24,7 @@ class Outage:
         assert isinstance(guarded, CellDatabase)
         self.guarded, self._patch = guarded, monkeypatch
         self._database: Any = guarded.inner
-        self._real = {name: getattr(self._database, name) for name in ("read", "write", "glance")}
+        self._real = {name: getattr(self._database, name) for name in ("read", "write", "read_inline")}
 
     def begin(self) -> None:
         async def refuse(work: object) -> None:

@@ -127,7 +127,7 @@ async def test_a_database_that_is_slow_delays_a_move_and_its_end(
     server = await boot_in(running, "cell1")
     id = server["id"]
     guarded: Any = running.cloud.region.databases.cells[CellId(cell)]
-    for name in ("read", "write", "glance"):
+    for name in ("read", "write", "read_inline"):
         real = getattr(guarded.inner, name)
 
         async def late(work: Any, _real: Any = real) -> Any:
