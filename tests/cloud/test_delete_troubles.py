@@ -134,7 +134,7 @@ class Outage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, database: Database) -> None:
         self._patch, self._database = monkeypatch, database
-        self._real = {name: getattr(database, name) for name in ("read", "write", "glance")}
+        self._real = {name: getattr(database, name) for name in ("read", "write", "read_inline")}
 
     def begin(self) -> None:
         async def refuse(work: object) -> None:
