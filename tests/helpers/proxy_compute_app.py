@@ -78,7 +78,6 @@ async def old_net(ground: Ground, directory: Path) -> AsyncIterator[OldNet]:
         cells={"cell1": cell},
         network=ground.network,
         image=ground.image,
-        identity=ground.identity,
     ) as client:
         yield OldNet(ground, client, await ground.tenant(), cell)
     await cell.close()

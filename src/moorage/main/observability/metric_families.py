@@ -82,11 +82,11 @@ FAMILIES: dict[str, Family] = {
     "moorage_picture_hosts": Family("gauge", "Hosts in it"),
     # services
     "moorage_calls_total": Family(
-        "counter", "Calls to neighbours, by their status or the kind of failure", ("neighbour", "call", "outcome")
+        "counter", "Calls to services, by their status or the kind of failure", ("neighbour", "call", "outcome")
     ),
     "moorage_call_seconds": Family("histogram", "From a call to its end", ("neighbour", "call"), QUICK_S),
     "moorage_calls_lost_total": Family("counter", "Calls whose outcome nobody knows, or that were not answered", ("neighbour",)),
-    "moorage_breaker_open": Family("gauge", "Circuits to a neighbour, or a cell's database, that are open; 0: it is called", ("neighbour",)),
+    "moorage_breaker_open": Family("gauge", "Circuits to a service, or a cell's database, that are open; 0: it is called", ("neighbour",)),
     "moorage_breaker_refused_total": Family("counter", "Calls that were not made, for a circuit was open", ("neighbour",)),
     # databases
     "moorage_database_answers": Family("gauge", "Whether it answered the last look in time", ("database",)),
