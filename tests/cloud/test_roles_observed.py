@@ -23,6 +23,7 @@ HAS = {
     "embedded": {"moorage_database_answers", "moorage_calls_lost_total"},
     "metadata": {"moorage_database_answers", "moorage_calls_lost_total"},
     "console": {"moorage_consoles_open", "moorage_bus_healthy"},
+    "console-web": {"moorage_connections"},
 }  # fmt: skip
 NOT_HOME = "no agent of this process is home"
 
