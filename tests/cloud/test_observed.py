@@ -202,7 +202,7 @@ async def test_a_scrape_beside_a_dead_database_says_what_is_known(
     read = region.read
 
     async def hangs(work: object) -> object:
-        if getattr(getattr(work, "func", work), "__name__", "") != "_ask":
+        if getattr(getattr(work, "func", work), "__name__", "") != "_read_queues":
             return await read(work)  # type: ignore[arg-type]
         reads[0] += 1
         await gate.wait()

@@ -40,7 +40,7 @@ def clouds_yaml(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield Path(running)
         return
     place = tmp_path_factory.mktemp("cloud")
-    names = ("compute", "placement", "identity", "image", "network", "volume", "metadata", "console")
+    names = ("compute", "placement", "identity", "image", "network", "volume", "metadata", "console", "webconsole")
     ports = [
         word for name, port in zip(names, free_ports(len(names)), strict=True) for word in (f"--{name}-port", str(port))
     ]

@@ -19,7 +19,7 @@ from moorage.main.local_cluster.postgres import start_postgres
 
 READY_S = 180.0
 STOP_S = 60.0
-SERVICES = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console")
+SERVICES = ("identity", "image", "network", "volume", "compute", "placement", "metadata", "console", "webconsole")
 BROKEN = (
     "Traceback (most recent call last)",
     "unexpected failure",
