@@ -10,7 +10,7 @@ ROLES = "moorage.main.roles"
 COMMANDS = {
     "up": ("moorage.main.up", "a whole cloud in one process"),
     "api": ("moorage.main.roles", "the front desk, as a process of its own"),
-    "conductor": ("moorage.main.roles", "tells the operations, as a process of its own"),
+    "conductor": ("moorage.main.roles", "executes operations, as a process of its own"),
     "agent": ("moorage.main.roles", "one host, as a process of its own"),
     "placement": (
         "moorage.main.placement_role",

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from moorage.api.metadata.cache import TtlCache
+from moorage.api.metadata.cache import AnswerCache
 from moorage.model.errors import Unavailable
 
 
@@ -26,7 +26,7 @@ class Asked:
 
 async def test_one_question_for_all_who_ask_at_once_and_for_a_while() -> None:
     now, asked = [0.0], Asked()
-    kept: TtlCache[int] = TtlCache(lambda: now[0], life_s=15.0, most=10)
+    kept: AnswerCache[int] = AnswerCache(lambda: now[0], life_s=15.0, most=10)
     waiting = [asyncio.create_task(kept.get("a", asked)) for _ in range(5)]
     await asyncio.sleep(0)
     waiting[0].cancel()
@@ -42,7 +42,7 @@ async def test_one_question_for_all_who_ask_at_once_and_for_a_while() -> None:
 
 async def test_a_failure_is_not_kept() -> None:
     asked = Asked()
-    kept: TtlCache[int] = TtlCache(lambda: 0.0, life_s=15.0, most=10)
+    kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=10)
     asked.go.set()
     asked.fails = True
     with pytest.raises(Unavailable):
@@ -53,7 +53,7 @@ async def test_a_failure_is_not_kept() -> None:
 
 async def test_nor_is_one_that_nobody_waited_for() -> None:
     asked = Asked()
-    kept: TtlCache[int] = TtlCache(lambda: 0.0, life_s=15.0, most=10)
+    kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=10)
     waiting = asyncio.create_task(kept.get("a", asked))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -70,7 +70,7 @@ async def test_nor_is_one_that_nobody_waited_for() -> None:
 async def test_the_oldest_go() -> None:
     asked = Asked()
     asked.go.set()
-    kept: TtlCache[int] = TtlCache(lambda: 0.0, life_s=15.0, most=2)
+    kept: AnswerCache[int] = AnswerCache(lambda: 0.0, life_s=15.0, most=2)
     for key in "abc":
         await kept.get(key, asked)
     assert await kept.get("c", asked) == 3

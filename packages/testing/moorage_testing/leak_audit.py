@@ -1,5 +1,5 @@
 """What a whole cloud holds, counted where it is held: guests on hosts, ports in the network, claims and quota in SQL,
-and, by `census_stores`, attachments, volumes and images that are ours.
+and, by `leak_audit_stores`, attachments, volumes and images that are ours.
 
 `leaks` compares that with the servers people see; an empty answer means that nothing was lost and nothing left behind.
 """

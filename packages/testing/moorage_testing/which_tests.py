@@ -42,8 +42,7 @@ def find_tests(root: Path, file: Path) -> list[str]:
         raise LookupError(f"{file} is not a Python file of src, packages or tests")
     imports = {each: _imports(path, known) for each, path in known.items()}
     if name.rpartition(".")[2].startswith("test_"):
-        of = [each for each in sorted(imports[name]) if not each.startswith("tests")]
-        return [str(known[each].relative_to(root)) for each in of]
+        return [str(known[each].relative_to(root)) for each in _sources_of(name, known, imports)]
     stem = name.rpartition(".")[2]
     named = [path for each, path in known.items() if re.fullmatch(rf"test_{stem}(_\w+)?", each.rpartition(".")[2])]
     near, seen, listed = {name}, {name}, [str(each.relative_to(root)) for each in named]
@@ -54,7 +53,19 @@ def find_tests(root: Path, file: Path) -> list[str]:
         listed += [each for each in found if each not in listed]
         if found:
             break
-    return listed[:LISTED_MAX]
+    return listed
+
+
+def _sources_of(name: str, known: Mapping[str, Path], imports: Mapping[str, set[str]]) -> list[str]:
+    """Of a test: sources whose name its own begins with, then those that it or the test modules it imports import."""
+    subject = name.rpartition(".")[2].removeprefix("test_")
+    sources = [each for each in known if not each.startswith("tests") and not known[each].name.startswith("__")]
+    named = [each for each in sources if re.match(rf"{each.rpartition('.')[2]}(?:_|$)", subject)]
+    near, seen = {name}, {name}
+    while near := {each for module in near for each in imports[module] if each.startswith("tests")} - seen:
+        seen |= near
+    imported = sorted({each for module in seen for each in imports[module] if each in set(sources)})
+    return [*named, *(each for each in imported if each not in named)]
 
 
 def main(arguments: list[str]) -> int:

@@ -61,7 +61,7 @@ class _MemorySubscription:
 
 
 class MemoryBus:
-    """See `carrier.Bus`."""
+    """See `transport.Bus`."""
 
     def __init__(self, dials: TransportFaults | None = None, *, seed: int = 0) -> None:
         self.dials = dials or TransportFaults()

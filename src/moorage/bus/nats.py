@@ -105,7 +105,7 @@ class _NatsSubscription:
 
 
 class NatsBus:
-    """See `carrier.Bus`.  Made by `connect`."""
+    """See `transport.Bus`.  Made by `connect`."""
 
     def __init__(self, servers: Sequence[str], name: str, security: Security = NO_SECURITY) -> None:
         self._servers = list(servers)

@@ -1,6 +1,6 @@
 """How long a call may last: as long as its caller says, and never into the end of the lease it is made under (RULES §3).
 
-Whoever tells a saga holds a lease, and when it is over somebody else may tell it on.  So a call starts only while more than
+Whoever executes a saga holds a lease; when it is over, another conductor may go on with it.  So a call starts only while more than
 `LEASE_MARGIN_S` of the lease are left, and is given up when no more than that is left.  The lease is renewed while a call is
 under way; then the call may go on, up to its own time: at each moment, what is under way ends before the lease does.
 """

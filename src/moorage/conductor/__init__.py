@@ -1,1 +1,1 @@
-"""The night shift: tells the sagas, takes hosts' reports, adopts the work of the dead, tidies."""
+"""The conductor: executes operations, takes hosts' reports, adopts operations of dead conductors, runs reconcilers."""

@@ -151,7 +151,7 @@ async def open_region(
     databases: Databases | None = None,
     picture_every_s: float = CATCH_UP_EVERY_S,
 ) -> RegionProcess:
-    """Databases, bus, clients and the picture; nobody tells anything yet.  What is given is not opened here."""
+    """Databases, bus, clients and the provider cache; nothing is executed yet.  What is given is not opened here."""
     clock, meter = clock or SystemClock(), meter or Meter()
     databases = databases or await open_databases(config, meter)
     stores = StoreWatch(databases.region, databases.cells, clock)

@@ -73,7 +73,7 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def conductor(config: Config, stopping: asyncio.Event) -> None:
-    """Tells the sagas of the region, takes the reports of every configured cell, tidies."""
+    """Executes the operations of the region, takes the reports of every configured cell, runs the reconcilers."""
     observed = await observe(config, "conductor")
     region = await open_region(config)
     try:

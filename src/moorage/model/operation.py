@@ -10,7 +10,7 @@ from moorage.model.ids import CellId, ConductorId, OperationId, ServerId
 
 class OperationStatus(StrEnum):
     OPEN = "open"
-    """Being told, or waiting to be."""
+    """Being executed, or waiting to be."""
     CLEANING = "cleaning"
     """The saga turned: what was done is being taken back (RULES §12)."""
     STUCK = "stuck"

@@ -24,7 +24,7 @@ class SpanType(StrEnum):
     REQUEST = "request"
     """Somebody asks one of our services."""
     OPERATION = "operation"
-    """A conductor tells a saga, from where it takes it up to where it leaves it."""
+    """A conductor executes a saga, from where it takes it up to where it leaves it."""
     STEP = "step"
     """One step of it, with all its tries, there or back."""
     CALL = "call"

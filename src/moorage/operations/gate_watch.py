@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class GateWatch:
-    """One per process that begins or tells operations."""
+    """One per process that begins or executes operations."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GateWatch:
             await asyncio.gather(self._life, return_exceptions=True)
 
     async def become(self, conductor: ConductorId) -> None:
-        """This process tells operations too, and has its lease: its credentials count, and are tried again and again.
+        """This process executes operations too, and has its lease: its credentials count, and are tried again and again.
 
         With a new lease comes a new id, under which all is told once more.
         """

@@ -39,7 +39,7 @@ class Database(Protocol):
 
     @property
     def barred(self) -> str:
-        """Why nothing may be asked of it for now, as a sentence (`barred.py`); empty: it may."""
+        """Why nothing may be asked of it for now, as a sentence (`guarded_database.py`); empty: it may."""
         ...
 
     @barred.setter

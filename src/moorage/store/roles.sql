@@ -6,7 +6,7 @@
 --
 --     owner               makes and alters tables; no process but those two runs as it
 --     moorage_api         reads and writes what requests read and write; neither tables nor leases
---     moorage_conductor   tells operations; neither tables nor what administrators and users alone say
+--     moorage_conductor   executes operations; neither tables nor what administrators and users alone say
 --     moorage_console     reads, and takes tokens
 --     moorage_metadata    reads
 --     agents              none: an agent uses no database

@@ -1,7 +1,7 @@
 """What every handler shares: the database, the seal, the passwords, and what is remembered between requests.
 
 Remembered are standings, the catalog and the revoked, so that a token is checked without SQL.  Every write through
-`Desk.write` forgets all of it; an answer read while a write went by is used once and not kept.
+`IdentityContext.write` forgets all of it; an answer read while a write went by is used once and not kept.
 """
 
 from collections import OrderedDict

@@ -168,7 +168,7 @@ class Hub:
 
 
 class SimulatedBus:
-    """`bus.carrier.Bus`, as one process has it."""
+    """`bus.transport.Bus`, as one process has it."""
 
     def __init__(self, hub: Hub, process: Process) -> None:
         self._hub = hub

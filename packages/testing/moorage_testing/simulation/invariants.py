@@ -14,10 +14,10 @@ from moorage_testing.leak_audit import SHELVED_OFFLOADED, Census, Seen, drives_a
 from moorage_testing.simulation.cells import watch_records
 from moorage_testing.simulation.client import Client, Reply
 from moorage_testing.simulation.cloud import Cloud
+from moorage_testing.simulation.guest_duties import still_too_long
 from moorage_testing.simulation.moves import inactive_bindings, left_behind, wrong_moves
 from moorage_testing.simulation.order_book import Book, Booked
 from moorage_testing.simulation.plan import HOSTS, ZONE
-from moorage_testing.simulation.saved_states import still_too_long
 from moorage_testing.simulation.stores import stores_of, wrong_disks, wrong_stores
 
 PAGE = 1_000

@@ -19,6 +19,7 @@ from moorage_testing.leak_audit_stores import HALF_MADE, MOVED, NOT_SHELVED
 from moorage_testing.simulation.cells import watch_lists
 from moorage_testing.simulation.cloud import Cloud
 from moorage_testing.simulation.cross_cell_scenes import across_cells
+from moorage_testing.simulation.guest_duties import written_copies, wrong_chains, wrong_guests
 from moorage_testing.simulation.guest_orders import every_order
 from moorage_testing.simulation.guest_scenes import scene
 from moorage_testing.simulation.known_exceptions import lost_images, lost_interfaces, without_excuse
@@ -26,7 +27,6 @@ from moorage_testing.simulation.live_orders import heal
 from moorage_testing.simulation.plan import FAULTS_BY_NAME, Event, Plan, every_kind
 from moorage_testing.simulation.progress import watch_conductors, watch_guests, watch_volumes
 from moorage_testing.simulation.restores import tidy_up
-from moorage_testing.simulation.saved_states import written_copies, wrong_chains, wrong_guests
 from moorage_testing.simulation.service_orders import at_volume_service
 from moorage_testing.simulation.service_scenes import additional_scene
 from moorage_testing.simulation.shared_scenes import servers_share_a_volume

@@ -106,7 +106,7 @@ class _AuditedRequest:
         return message
 
     async def send(self, message: Message) -> None:
-        """The event is written before the answer goes out; of a login whole answer is needed first, which says whose token it is."""
+        """The event is written before the answer goes out; of a login the whole answer is read first: it says whose token it is."""
         if message["type"] == "http.response.start":
             self._started(message)
             if not (self._login and message["status"] < 300):

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 ValueT = TypeVar("ValueT")
 
 
-class TtlCache(Generic[ValueT]):
+class AnswerCache(Generic[ValueT]):
     """Answers by key, each good for `life_s`; the oldest go when there are more than `most`."""
 
     def __init__(self, clock: Callable[[], float], *, life_s: float, most: int) -> None:

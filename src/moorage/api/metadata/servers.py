@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from moorage.api.metadata.cache import TtlCache
+from moorage.api.metadata.cache import AnswerCache
 from moorage.model.clock import Clock
 from moorage.model.errors import Conflict, NotFound, Problem, Unavailable
 from moorage.model.flat_network import FlatPool
@@ -81,12 +81,14 @@ class GuestLookup:
         self._pools = settings.pools
         self._decrypted = decrypted
         monotonic, kept_s = clock.monotonic, settings.kept_s
-        self._servers: TtlCache[Server | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._dynamic: TtlCache[JsonObject] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._addresses: TtlCache[str | None] = TtlCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
-        self._networks: TtlCache[NetworkFacts] = TtlCache(monotonic, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX)
+        self._servers: AnswerCache[Server | None] = AnswerCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._dynamic: AnswerCache[JsonObject] = AnswerCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._addresses: AnswerCache[str | None] = AnswerCache(monotonic, life_s=kept_s, most=GUESTS_KEPT_MAX)
+        self._networks: AnswerCache[NetworkFacts] = AnswerCache(
+            monotonic, life_s=NETWORKS_KEPT_S, most=NETWORKS_KEPT_MAX
+        )
         self._known_networks: dict[str, NetworkFacts] = {}
-        self._places: TtlCache[str | None] = TtlCache(monotonic, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
+        self._places: AnswerCache[str | None] = AnswerCache(monotonic, life_s=PLACES_KEPT_S, most=PLACES_KEPT_MAX)
 
     # ------------------------------------------------------------------------------------------------ which server
 

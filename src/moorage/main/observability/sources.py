@@ -61,7 +61,7 @@ def of_region(
     proxy: "ConsoleProxy | None" = None,
     doors: "Mapping[str, HttpServer] | None" = None,
 ) -> Sources:
-    """Of a process that serves the API or tells operations."""
+    """Of a process that serves the API or executes operations."""
     return Sources(
         databases=region.databases.by_name,
         outboxes=region.notifications is not None,

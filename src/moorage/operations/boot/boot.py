@@ -1,6 +1,6 @@
 """Boot: ports first, then one claim of compute and addresses, then the host.
 
-What is asked is decided in `boot_request.py` before step one.  A refusal by the network or by a host moves on to the next
+What is asked is decided in `accept_boot.py` before step one.  A refusal by the network or by a host moves on to the next
 host with the same ports and MACs (S0.4, S0.15); only what is local to the refused host is taken back in between.
 """
 

@@ -1,6 +1,6 @@
 """What would be done, told without doing it (N12): the hosts in order, why the others are refused, and the calls.
 
-The request went the way of the real one up to its first write (`previewed.py`), so what is asked of the scheduler here is what its
+The request went the way of the real one up to its first write (`preview.py`), so what is asked of the scheduler here is what its
 first claim would ask, by the same function.  Ports that are not made yet are judged as they will be.
 """
 

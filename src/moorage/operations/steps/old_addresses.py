@@ -1,4 +1,4 @@
-"""The end of a move across segments that nobody confirms (`crossing.py`): when the server is shown where it is, its old addresses go."""
+"""The end of a move across segments that nobody confirms (`segment_change.py`): when the server is shown where it is, its old addresses go."""
 
 from collections.abc import Mapping
 

@@ -3,7 +3,7 @@
 It is opt-in (`[compute] allow_move_across_segments`).  The hosts of its own segments are asked first, and another segment only when none of
 them can have it.  The claim takes an address of the new segment, and the old one is held, by the move or, where a server comes out of its shelf,
 by the server; the port keeps its old address beside the new one, on the new host, until the move is confirmed, or recorded where nobody
-confirms it (`crossed.py`): so nobody else can be given it, and what goes back is never refused for want of it.  The network
+confirms it (`old_addresses.py`): so nobody else can be given it, and what goes back is never refused for want of it.  The network
 service asks of an address that a port keeps not whether its host is wired to it.  The guest and the owner are shown the new one only.
 
 What people chose is not changed: cards whose address was asked for, users' own ports, and cards that a floating address stands for.

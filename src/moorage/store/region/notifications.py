@@ -1,4 +1,4 @@
-"""The region's outbox of notifications: written by the commits that accept and tell operations."""
+"""The region's outbox of notifications: written by the commits that accept and execute operations."""
 
 import sqlalchemy as sa
 
