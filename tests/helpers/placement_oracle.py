@@ -107,8 +107,10 @@ def capacity(inventory: Mapping[str, Any]) -> int:
 class Oracle:
     """Answers over some providers and what is used of them."""
 
-    def __init__(self, things: Sequence[Thing], used: Callable[[str, str], int]) -> None:
+    def __init__(self, things: Sequence[Thing], used: Callable[[str, str], int], *, one_portion: bool = True) -> None:
+        """`one_portion`: whether all that one provider gives of a class must be one portion of it."""
         self._things = things
+        self._one_portion = one_portion
         self._used = used
         self._parents = {thing.uuid: thing.parent for thing in things}
 
@@ -176,7 +178,7 @@ class Oracle:
         stocks = {thing.uuid: thing.inventories for thing in self._things}
         return all(
             self._used(uuid, name) + amount <= capacity(stocks[uuid][name])
-            and amount <= stocks[uuid][name].get("max_unit", amount)
+            and (not self._one_portion or amount <= stocks[uuid][name].get("max_unit", amount))
             for (uuid, name), amount in taken.items()
         )
 

@@ -140,15 +140,17 @@ def offered(ask: Ask, picture: ProviderCache, host: str) -> set[Way]:
     return {tuple(next(iter(mappings[group.id])) for group in ask.groups) for mappings in found}
 
 
-def possible(ask: Ask, things: list[Thing], used: dict[tuple[str, str], int], host: str) -> set[Way]:
-    """The same by trying everything."""
+def possible(
+    ask: Ask, things: list[Thing], used: dict[tuple[str, str], int], host: str, *, one_portion: bool = False
+) -> set[Way]:
+    """The same by trying everything; `one_portion`: as Placement's allocations are judged."""
     index = next(number for number, thing in enumerate(things) if thing.uuid == host)
     parts = {"": Part(ask.resources, in_tree=index)}
     for group in ask.groups:
         required = tuple(frozenset((trait,)) for trait in group.required)
         parts[group.id] = Part(group.resources, required, frozenset(group.forbidden))
     asked = Asked(parts, ask.group_policy, together=bool(ask.same_subtree))
-    answers = Oracle(things, lambda uuid, name: used.get((uuid, name), 0)).answers(asked)
+    answers = Oracle(things, lambda uuid, name: used.get((uuid, name), 0), one_portion=one_portion).answers(asked)
     found = [dict(mappings) for _, mappings in answers]
     return {tuple(next(iter(each[group.id])) for group in ask.groups) for each in found if each[""] == {host}}
 
@@ -160,7 +162,9 @@ def test_the_scheduler_accepts_what_allocation_candidates_offer(specs: list[Spec
     world = picture.world()
     hosts = [thing.uuid for thing, spec in zip(things, specs, strict=True) if thing.parent is None and spec.host]
     expected = {host: possible(ask, things, used, host) for host in hosts}
-    assert {host: offered(ask, picture, host) for host in hosts} == expected
+    candidates = {host: possible(ask, things, used, host, one_portion=True) for host in hosts}
+    assert {host: offered(ask, picture, host) for host in hosts} == candidates
+    assert all(candidates[host] <= expected[host] for host in hosts)
     assert {host: accepted(ask, world, host) for host in hosts} == expected
     for seen in (world, world_of(photo_of(world))):
         verdict = rank(ask, seen, EVERYBODY)

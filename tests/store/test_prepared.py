@@ -147,3 +147,55 @@ async def test_lists_of_many_lengths_are_few_texts_and_say_the_same(database: Da
         assert (sorted(inside), sorted(outside)) == (some, names[length:])
     if database.dialect == "sqlite":
         assert len(cast("Any", prepared_of(among))._forms) <= 7  # 0, 1, 2, 4, 8, 16, and the two long ones together
+
+
+COLLECTIONS = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "keys": lambda names: dict.fromkeys(names).keys(),
+    "values": lambda names: dict(enumerate(names)).values(),
+}
+
+
+@pytest.mark.parametrize("kind", COLLECTIONS)
+async def test_any_collection_may_be_listed_at_any_length(database: Database, kind: str) -> None:
+    await database.create(metadata)
+    await database.write(lambda tx: tx.run(_INSERT, [_row(each) for each in "abcdefgh"]))
+    among = sa.select(things.c.id).where(things.c.id.in_(sa.bindparam("ids", expanding=True)))
+    for names in ("abc", "ab", "abcde", "", "a", "abcdefgh"):
+        ids: Any = COLLECTIONS[kind](names)  # type: ignore[operator]
+        found = await database.read(lambda tx, ids=ids: tx.rows(among, {"ids": ids}))  # type: ignore[misc]
+        assert sorted(row.id for row in found) == list(names)
+
+
+async def test_lists_of_tuples_are_spread_every_time(database: Database) -> None:
+    await database.create(metadata)
+    await database.write(lambda tx: tx.run(_INSERT, [_row("a", "x"), _row("b", "y"), _row("c", "x")]))
+    pairs = sa.select(things.c.id).where(
+        sa.tuple_(things.c.id, things.c.kind).in_(sa.bindparam("pairs", expanding=True))
+    )
+    for wanted in ([("a", "x")], [("a", "x"), ("b", "x")], [("b", "y"), ("c", "x"), ("a", "y")]):
+        found = await database.read(lambda tx, wanted=wanted: tx.rows(pairs, {"pairs": wanted}))  # type: ignore[misc]
+        assert sorted(row.id for row in found) == sorted(
+            id for id, kind in wanted if (id, kind) in {("a", "x"), ("b", "y"), ("c", "x")}
+        )
+
+
+async def test_sets_of_parameters_may_have_lists_of_other_lengths(database: Database) -> None:
+    await database.create(metadata)
+    await database.write(lambda tx: tx.run(_INSERT, [_row(each) for each in "abcdef"]))
+    mark = (
+        things.update().where(things.c.id.in_(sa.bindparam("ids", expanding=True))).values(kind=sa.bindparam("b_kind"))
+    )
+    many = [{"ids": ["a"], "b_kind": "z"}, {"ids": ["b", "c", "d"], "b_kind": "w"}]
+    for _ in range(2):
+        await database.write(
+            lambda tx: [tx.run(mark, {"ids": list(ids), "b_kind": kind}) for ids, kind in (("ab", "x"), ("cdef", "y"))]
+        )
+        if database.dialect == "sqlite":  # SQLAlchemy takes no lists in an executemany
+            await database.write(lambda tx: tx.run(mark, many))  # type: ignore[arg-type]
+    rows = await database.read(lambda tx: tx.rows(sa.select(things.c.id, things.c.kind).order_by(things.c.id)))
+    kinds = "".join(row.kind for row in rows)
+    assert kinds == ("zwwwyy" if database.dialect == "sqlite" else "xxyyyy")

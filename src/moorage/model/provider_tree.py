@@ -74,6 +74,9 @@ class SearchRules:
     """Suffixes whose providers stand for one interface of one host."""
     nested: bool = True
     """False: one provider of each tree at most, as before microversion 1.29."""
+    max_unit_of_sums: bool = True
+    """Whether all that one provider gives must be one portion, as Placement's allocations are. False: each group's amount is a portion of its
+    own, as in the claims of servers (RULES §5): two ports may have more together than one may have alone."""
 
 
 @dataclass(frozen=True)

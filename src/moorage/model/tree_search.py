@@ -196,14 +196,16 @@ class TreeSearch:
         return False
 
     def _fits(self, provider: TreeProvider, slot: _Slot) -> bool:
-        """Isolation; and the sum over all groups stays within capacity and the largest portion."""
+        """Isolation; and the sum over all groups stays within capacity, and within the largest portion where the rules say so."""
         if slot.suffix and provider.uuid in self._isolated:
             return False
         for resource, amount in slot.amounts:
             have = self._sums.get((provider.uuid, resource))
             if have is not None:
                 stock = provider.stocks[resource]
-                if stock.used + have + amount > stock.cap or have + amount > stock.max_unit:
+                if stock.used + have + amount > stock.cap:
+                    return False
+                if self._rules.max_unit_of_sums and have + amount > stock.max_unit:
                     return False
         return self._rules.nested or all(p.root != provider.root or p is provider for p in self._chosen)
 

@@ -93,7 +93,7 @@ def read_tree(ask: Ask, world: World, slot: int) -> HostTree:
     top = node(world, slot, host, world.names[slot], host)
     for name, amount in ask.resources.items():
         if (stock := top.stocks.get(name)) is not None:
-            top.stocks[name] = stock._replace(used=stock.used + amount, max_unit=stock.max_unit - amount)
+            top.stocks[name] = stock._replace(used=stock.used + amount)
     members = [top, *(node(nested, each, nested.ids[each], nested.names[each], host) for each in below)]
     for each, member in zip(below, members[1:], strict=True):
         member.parent = nested.parents[each] or host
@@ -150,6 +150,7 @@ def search(ask: Ask, tree: HostTree, *, every: bool = False) -> TreeSearch:
         group_policy=ask.group_policy,
         same_subtree=_known(ask.same_subtree, ask),
         same_device=_known(ask.same_device, ask),
+        max_unit_of_sums=False,
     )
     return TreeSearch(
         ProviderTree(root, tree.members, tree.outside, tree.parents.get),

@@ -22,13 +22,14 @@ from typing_extensions import override
 
 FORMS_MAX = 100
 PADDED_TO_POWERS_UNTIL, PADDED_STEP = 1_024, 512
-"""A list is said with one mark for each of its elements, so each length would be a form of its own: its last element is said again
-until the length is a power of two, or a long list's a multiple of the step."""
+"""A list has one mark for each of its elements, so each length would be a form of its own. So its last element is repeated until the
+length is a power of two, or a multiple of the step for a long list."""
 
 Values: TypeAlias = Mapping[str, Any]
 Convert: TypeAlias = Callable[[Any], Any]
 
 
+_RUN_HERE = (sa.Select, sa.CompoundSelect, sa.Insert, sa.Update, sa.Delete, sa.TextClause)
 _EXECUTED, _PREPARED = "_moorage_executed", "_moorage_prepared"
 """Kept on the statement itself.  A statement made of another one (`.where(…)`) copies them, so both say which object they are of."""
 
@@ -53,12 +54,19 @@ class PreparedStatement:
         self.statement = statement
         self.returns = bool(getattr(statement, "_returning", ())) or isinstance(statement, sa.TextClause)
         """Rows may come back: of several sets of parameters only SQLAlchemy gathers them."""
-        self.can_run = not _has_defaults(statement)
-        """Defaults of a table are filled in by SQLAlchemy while it executes a statement."""
-        self.reads = isinstance(statement, sa.Select | sa.CompoundSelect)
-        self._lists = any(
-            isinstance(each, sa.BindParameter) and each.expanding for each in iterate(cast("ClauseElement", statement))
+        lists = [
+            each
+            for each in iterate(cast("ClauseElement", statement))
+            if isinstance(each, sa.BindParameter) and each.expanding
+        ]
+        self.can_run = (
+            isinstance(statement, _RUN_HERE)
+            and not _has_defaults(statement)
+            and not any(isinstance(each.type, sa.types.TupleType) for each in lists)
         )
+        """Not what SQLAlchemy does while it executes: it fills in the defaults of a table, and spreads lists of tuples."""
+        self.reads = isinstance(statement, sa.Select | sa.CompoundSelect)
+        self._lists = frozenset(each.key for each in lists)
         self._forms: dict[tuple[object, ...], _Form] = {}
 
     @override
@@ -67,6 +75,7 @@ class PreparedStatement:
 
     def run(self, raw: sqlite3.Connection, dialect: Dialect, values: Values) -> list[Any]:
         """All rows."""
+        values = self._with_lists(values)
         form = self._form(dialect, values)
         try:
             cursor = raw.execute(form.text, form.bound(values))
@@ -86,7 +95,11 @@ class PreparedStatement:
             raise _as_sqlalchemy(form.text, failure) from failure
 
     def run_each(self, raw: sqlite3.Connection, dialect: Dialect, many: Sequence[Values]) -> None:
-        """Once for each; what comes back is not looked at."""
+        """Once for each; what comes back is not read. Lists may differ in length from one set to the next."""
+        if self._lists:
+            for values in many:
+                self.run(raw, dialect, values)
+            return
         form = self._form(dialect, many[0])
         try:
             raw.executemany(form.text, [form.bound(values) for values in many])
@@ -96,14 +109,19 @@ class PreparedStatement:
     def _form(self, dialect: Dialect, values: Values) -> "_Form":
         key: tuple[object, ...] = tuple(values)
         if self._lists:
-            values = {name: _as_sequence(each) for name, each in values.items()}
-            key += tuple(_padded(len(each)) for each in values.values() if isinstance(each, list | tuple))
+            key += tuple(_padded(len(values[name])) for name in values if name in self._lists)
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= FORMS_MAX:
                 self._forms.clear()
-            form = self._forms[key] = _Form(self.statement, dialect, values)
+            form = self._forms[key] = _Form(self.statement, dialect, values, self._lists)
         return form
+
+    def _with_lists(self, values: Values) -> Values:
+        """What an expanding parameter is given may be any collection: here it is a list."""
+        if not self._lists:
+            return values
+        return {name: list(each) if name in self._lists else each for name, each in values.items()}
 
 
 def _has_defaults(statement: sa.Executable) -> bool:
@@ -113,20 +131,17 @@ def _has_defaults(statement: sa.Executable) -> bool:
 
 
 class _Form:
-    def __init__(self, statement: sa.Executable, dialect: Dialect, values: Values) -> None:
+    def __init__(self, statement: sa.Executable, dialect: Dialect, values: Values, lists: frozenset[str]) -> None:
         made = cast("ClauseElement", statement).compile(dialect=dialect, column_keys=list(values))
         compiled = cast("SQLCompiler", made)
         state = compiled.construct_expanded_state(
-            {
-                name: _longer(each, _padded(len(each))) if isinstance(each, list) else each
-                for name, each in values.items()
-            }
+            {name: _longer(each, _padded(len(each))) if name in lists else each for name, each in values.items()}
         )
         names = state.positiontup or []
         self.text = state.statement
         self._lists = {name: each for name, each in state.parameter_expansion.items() if name in values}
-        said = {*values, *chain.from_iterable(self._lists.values())}
-        self._fixed = {name: value for name, value in state.parameters.items() if name in names and name not in said}
+        given = {*values, *chain.from_iterable(self._lists.values())}
+        self._fixed = {name: value for name, value in state.parameters.items() if name in names and name not in given}
         self._pick = _picker(names)
         self._converts = [
             (at, cast("Convert", state.processors[name])) for at, name in enumerate(names) if name in state.processors
@@ -137,7 +152,7 @@ class _Form:
     def bound(self, values: Values) -> Sequence[Any]:
         """The values in the order of the text."""
         if self._lists:
-            values = {name: _as_sequence(each) for name, each in values.items()}
+            values = dict(values)
             for name, marks in self._lists.items():
                 values |= dict(zip(marks, _longer(values[name], len(marks)), strict=True))
         picked = self._pick(self._fixed | values if self._fixed else values)  # type: ignore[operator]
@@ -157,10 +172,6 @@ class _Form:
     def converted(self, found: list[Any]) -> list[Any]:
         """The rows, with what must be converted."""
         return [_converted(row, self._results) for row in found] if self._results else found
-
-
-def _as_sequence(value: Any) -> Any:
-    return list(value) if isinstance(value, set | frozenset) else value
 
 
 def _padded(length: int) -> int:
@@ -199,7 +210,7 @@ def _converted(row: Sequence[Any], converts: Sequence[tuple[int, Convert]]) -> l
 
 def _row_class(names: Sequence[str]) -> type[tuple[Any, ...]]:
     columns = {name: property(itemgetter(at)) for at, name in enumerate(names)}
-    return cast("type[tuple[Any, ...]]", type("ReadyRow", (tuple,), {"__slots__": (), **columns}))
+    return cast("type[tuple[Any, ...]]", type("PreparedRow", (tuple,), {"__slots__": (), **columns}))
 
 
 def _as_sqlalchemy(text: str, failure: sqlite3.Error) -> BaseException:

@@ -53,24 +53,24 @@ class Tx:
             self.wrote = True
         return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
 
-    def found(self, words: RawStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """Every row of a statement in the database's own words, as plain tuples.
+    def found(self, statement: RawStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
+        """Every row of a statement in the database's own dialect, as plain tuples.
 
         On SQLite the driver's own errors come through: such statements break no constraint.
         """
         self._meter.statements[self._name, current_label()] += 1
-        self.wrote |= words.writes
+        self.wrote |= statement.writes
         if self._raw is not None:
-            return self._raw.execute(words.sqlite, parameters).fetchall()
-        return self._connection.exec_driver_sql(words.numbered, words.values(parameters)).fetchall()
+            return self._raw.execute(statement.sqlite, parameters).fetchall()
+        return self._connection.exec_driver_sql(statement.numbered, statement.values(parameters)).fetchall()
 
-    def each(self, words: RawStatement, rows: Sequence[Sequence[Any]]) -> int:
+    def each(self, statement: RawStatement, rows: Sequence[Sequence[Any]]) -> int:
         """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
         if self._raw is None:
             raise Internal("this statement is for SQLite alone")
         self._meter.statements[self._name, current_label()] += 1
-        self.wrote |= words.writes
-        return self._raw.executemany(words.sqlite, rows).rowcount
+        self.wrote |= statement.writes
+        return self._raw.executemany(statement.sqlite, rows).rowcount
 
     def _prepared(
         self, prepared: PreparedStatement, parameters: Params, raw: sqlite3.Connection, *, wants_rows: bool = True
@@ -80,7 +80,7 @@ class Tx:
             one: Mapping[str, Any] | None = parameters
         elif parameters is None or len(parameters) == 1:
             one = parameters[0] if parameters else {}
-        elif wants_rows and prepared.returns:
+        elif not parameters or (wants_rows and prepared.returns):  # without a set of values SQLAlchemy executes it once
             return None
         else:
             one = None
@@ -102,6 +102,7 @@ class Tx:
 
     def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[Any]]:
         """Every row of a statement without parameters, `rows` at a time, while the database still finds others."""
+        prepared_of(statement)  # what is streamed is long and seldom: the first time counts
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
             self._meter.statements[self._name, current_label()] += 1
             yield from prepared.run_in_parts(self._raw, self._connection.dialect, rows)

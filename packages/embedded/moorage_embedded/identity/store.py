@@ -167,10 +167,6 @@ LIST_MAX = 10_000
 """Rows a list may return; Keystone has no pages here, so what is more is cut and marked `truncated`."""
 
 
-def _record(row: sa.Row[Any]) -> Record:
-    return dict(row._mapping)
-
-
 def record_of(table: sa.Table, row: Sequence[Any]) -> Record:
     """The row by its columns' names."""
     return dict(zip(table.c.keys(), row, strict=True))
@@ -231,7 +227,8 @@ def find(
         query = query.where(_compare(columns[name], operator, text))
     if ids is not None:
         query = query.where(columns.id.in_(list(ids)))
-    return [_record(row) for row in tx.rows(query.order_by(*_order(columns)).limit(LIST_MAX + 1))]
+    rows = tx.rows(query.order_by(*_order(columns)).limit(LIST_MAX + 1))
+    return [record_of(table_of(table), row) for row in rows]
 
 
 def _compare(column: sa.ColumnElement[Any], operator: str, text: str) -> sa.ColumnElement[bool]:
