@@ -9,7 +9,7 @@ from moorage import __version__
 ROLES = "moorage.main.roles"
 COMMANDS = {
     "up": ("moorage.main.up", "a whole cloud in one process"),
-    "api": ("moorage.main.roles", "the front desk, as a process of its own"),
+    "api": ("moorage.main.roles", "the APIs, as a process of their own"),
     "conductor": ("moorage.main.roles", "executes operations, as a process of its own"),
     "agent": ("moorage.main.roles", "one host, as a process of its own"),
     "placement": (

@@ -10,8 +10,6 @@ from oslo_config import cfg
 
 from moorage.bus.notifications import oslo_messaging
 
-PRIORITIES = ("info", "error")
-
 
 @dataclass(frozen=True)
 class ReceivedNotification:

@@ -15,8 +15,6 @@ DIGITS_MAX = 1000
 
 BodyT = TypeVar("BodyT")
 
-MARKERS = ("limit", "marker")
-
 
 @dataclass(slots=True)
 class Response:

@@ -27,8 +27,6 @@ REVERT, CONFIRM = "revert_resize", "confirm_resize"
 WORDS = {"resize": "move"}
 """Of operations whose name says less than they do."""
 CAUSE_PRIVATE_CHARACTERS_MAX = 2000
-BIND_CAUSE = "network refused the port"
-HOST_CAUSE = "host failed"
 
 _claims = msgspec.json.Decoder(Claim)
 _cards = msgspec.json.Decoder(Cards)

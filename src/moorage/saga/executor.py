@@ -99,6 +99,8 @@ async def execute(
     Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
     time, Fenced when another process executes it now, CommitUnknown when nobody knows whether a commit was made.
     """
+    if unknown := options.keys() - ExecuteOptions.__annotations__.keys():
+        raise TypeError(f"execute has no option {', '.join(sorted(unknown))}")
     executor = _Executor(saga, operation, input, context, log, options)
     notification_writer = options.get("notification_writer")
     if notification_writer is not None:
@@ -184,10 +186,8 @@ class _Executor:
     async def _has_passed(self, step: Step[Any, Any, Any]) -> bool:
         passed = step.passed_when
         assert passed is not None
-        was, self.cancellation.ignored = (
-            self.cancellation.ignored,
-            True,
-        )  # while it is not known whether a cancel comes too late
+        was = self.cancellation.ignored
+        self.cancellation.ignored = True  # until it is known whether a cancel comes too late
         try:
             return await self.retry.execute(
                 step,

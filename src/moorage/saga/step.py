@@ -163,6 +163,8 @@ class Step(Generic[Input_contra, Context_contra, ResultT]):
     def __init__(
         self, do: Callable[[Run[Input_contra, Context_contra]], Awaitable[ResultT]], **options: Unpack[StepOptions]
     ) -> None:
+        if unknown := options.keys() - StepOptions.__annotations__.keys():
+            raise TypeError(f"{do.__name__}: a step has no option {', '.join(sorted(unknown))}")
         self.do = do
         self.name: str = options.get("name", do.__name__)
         self.__doc__ = do.__doc__

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 from moorage.sql import Database
 from moorage.sql.migrate import migrate
 from moorage_embedded.http_kit.endpoint import ValidateToken
-from moorage_embedded.network import hosts, networks, ports, subnets
+from moorage_embedded.network import hosts, networks, subnets
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
 from moorage_embedded.network.http import NetworkEndpoint, Runner
@@ -122,18 +122,6 @@ class NetworkService:
             return sorted(call.store.children("segment", network["id"]), key=lambda each: order.index(each["id"]))
 
         return await self._runner.read(OURSELVES, work)
-
-    async def seed_port(self, name: str, network: Doc, **attributes: Any) -> Doc:
-        """The port of that name on the network, made if there is none."""
-
-        def work(call: Call) -> Doc:
-            for found in call.store.many("port", where={"network": [network["id"]]}):
-                if found["name"] == name:
-                    return found
-            said = {"project_id": network["project_id"]} | attributes
-            return ports.create(call, [said | {"name": name, "network_id": network["id"]}])[0]
-
-        return await self._runner.write(OURSELVES, work)
 
     # ------------------------------------------------------------------------------------------------ placement
 

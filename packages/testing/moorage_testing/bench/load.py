@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -122,13 +122,3 @@ async def token_of(identity: str, user: str, password: str, project: str) -> tup
     if status != 201:
         raise Refused(f"no token for {user}: {status} {content[:500].decode(errors='replace')}")
     return headers["x-subject-token"], msgspec.json.decode(content)["token"]["project"]["id"]
-
-
-async def median_ms(once: Callable[[], Any], times: int) -> float:
-    """Wall time of one of several, in milliseconds."""
-    took: list[float] = []
-    for _ in range(times):
-        began = time.perf_counter()
-        await once()
-        took.append((time.perf_counter() - began) * 1000)
-    return sorted(took)[len(took) // 2]

@@ -22,10 +22,6 @@ class Disk:
         self.database.executescript(_SCHEMA)
         self.full = False
 
-    def wipe(self) -> None:
-        """The host lost its disk."""
-        self.database.executescript("DELETE FROM turns; DELETE FROM results; DELETE FROM starts; DELETE FROM lives;")
-
 
 class MemoryJournal(JournalFile):
     """`agent.journal.JournalFile` on a simulated disk, without a thread."""

@@ -57,7 +57,7 @@ async def index(call: AnyCall) -> Response:
 async def _rows(call: AnyCall, server: Server) -> list[JsonObject]:
     """The server's ports, asked with the user's token, without what is only held for a revert. Raises Unavailable."""
     if call.context.network is None:
-        raise Unavailable("This front desk has no network service to ask.")
+        raise Unavailable("This API has no network service to ask.")
     tags = {str(nic.port): nic.tag for nic in server.nics}
     ports: tuple[Port, ...] = await call.context.network.ports_of(server.id, call.token)
     return [_shown(port, tags.get(port.id)) for port in segment_change.shown(server, ports)]

@@ -14,7 +14,7 @@ def network_of(call: AnyCall) -> NetworkBackend:
     """The network service. Raises NotBuilt when this API process has none."""
     found = call.context.network
     if found is None:
-        raise NotBuilt("This front desk has no network service to ask.")
+        raise NotBuilt("This API has no network service to ask.")
     return found
 
 
@@ -22,7 +22,7 @@ def images_of(call: AnyCall) -> ImageClient:
     """The image service. Raises NotBuilt when this API process has none."""
     found = call.context.image
     if found is None:
-        raise NotBuilt("This front desk has no image service to ask.")
+        raise NotBuilt("This API has no image service to ask.")
     return found
 
 
@@ -30,7 +30,7 @@ def volumes_of(call: AnyCall) -> VolumeClient:
     """The volume service. Raises NotBuilt when this API process has none."""
     found = call.context.volume
     if found is None:
-        raise NotBuilt("This front desk has no volume service to ask.")
+        raise NotBuilt("This API has no volume service to ask.")
     return found
 
 

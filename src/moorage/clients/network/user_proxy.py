@@ -1,7 +1,7 @@
 """Calls passed on with the user's own token: what the Compute API once let people do at the network service.
 
 Nothing is kept and nothing is translated here; a refusal is the service's own.  The handlers of the Compute API put it
-in the words of the old network (`api/compute/security_groups.py` and its services there).
+in the words of the old network (`api/compute/security_groups.py` and the modules beside it).
 """
 
 from typing import Any

@@ -99,9 +99,8 @@ class PortRepairs:
         groups, _ = groups_of(port.resource_request, port.id)
         if not groups:
             return None
-        nested = self._context.placement.world().nested
-        below = [ProviderId(nested.ids[slot]) for slot in nested.below.get(HostId(str(server.provider)), ())]
-        candidates = [*below, ProviderId(str(server.provider))]
+        host = HostId(str(server.provider))
+        candidates = [*self._context.placement.world().device_names(host), ProviderId(host)]
         held = await self._context.region.read(lambda tx: claim_statements.held(tx, server.id))
         chosen: dict[str, ProviderId] = {}
         for group in groups:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from moorage.conductor.audit.snapshot import ServicesSnapshot, SnapshotPage
 from moorage.conductor.reconcilers.orphan_attachments import going
 from moorage.model.errors import Problem
-from moorage.model.ids import CellId, HostId, ProviderId, ServerId
+from moorage.model.ids import CellId, HostId, ServerId
 from moorage.model.migration import Migration
 from moorage.model.network import Port
 from moorage.model.volume import Attachment
@@ -75,10 +75,7 @@ class Reader:
         await self._context.placement.catch_up()
         world = self._context.placement.world()
         site.hosts = {HostId(host): world.names[slot] for host, slot in world.slots.items()}
-        nested = world.nested
-        site.below = {
-            host: frozenset(ProviderId(nested.ids[slot]) for slot in slots) for host, slots in nested.below.items()
-        }
+        site.below = {HostId(host): frozenset(world.device_names(HostId(host))) for host in world.slots}
         few = None if only is None or len(only) > FEW else only
         if self._ports:
             site.ports = await self._or_out(site, "network", lambda: self._all_ports(few))

@@ -82,7 +82,7 @@ class ServicesSnapshot:
     hosts: Mapping[HostId, str] = field(default_factory=dict[HostId, str])
     """Provider → the host's name."""
     below: Mapping[HostId, Collection[ProviderId]] = field(default_factory=dict[HostId, Collection[ProviderId]])
-    """Host → the providers below it."""
+    """Host → the providers that may serve groups there: those below it, and those that share with it."""
     guests: Mapping[str, Collection[ServerId]] = field(default_factory=dict[str, Collection[ServerId]])
     """Host → the guests that it reported; a host that has not reported is not there."""
     wired: int = 0

@@ -332,6 +332,3 @@ async def if_there(telling: Awaitable[object]) -> None:
     except HostFailed as failed:
         if failed.code not in {HOST_SILENT, NO_GUEST}:
             raise
-
-
-# --------------------------------------------------------------------------------------------------------- the ports

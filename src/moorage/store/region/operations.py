@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ProviderId, ServerId, new_uuid
-from moorage.model.operation import OPEN_STATUSES, Accepted, Operation, OperationStatus
+from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.sql import Tx
 from moorage.store.region.placement.claim_statements import MIGRATION
 from moorage.store.region.placement.tables import allocations, consumers
@@ -286,15 +286,6 @@ def raise_epoch(tx: Tx, operation: OperationId, epoch: int) -> None:
     """Its next executor counts on above this: cells and hosts have heard of executors that this database has forgotten."""
     c = operations.c
     tx.run(operations.update().where(c.id == operation, c.epoch < epoch).values(epoch=epoch))
-
-
-def count_by_status(tx: Tx) -> dict[str, int]:
-    rows = tx.rows(
-        sa.select(operations.c.status, sa.func.count())
-        .where(operations.c.status.in_([status.value for status in OPEN_STATUSES]))
-        .group_by(operations.c.status)
-    )
-    return {row[0]: row[1] for row in rows}
 
 
 def operation_from(tx: Tx, row: Any) -> Operation:

@@ -96,10 +96,6 @@ class Addresses:
     def forget_addresses(self, port: str) -> list[tuple[str, str]]:
         return [(subnet, address) for subnet, address in self.tx.rows(_FORGET_PORT, {"b_port": port})]
 
-    def address_holder(self, subnet: str, address: str) -> str | None:
-        query = sa.select(addresses.c.port).where(addresses.c.subnet == subnet, addresses.c.address == address)
-        return cast("str | None", self.tx.scalar(query))
-
     def addresses_of(self, subnet: str) -> list[tuple[str, str, str]]:
         """(address, port, device owner) of each address in a subnet, as numbers go."""
         query = (

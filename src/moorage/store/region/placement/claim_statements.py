@@ -24,7 +24,6 @@ from moorage.store.region.placement.tables import Stamp, allocations, consumers,
 
 INSTANCE = "INSTANCE"
 MIGRATION = "MIGRATION"
-ROWS_PER_CLAIM_MAX = 1000
 
 Key = tuple[ProviderId, str]
 NOTHING: Mapping[ProviderId, int] = {}

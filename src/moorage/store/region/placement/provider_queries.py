@@ -197,14 +197,3 @@ _ADVANCES = {
     for dialect, text in (("postgresql", _ADVANCE_POSTGRESQL), ("sqlite", _ADVANCE.format(":stamp", ":stamp")))
     for known in (False, True)
 }
-
-
-def advance_many(tx: Tx, expected: Sequence[tuple[str, int | None]], at: Stamp) -> list[str]:
-    """Bump the generations of these providers, in order; the answer names those at another generation than expected."""
-    lost = []
-    always: dict[str, Any] = {"now": now_s()} | ({"stamp": at.changed} if tx.dialect == "sqlite" else {})
-    for uuid, generation in sorted(expected):
-        parameters = always | {"uuid": uuid} | ({} if generation is None else {"generation": generation})
-        if tx.row(_ADVANCES[tx.dialect, generation is not None], parameters) is None:
-            lost.append(uuid)
-    return lost
