@@ -21,7 +21,7 @@ COMMANDS = {
     "metadata": ("moorage.main.roles", "what guests are told of themselves, as a process of its own"),
     "embedded": ("moorage.main.roles", "identity, image and network services for a set without real ones"),
     "set": (
-        "moorage.main.local_cluster.cluster",
+        "moorage.main.local_cluster.command",
         "a trial set on this machine: PostgreSQL, NATS, two APIs, two conductors, agents",
     ),
     "bus": ("moorage.main.bus", "key | permissions | config: who may say and hear what on the message bus"),

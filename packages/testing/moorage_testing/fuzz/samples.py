@@ -179,6 +179,11 @@ NETWORK_MORE = (
     "DELETE ports/*/bindings/*", "GET trunks/*/get_subports", "GET qos/rule-types", "GET qos/rule-types/*", "GET auto-allocated-topology/*",
     "GET qos/policies/*/bandwidth_limit_rules", "DELETE qos/policies/*/bandwidth_limit_rules/*", "PUT qos/policies/*/bandwidth_limit_rules/*",
 )  # fmt: skip
+CONSOLE_PATHS = (
+    "GET /", "GET /login", "GET /server/*", "GET /servers", "GET /fit-map", "GET /static/js/main.js", "GET /static/*", "GET /*/*/*",
+    "GET /api/session", "GET /api/projects", "GET /api/topic", "GET /events", "HEAD /", "PUT /api/change", "POST /api/login", "POST /api/project", "POST /api/logout",
+    "POST /api/change",
+)  # fmt: skip
 PLAIN_PATHS: Mapping[str, tuple[str, ...]] = {
     "metadata": (
         "/", "/openstack", "/openstack/latest", "/openstack/latest/meta_data.json", "/openstack/2018-08-27/network_data.json",

@@ -6,7 +6,6 @@ embedded services, two API processes, two conductors and an agent per host.  Eve
 It is secured as a real one should be: TLS and a key per role and host on the bus, and each role has a file with what it needs (`set_files`).
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -15,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,21 +25,28 @@ import httpx
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.bus.broker import KeyOfHost
 from moorage.main.bus import approve
-from moorage.main.clouds_yaml import ADMIN, write_clouds
-from moorage.main.config import Config, read_config
+from moorage.main.config import OPTIONAL_PORTS, Config, read_config
 from moorage.main.db import ROLES
 from moorage.main.hosts import HostPlan, planned_hosts
-from moorage.main.local_cluster.files import CONFIG, ON_THE_BUS, REAL_GUESTS, Guarded, agents_file, tables, write
+from moorage.main.local_cluster.files import (
+    CONFIG,
+    ON_THE_BUS,
+    REAL_GUESTS,
+    Guarded,
+    agents_file,
+    console_file,
+    tables,
+    write,
+)
 from moorage.main.local_cluster.nats import NatsServer
 from moorage.main.local_cluster.ports import free_ports
 from moorage.main.local_cluster.postgres import Durability, Server, start_postgres
 from moorage.main.local_cluster.real_hosts import RealHosts
-from moorage.main.optional_packages import require_embedded
 from moorage.main.service_clients import admin_password, demo_password
-from moorage.model.errors import Invalid
 from moorage.model.private_files import private_directory, private_file
 
 READY_S = 180.0
+CONSOLE_WEB, WEBCONSOLE_PORT = "console-web", OPTIONAL_PORTS["webconsole"]
 STOP_S = 60.0
 
 
@@ -93,7 +99,7 @@ class TrialSet:
     beside: RealServices | None = None
     """Real services; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
-    """With a metadata service and a console proxy."""
+    """With a metadata service, a console proxy and a web console."""
     durability: Durability = "power"
     releases: dict[str, OtherRelease] = field(default_factory=dict)
     """Which processes, by name, run another release than ours. With any of them at the start the bus is open: release 0.1.0 has no keys."""
@@ -119,9 +125,9 @@ class TrialSet:
 
     def path_of(self, name: str) -> Path:
         """The file of one process."""
-        if self.guarded is None:
+        if self.guarded is None and name != CONSOLE_WEB:
             return self.config_path
-        whose = name if name.startswith("agent-") else name.partition("-")[0]
+        whose = name if name.startswith(("agent-", CONSOLE_WEB)) else name.partition("-")[0]
         return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
 
     def rewrite(self, was: str, becomes: str) -> None:
@@ -148,6 +154,7 @@ class TrialSet:
             self.real.start()
         self.api_ports = [ports["compute"], *free_ports(self.apis - 1)]
         self.placement_ports = [ports["placement"], *free_ports(self.apis - 1)]
+        self.console_port = WEBCONSOLE_PORT + self.port_shift if self.port_shift else free_ports(1)[0]
         self._write_files(postgres, urls, ports)
         self.run(
             "embedded", "embedded"
@@ -159,7 +166,7 @@ class TrialSet:
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
-        begun += [self.launch(name, name) for name in ("metadata", "console") if self.guests_ask]
+        begun += [self.launch(name, name) for name in ("metadata", "console", CONSOLE_WEB) if self.guests_ask]
         for each in begun:
             self.wait_ready(*each)
         self._wait_for_hosts()
@@ -184,6 +191,7 @@ class TrialSet:
             return CONFIG.format(**values) + neighbours + self.settings + (REAL_GUESTS if self.real_guests else "")
 
         write(self.config_path, file({}))
+        write(self.path_of(CONSOLE_WEB), console_file(self.config, self.console_port))
         self.guarded = None if is_open else Guarded(self.directory, planned_hosts(self.config))
         self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
         if self.guarded is None:
@@ -228,7 +236,7 @@ class TrialSet:
             case "agent":
                 return self.agent_arguments(next(plan for plan in planned_hosts(self.config) if plan.host == which))
             case _:
-                return (role,)
+                return (name,) if name == CONSOLE_WEB else (role,)
 
     @property
     def config(self) -> Config:
@@ -315,6 +323,11 @@ class TrialSet:
     def api_urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}/v2.1" for port in self.api_ports]
 
+    @property
+    def console_url(self) -> str:
+        """The web console's, where `guests_ask`."""
+        return f"http://127.0.0.1:{self.console_port}"
+
     def placement_urls(self) -> list[str]:
         return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
 
@@ -334,51 +347,3 @@ class TrialSet:
         reply = httpx.post(f"{self.config.api.identity.url}/v3/auth/tokens", json=asked, timeout=30.0)
         reply.raise_for_status()
         return str(reply.headers["X-Subject-Token"])
-
-
-def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="moorage set", description=__doc__)
-    parser.add_argument("--directory", type=Path, default=Path("moorage-set"), help="configuration, logs, hosts")
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument(
-        "--driver", choices=("simulated", "libvirt"), default="simulated", help="libvirt: real guests, as root"
-    )
-    parser.add_argument("--port-shift", type=int, default=0, help="added to the usual ports (0: free ports are taken)")
-    arguments = parser.parse_args(argv)
-    trial = TrialSet(
-        arguments.directory.resolve(),
-        hosts=arguments.hosts,
-        port_shift=arguments.port_shift,
-        real_guests=arguments.driver == "libvirt",
-        guests_ask=True,
-    )
-    for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
-        signal.signal(sign, signal.default_int_handler)
-    try:
-        require_embedded()
-        trial.start()
-        config = trial.config
-        path, _ = write_clouds(
-            Path.cwd(),
-            auth_url=f"{config.api.identity.url}/v3",
-            region=config.region.name,
-            admin_password=admin_password(config),
-            demo_password=demo_password(config),
-        )
-        sys.stdout.write(
-            f"\n{len(trial.processes)} processes, PostgreSQL and NATS are up; logs in {trial.directory}\n"
-            f"compute API: {', '.join(trial.api_urls())}\nplacement API: {', '.join(trial.placement_urls())}\n"
-            f"metadata: {config.api.metadata.url}, consoles: {config.api.console.url}\nclouds: {path} (OS_CLOUD={ADMIN})\nCtrl-C stops all of it.\n"
-        )
-        sys.stdout.flush()
-        signal.pause()
-    except Invalid as problem:
-        sys.stderr.write(f"moorage: {problem.public}\n")
-        return 2
-    except KeyboardInterrupt:
-        sys.stdout.write("\n")
-    finally:
-        for sign in (signal.SIGINT, signal.SIGTERM):  # a second one would leave processes behind
-            signal.signal(sign, signal.SIG_IGN)
-        trial.stop()
-    return 0

@@ -151,6 +151,17 @@ def agents_file(
     return tables(values)
 
 
+def console_file(config: Config, port: int) -> str:
+    """All that the web console needs: where people log in and which port is its own. It has no account, database or key."""
+    values: dict[str, Mapping[str, Any]] = {
+        "": {"data_dir": config.data_dir, "log_level": config.log_level},
+        "region": {"name": config.region.name},
+        "identity": {"url": config.identity.url or f"{config.api.identity.url}/v3"},
+        "api.webconsole": {"port": port},
+    }
+    return tables(values)
+
+
 def write(path: Path, text: str) -> None:
     """0600, over an earlier one: each of these files says how something is reached that not everybody may."""
     path.unlink(missing_ok=True)
