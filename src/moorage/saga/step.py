@@ -16,6 +16,7 @@ The rules of a step (RULES §2, §3, §8 to §12 say them exactly):
    the results before it and the next intent are one transaction.
 10. **What was done while the request was answered** (an image made, a service that waits for an answer) is undone by the first
    step: `of_request=True`.  It is open from the start, and undone also when the saga is cancelled before the step begins.
+11. **A do that can go on only after an event** raises `Sleep`: nobody executes the saga until it is woken, and then the do runs again.
 """
 
 import copy
