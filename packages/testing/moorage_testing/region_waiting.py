@@ -28,9 +28,7 @@ def that_waits(boot: Boot) -> Boot:
 class FullRegion(PreparedRegion):
     """A prepared region whose hosts have no vCPU left, from the beginning or after an attempt failed, until the boot is woken."""
 
-    def __init__(
-        self, small: SmallRegion, make: Callable[[], Awaitable[Any]], *, after_failure: bool = False
-    ) -> None:
+    def __init__(self, small: SmallRegion, make: Callable[[], Awaitable[Any]], *, after_failure: bool = False) -> None:
         super().__init__(small, make)
         self._small = small
         self._after_failure = after_failure
@@ -68,7 +66,11 @@ class WaitingWorld:
         picture.pend(parts, +1 if full else -1)
 
     async def woken(self) -> None:
-        """What it lacked is free."""
+        """What it lacked is free; and while it slept it held its ports and its quota, and nothing of a host."""
+        held = await self.held()
+        assert (held["claims"], held["used"], held["rows"], held["cell"], held["waiting"]) == (0, 0, 0, False, 1), held
+        assert held["quota"]["instances"] == 1, held
+        assert all(device and not host for _, host, device in held["ports"] if device), held
         self._fills = False
         self.fill(False)
         self.woken_times += 1

@@ -33,7 +33,7 @@ class Sleep(Exception):
 
     A sleeping operation has no executor.  `fall_asleep(tx)` is called in the commit that writes the line: it stores for what the
     saga sleeps and that nobody owns the operation, unless it was cancelled.  What it raises fails the step.
-    The step is done again when the saga was woken; the host-local and moving steps of earlier attempts are undone before it sleeps.
+    The step is done again when the saga was woken.  What earlier attempts hold that is not host-local is the step's to give back first.
     """
 
     def __init__(self, public: str, named: str, asleep: bytes, fall_asleep: Callable[[Any], object]) -> None:

@@ -262,13 +262,8 @@ class _Executor:
         return self.saga.group_at.start
 
     async def _sleep(self, step: Step[Any, Any, Any], sleep: Sleep) -> NoReturn:
-        """Nothing of an earlier attempt is held while it sleeps; a cancel that came before the commit keeps it awake."""
+        """A cancel that came before the commit keeps it awake."""
         try:
-            for begun in self.state.left_open():
-                held = self.saga.steps[self.saga.at[begun.step]]
-                if self.saga.in_group(held.name) and held.undo_with is not None:
-                    await self._undo(held, begun.attempt)
-                    await self.journal_writer.flush("running")
             line = Waiting(step.name, self.state.attempt, sleep.public, sleep.named, Raw(sleep.asleep))
             await self.journal_writer.append([line], sleep.fall_asleep)
         except Problem as problem:
@@ -359,7 +354,8 @@ class _Executor:
             attempt=attempt,
             tried=state.tried(),
             blamed=state.tried(blamed=True),
-            causes=state.recent_causes,
+            causes=tuple(state.causes),
+            causes_since_sleep=state.recent_causes,
             unsure=unsure,
             cancelled=state.turn.cancelled if state.turn else self.cancelled_by,
             turned=state.turn.cause if state.turn else None,

@@ -74,7 +74,7 @@ async def delete_made_ports(run: BootRun) -> None:
 async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
     claim, wait = HostClaim(run, run[make_ports]), run.input.wait
-    return await (claim.take_best() if wait is None else claim_or_sleep(run, claim, wait))
+    return await (claim.take_best() if wait is None else claim_or_sleep(run, claim, wait, _leave_last_host))
 
 
 @claim_host.undo
@@ -144,6 +144,17 @@ async def remove_record(run: BootRun) -> None:
     by = records.fence(run)
     for cell in cells_with_record(run, None if claim is None else claim.cell):
         await _remove_record(run, cell, by)
+
+
+async def _leave_last_host(run: BootRun) -> None:
+    """Before it sleeps: its ports stay its own, with the addresses that they had before, and no cell has its record; safe twice."""
+    ports = run[make_ports].ports
+    if ports:
+        keeps = {port.id: port.fixed_ips for port in ports}
+        await run.context.network.take_off_host(run.input.server.id, keeps.keys(), keeps=keeps)
+    by = records.fence(run)
+    for cell in cells_with_record(run, None):
+        await in_this_cell(cell, partial(_remove_record, run, cell, by))
 
 
 async def _remove_record(run: BootRun, cell: CellId, by: cell_servers.Fence) -> None:

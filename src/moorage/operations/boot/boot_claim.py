@@ -54,7 +54,10 @@ class HostClaim:
     async def take_best(self) -> Claim:
         """The claim on the best host that nobody else took first.  Raises NoCapacity when no host is left."""
         engine = self._run.context.placement
-        ports, exhausted = self._ports, frozenset(each for cause in self._run.causes for each in cause.without)
+        ports, exhausted = (
+            self._ports,
+            frozenset(each for cause in self._run.causes_since_sleep for each in cause.without),
+        )
         ask = without_exhausted(self.plain_ask(), ports, exhausted)
         ask = msgspec.structs.replace(ask, cells_out=cells_out(self._run))
         verdict, fresh = engine.rank(ask), False

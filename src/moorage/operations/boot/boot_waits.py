@@ -5,6 +5,8 @@ freed between its search and its sleep is found there, because nobody is taken t
 its row was committed.
 """
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from moorage.model.errors import Forbidden, NoCapacity, OverQuota
@@ -20,6 +22,7 @@ from moorage.operations.steps.sleepers import WAITING_BOOTS
 from moorage.saga import Sleep
 from moorage.scheduler.lacks import causes_of, kind_of, lacks
 from moorage.sql import Tx, label
+from moorage.store.region import servers as region_servers
 from moorage.store.region import waiting
 from moorage.store.region.waiting import WaitingServer
 
@@ -68,8 +71,10 @@ def _over(tx: Tx, context: SagaContext, project: str) -> str:
     return ""
 
 
-async def claim_or_sleep(run: BootRun, claim: HostClaim, wait: Wait) -> Claim:
-    """The claim, unless there is no host.
+async def claim_or_sleep(
+    run: BootRun, claim: HostClaim, wait: Wait, leave_last_host: Callable[[BootRun], Awaitable[None]]
+) -> Claim:
+    """The claim, unless there is no host; then what the last attempt left is given back, and it sleeps.
 
     Raises Sleep then; NoCapacity when its time is over, too many wait, or hosts have room that failed this boot before.
     """
@@ -87,6 +92,8 @@ async def claim_or_sleep(run: BootRun, claim: HostClaim, wait: Wait) -> Claim:
             said = f" (after it waited for {wait.limit_s:.0f} s)"
             public = none.public[: FAULT_CHARACTERS_MAX - len(said)] + said
             raise NoCapacity(public, private=none.private) from None
+        if run.causes_since_sleep:
+            await leave_last_host(run)
         raise line.sleep(none, known) from None
 
 
@@ -140,6 +147,9 @@ class _Line:
                     said = f" It does not wait: {over}."
                     public = none.public[: FAULT_CHARACTERS_MAX - len(said)] + said
                     raise NoCapacity(public, private=none.private)
+            if run.causes_since_sleep:
+                region_servers.unplace(tx, row.server, run.operation)
+                run.context.placement.release(tx, row.server)  # the picture reads it with the next news
             waiting.fall_asleep(tx, row)
 
         public = f"waiting for a host: {none.public.removeprefix(FAULT_START)}"
