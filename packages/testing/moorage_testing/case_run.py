@@ -87,7 +87,7 @@ class CaseRun(Generic[ContextT]):
             clock=HeldClock(),
             limits=SELDOM,
             cancel_hint=door.hint,
-            notification_writer=getattr(self.world, "heard", None),
+            notification_writer=getattr(self.world, "on_commit", None),
         )
         try:
             await telling

@@ -82,7 +82,7 @@ class WaitingWorld:
     def transact(self, work: Callable[[Any], Any], /) -> Awaitable[Any]:
         return self._small.transact(work)
 
-    def heard(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
+    def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
         """What is told to others with each commit; the first failure fills the region."""
         self._small.on_commit(tx, saga, run, lines)
         if self._fills and any(isinstance(each, Failed) for each in lines):
