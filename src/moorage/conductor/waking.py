@@ -115,6 +115,11 @@ class Waker:
         self._listen(False)
 
     @property
+    def searching(self) -> bool:
+        """Whether something was freed that is not searched for yet."""
+        return bool(self._open) or self._freed.news.is_set()
+
+    @property
     def kinds(self) -> int:
         """How many different requests wait, as far as this process knows."""
         return len(self._kinds)
