@@ -44,6 +44,7 @@ COMMANDS = {
     "audit": ("moorage.cli.audit", "what is left over or wrong anywhere in the cloud, and its repair"),
     "heal-allocations": ("moorage.cli.heal_allocations", "claims are made to say what servers and their ports have"),
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
+    "waiting": ("moorage.cli.waiting", "list: which servers wait for a host, for what, and since when"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
     "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),

@@ -27,8 +27,15 @@ def _query(host: str | None) -> str:
 
 def _describe(answer: JsonObject) -> list[str]:
     lines = [answer["summary"] or "no boot of this server is remembered"]
+    if waits := answer.get("waits"):
+        lines.append(
+            f"waits for {', '.join(waits['causes'])} since {waits['since']}, until {waits['until']} at the latest"
+        )
+        lines += [f"  {count} × {cause}" for cause, count in waits["refused"].items()]
+        if waits["woken_in_vain"]:
+            lines.append(f"  woken {waits['woken_in_vain']} times in a row without finding a host")
     for operation in answer["operations"]:
-        if operation["attempts"] or operation["fault"] or operation.get("ended"):
+        if operation["attempts"] or operation["fault"] or operation.get("ended") or operation["waiting"]:
             lines += ["", f"{operation['name']} {operation['id']}: {operation['status']}"]
             if operation["waiting"]:
                 lines.append(f"  waiting: {operation['waiting']}")

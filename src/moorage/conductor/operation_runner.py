@@ -17,7 +17,7 @@ from moorage.model.task_context import global_request_id, lease_left, operation_
 from moorage.model.tracing import SpanType, span
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
-from moorage.saga import CommitUnknown, Fenced, Saga, Stuck, Unwound, execute
+from moorage.saga import CommitUnknown, Fenced, Saga, Slept, Stuck, Unwound, execute
 from moorage.saga.journal import Intent, Line
 from moorage.saga.step import ATTEMPTS_MAX
 from moorage.store.region import operations
@@ -83,6 +83,10 @@ class OperationRunner:
             except Fenced as fenced:
                 logger.warning("operation %s is executed by another: %s", operation.id, fenced)
                 return
+            except Slept as slept:
+                logger.info("operation %s of server %s sleeps: %s", operation.id, operation.server, slept)
+                self._context().slept()
+                return
             except Stuck as stuck:
                 logger.error("operation %s of server %s is %s", operation.id, operation.server, stuck)
                 self._stuck(operation.id)
@@ -131,7 +135,7 @@ class OperationRunner:
                     if context.notification_writer is None
                     else context.notification_writer.on_commit,
                 )
-            except (Unwound, Stuck, Fenced, CommitUnknown, asyncio.CancelledError) as ending:
+            except (Unwound, Stuck, Fenced, Slept, CommitUnknown, asyncio.CancelledError) as ending:
                 doing.came_to(ending_of(ending))
                 raise
             doing.came_to("done")
@@ -175,12 +179,16 @@ def began_by(lines: Sequence[Line]) -> str:
 
 
 def ending_of(ending: BaseException) -> str:
-    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `left` goes on elsewhere."""
+    """In a word, for who counts them: `failed` and `cancelled` are taken back, `stuck` is tried again, `asleep` goes on when it is
+    woken, `left` goes on elsewhere.
+    """
     match ending:
         case Unwound():
             return "cancelled" if ending.reason == "cancel" else "failed"
         case Stuck():
             return "stuck"
+        case Slept():
+            return "asleep"
         case _:
             return "left"
 

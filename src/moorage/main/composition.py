@@ -20,6 +20,7 @@ from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.external_events import Events
 from moorage.conductor.options import ConductorOptions
 from moorage.conductor.reconcilers.segments import Segments
+from moorage.conductor.waking import Waker
 from moorage.conductor.worker import Conductor
 from moorage.drivers.redfish_fence import RedfishFence
 from moorage.drivers.simulated_fence import SimulatedFence
@@ -78,6 +79,8 @@ class RegionProcess:
     lease_on: Database | None = None
     """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
     conductor: Conductor | None = None
+    waker: Waker | None = None
+    """Of a process that conducts."""
     cells: list[CellConductor] = field(default_factory=list)
     events: Events | None = None
     presence: Presence | None = None
@@ -97,6 +100,8 @@ class RegionProcess:
             await self.presence.stop()
         if self.events is not None:
             await self.events.stop()
+        if self.waker is not None:
+            await self.waker.stop()
         if self.conductor is not None:
             await self.conductor.stop()
         await self.intake.stop()
@@ -208,6 +213,7 @@ async def open_region(
             cell_links=frozenset(frozenset(map(CellId, pair)) for pair in config.compute.cell_links),
             volume_wait_s=config.volume.wait_s,
             weights=config.scheduler.multipliers,
+            waiting=config.waiting.limits,
             level_pin=None if config.upgrade_levels.compute == "auto" else config.upgrade_levels.compute,
             max_concurrent_live_migrations=config.compute.max_concurrent_live_migrations,
             live_migration_timeout_s=config.compute.live_migration_timeout_s,
@@ -283,9 +289,10 @@ async def start_conducting(
     await (hosts or partial(wait_for_hosts, region))()
     region.lease_on = await open_for_lease(config, region.databases.region, region.meter)
     await region.stores.also(region.lease_on)
+    slept = asyncio.Event()
     region.conductor = Conductor(
         region.context.hosts.me,
-        region.context,
+        replace(region.context, slept=slept.set),
         region.bus,
         region.clock,
         ConductorOptions(
@@ -307,6 +314,8 @@ async def start_conducting(
     await region.conductor.start()
     await region.gates.become(me)
     region.dispatcher.local = region.conductor
+    region.waker = Waker(region.conductor, region.context, region.bus, region.clock, slept)
+    await region.waker.start()
     region.events = Events(region.context, region.bus, region.clock)
     await region.events.start()
 

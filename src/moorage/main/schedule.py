@@ -19,7 +19,7 @@ from moorage.model.ids import ProviderId, ServerId
 from moorage.model.verdict import Verdict
 from moorage.model.world import Ask, Choice
 from moorage.model.world_snapshot import FORMAT, WorldSnapshot, photo_of, world_of
-from moorage.operations.boot.boot import BOOT, Boot, Made, ask_of
+from moorage.operations.boot.boot import Boot, Made, ask_of
 from moorage.placement.cache.cache import ProviderCache
 from moorage.saga import decode_lines
 from moorage.saga.journal import StepResult
@@ -43,7 +43,7 @@ def take_photo(tx: Tx) -> WorldSnapshot:
 
 def ask_of_server(tx: Tx, server: ServerId) -> Ask:
     """What the scheduler was asked when the server was booted. Raises NotFound when no boot of it is remembered."""
-    boots = [each for each in operations.of_server(tx, server) if each.saga == BOOT.name]
+    boots = [each for each in operations.of_server(tx, server) if each.name == "boot"]
     if not boots:
         raise NotFound(f"no boot of server {server} is remembered")
     boot = msgspec.json.decode(boots[-1].asked, type=Boot)

@@ -15,6 +15,7 @@ from moorage.model.ids import CellId, ConductorId, NetworkId, OperationId
 from moorage.model.network import NetworkFacts
 from moorage.model.operation import Accepted
 from moorage.model.server import Server
+from moorage.model.waiting import WaitingLimits
 from moorage.operations.cell_databases import Cells
 from moorage.operations.encryption import Encryption
 from moorage.operations.event_waiters import EventWaiters
@@ -74,6 +75,7 @@ class SagaSettings:
     """How long a boot waits for volumes that are made for it."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Multipliers of the scheduler's weighers, by their names."""
+    waiting: WaitingLimits = field(default_factory=WaitingLimits)
 
 
 class OperationDispatcher(Protocol):
@@ -138,5 +140,7 @@ class SagaContext:
     """Which behaviour is on for what begins now (RULES §13)."""
     aside: Callable[[OperationId], AbstractContextManager[None]] = lambda _: nullcontext()
     """While an operation waits for its turn among others of its kind, whoever has work may have its place."""
+    slept: Callable[[], None] = lambda: None
+    """An operation of this process has fallen asleep."""
     preview: bool = False
     """Nothing is written: what would be accepted is raised as `Previewed`."""

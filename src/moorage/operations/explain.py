@@ -225,4 +225,6 @@ def _placement(operation: Mapping[str, Any], *, back: bool) -> str:
         return f"placed{where}{by}{tries}: {last['willing']} of {last['considered']} hosts would have done{since}"
     if operation["fault"]:
         return str(operation["fault"])
+    if operation["status"] == "open" and operation["waiting"]:
+        return str(operation["waiting"])
     return f"the {name} is {operation['status']}"

@@ -23,7 +23,7 @@ from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory, migration_claims
 from moorage.placement.cache.bulk_load import Loading
-from moorage.placement.cache.cache import ProviderCache
+from moorage.placement.cache.freed import NotingCache
 from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
 from moorage.placement.shared_rounds import SharedRounds
 from moorage.sql import Database, Tx, label
@@ -86,7 +86,7 @@ class Engine:
         self._read_at = 0.0
         self._rounds = SharedRounds(self._catch_up)
         self._keeper: asyncio.Task[None] | None = None
-        self.picture = ProviderCache()
+        self.picture = NotingCache()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
@@ -166,6 +166,7 @@ class Engine:
             loading, aggregates = await self._region.read(self._read_everything)
             fresh = await asyncio.to_thread(loading.finish)
         fresh.set_host_aggregates(self.picture.host_aggregates if aggregates is None else aggregates)
+        assert isinstance(fresh, NotingCache)
         fresh.take_over(self.picture)
         self.picture, self._horizon = fresh, loading.horizon
 
@@ -235,6 +236,7 @@ class Engine:
         self.picture.settle(claimed.rows)
         if claimed.group is not None:
             group_id, left, joined = claimed.group
+            self.picture.left_group(group_id, left)
             group = self.picture.groups.setdefault(group_id, Group())
             if left is not None and group.hosts.get(left, 0) > 1:
                 group.hosts[left] -= 1

@@ -28,6 +28,7 @@ from moorage_testing.bench import (
     reads,
     rounds,
     startup,
+    waiting,
     watching,
 )
 from moorage_testing.bench.clouds import Kind, backing, cloud
@@ -47,6 +48,7 @@ PARTS = (
         "shift",
         "rounds",
         "watching",
+        "waiting",
     ),
 )
 
@@ -74,6 +76,9 @@ async def growth(parts: Sequence[str], table: Table) -> None:
     if "moves" in parts:
         table.title("Moves, SQLite")
         await moves.moves(table)
+    if "waiting" in parts:
+        table.title("Servers that wait for a host, SQLite: in the conductor that leads")
+        await waiting.waiting_servers(table)
     if "watching" in parts:
         table.title("Being watched, SQLite (durability power)")
         await watching.watching(table)

@@ -18,9 +18,17 @@ from moorage.model.operation import Accepted
 from moorage.model.principal import Principal
 from moorage.model.quota import DEFAULT_LIMITS, Over, Shortfall
 from moorage.model.server import Server
-from moorage.operations.accept import accepted, dispatch, persist
+from moorage.operations.accept import accepted, dispatch, newest_known, persist
 from moorage.operations.boot import boot_devices, boot_volumes
-from moorage.operations.boot.boot import BOOT, BOOT_WITH_VOLUMES, Boot, NoRoom, ask_of
+from moorage.operations.boot.boot import (
+    BOOT,
+    BOOT_THAT_WAITS,
+    BOOT_WITH_VOLUMES,
+    BOOT_WITH_VOLUMES_THAT_WAITS,
+    Boot,
+    NoRoom,
+    ask_of,
+)
 from moorage.operations.boot.boot_checks import (
     BootRights,
     check_counts,
@@ -31,11 +39,13 @@ from moorage.operations.boot.boot_checks import (
     with_pools,
 )
 from moorage.operations.boot.boot_servers import JudgedRequest, boots_of, refuse_devices
+from moorage.operations.boot.boot_waits import requested_wait
 from moorage.operations.boot.expected_ports import guaranteed, ports_expected, rules_of
 from moorage.operations.boot.scheduler_hints import hinted_hosts
 from moorage.operations.context import SagaContext
 from moorage.operations.preview import Previewed
 from moorage.operations.request_secrets import encrypted
+from moorage.saga import Saga
 from moorage.sql import Tx, label
 from moorage.store.region import operations as region_operations
 from moorage.store.region import quotas, server_groups, volume_intents
@@ -88,10 +98,17 @@ async def begin(
         principal, project, request, request_id, known, found, place, checked, gates, same, different
     )
     boots = boots_of(context, judged)
-    fit = await _that_have_room(context, boots, rules)
+    if wait := await requested_wait(context, boots[0].server, may_wait=rights.may_wait):
+        boots = [msgspec.structs.replace(each, wait=wait) for each in boots]
+    saga = await _saga_of(context, boots[0])
+    if saga in (BOOT, BOOT_WITH_VOLUMES):
+        boots = [msgspec.structs.replace(each, wait=None) for each in boots] if wait else boots
+        fit = await _that_have_room(context, boots, rules)
+    else:
+        fit = None  # each waits for itself
     if not context.preview:
         boots = await boot_volumes.with_volumes(context, principal, token, boots)
-    return await _accept(context, judged, boots, fit)
+    return await _accept(context, judged, boots, fit, saga)
 
 
 async def _refuse_so_many(
@@ -124,12 +141,15 @@ async def _refuse_so_many(
 
 
 async def _accept(
-    context: SagaContext, judged: JudgedRequest, boots: Sequence[Boot], fit: "_Fit | None"
+    context: SagaContext,
+    judged: JudgedRequest,
+    boots: Sequence[Boot],
+    fit: "_Fit | None",
+    saga: Saga[Boot, SagaContext],
 ) -> tuple[Server, ...]:
     """Servers, operations and quota in one transaction (RULES §2); of `max_count` as many as the quota allows (§17)."""
     principal, project, request = judged.principal, judged.project, judged.request
     group, ports_free = judged.known.group, judged.nics.ports_free
-    saga = BOOT_WITH_VOLUMES if _has_volumes(context, boots[0].server) else BOOT
     owner = await context.dispatcher.choose(saga.name)
     ours = sum(nic.ours for nic in boots[0].nics)
     most = len(boots) if ports_free is None or not ours else min(len(boots), ports_free // ours)
@@ -193,9 +213,11 @@ async def _begun(context: SagaContext, answer: list[tuple[Server, Accepted]] | S
     return tuple(server for server, _ in answer)
 
 
-def _has_volumes(context: SagaContext, server: Server) -> bool:
-    """In a preview those that would be made for it have no ids yet."""
-    return bool(server.volumes) or (context.preview and any(each.created for each in server.block_devices))
+async def _saga_of(context: SagaContext, boot: Boot) -> Saga[Boot, SagaContext]:
+    """Before its volumes are made.  While a conductor lives that does not know how to wait, nobody waits."""
+    volumes = bool(boot.server.volumes) or any(each.created for each in boot.server.block_devices)
+    plain, waits = (BOOT_WITH_VOLUMES, BOOT_WITH_VOLUMES_THAT_WAITS) if volumes else (BOOT, BOOT_THAT_WAITS)
+    return plain if boot.wait is None else (await newest_known(context, waits, plain))[0]
 
 
 class _Fit(msgspec.Struct, frozen=True):

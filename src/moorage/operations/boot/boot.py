@@ -20,6 +20,7 @@ from moorage.model.verdict import Row
 from moorage.operations.boot.boot_claim import HostClaim
 from moorage.operations.boot.boot_input import Boot, BootRun, Claim, Made, NoRoom, ask_of, networks_of
 from moorage.operations.boot.boot_record import create_action, request_of, without_boot_only, write_error
+from moorage.operations.boot.boot_waits import claim_or_sleep
 from moorage.operations.boot.legacy_ports import Built, ports_of
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.boot_volumes import connecting, hold_volumes, with_attachments, with_disks
@@ -44,6 +45,7 @@ from moorage.store.cell import actions
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
+from moorage.store.region import waiting
 
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
@@ -71,7 +73,8 @@ async def delete_made_ports(run: BootRun) -> None:
 @step(region=True, moves=True, needs=(make_ports,))
 async def claim_host(run: BootRun) -> Claim:
     """Hold compute and addresses on the best willing host, in one claim; a loser takes the next (N1)."""
-    return await HostClaim(run, run[make_ports]).take_best()
+    claim, wait = HostClaim(run, run[make_ports]), run.input.wait
+    return await (claim.take_best() if wait is None else claim_or_sleep(run, claim, wait, _leave_last_host))
 
 
 @claim_host.undo
@@ -141,6 +144,17 @@ async def remove_record(run: BootRun) -> None:
     by = records.fence(run)
     for cell in cells_with_record(run, None if claim is None else claim.cell):
         await _remove_record(run, cell, by)
+
+
+async def _leave_last_host(run: BootRun) -> None:
+    """Before it sleeps: its ports stay its own, with the addresses that they had before, and no cell has its record; safe twice."""
+    ports = run[make_ports].ports
+    if ports:
+        keeps = {port.id: port.fixed_ips for port in ports}
+        await run.context.network.take_off_host(run.input.server.id, keeps.keys(), keeps=keeps)
+    by = records.fence(run)
+    for cell in cells_with_record(run, None):
+        await in_this_cell(cell, partial(_remove_record, run, cell, by))
 
 
 async def _remove_record(run: BootRun, cell: CellId, by: cell_servers.Fence) -> None:
@@ -282,6 +296,8 @@ def recorded(run: BootRun, claim: Claim, ports: tuple[Port, ...], generation: in
 
 def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
     """The server shows ERROR with its fault in the commit that turns the saga; a cancelled one goes on to its delete."""
+    if run.input.wait is not None:
+        waiting.forget(tx, run.operation)
     if reason == "cancel":
         return
     write_error(tx, run.input, problem)
@@ -289,6 +305,8 @@ def _turned(tx: Tx, run: BootRun, problem: Problem, reason: str) -> None:
 
 def _ended(tx: Tx, run: BootRun, status: str) -> None:
     records.release(tx, run, drop_order=status == "done")
+    if run.input.wait is not None:
+        waiting.forget(tx, run.operation)
     input = without_boot_only(run.input)
     if input is not None:
         region_operations.forget_part(tx, run.operation, msgspec.json.encode(input))
@@ -330,6 +348,10 @@ BOOT_WITH_VOLUMES = Saga(
     turned=_turned,
     ended=_ended,
 )
+
+BOOT_THAT_WAITS = Saga("boot/3", Boot, *BOOT.parts, turned=_turned, ended=_ended)
+"""The same steps, where no host is found asleep: a conductor of an earlier release, which would end it, does not know the name."""
+BOOT_WITH_VOLUMES_THAT_WAITS = Saga("boot/4", Boot, *BOOT_WITH_VOLUMES.parts, turned=_turned, ended=_ended)
 
 
 def _attachments(run: BootRun) -> dict[str, str] | None:

@@ -28,6 +28,8 @@ class BootRights(msgspec.Struct, frozen=True):
     may_zero_disk: bool = False
     may_external_network: bool = False
     sees_all_flavors: bool = False
+    may_wait: bool = False
+    """Servers of theirs may wait for a host."""
     is_admin: bool = False
     """Sees the servers and server groups of every project (`context_is_admin`)."""
 

@@ -14,7 +14,7 @@ from moorage.operations.steps.ports import VIF_PLUGGED
 from moorage.operations.steps.record_cells import WAITING, cells_out
 from moorage.operations.steps.segments import without_exhausted
 from moorage.sql import Tx, label
-from moorage.store.region import inbox
+from moorage.store.region import inbox, waiting
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement.claim_statements import Owner
 
@@ -31,13 +31,35 @@ class HostClaim:
         self._ports = made.ports
         self._networks = networks_of(run.input, made)
 
+    def plain_ask(self) -> Ask:
+        """What is asked, whatever earlier attempts found exhausted; not on hosts that failed."""
+        return ask_of(self._run.input, self._networks, self._ports, not_on=self._blamed)
+
+    @property
+    def _blamed(self) -> tuple[HostId, ...]:
+        return tuple(HostId(host) for host in self._run.blamed)
+
+    def only_blamed_have_room(self, ask: Ask) -> bool:
+        """Whether hosts that failed this boot would have room, and no others; what the last attempt still holds there is room, too."""
+        engine = self._run.context.placement
+        if not ask.not_on or engine.rank(ask).best:
+            return False
+        last = ProviderId(self._run.tried[-1])
+        own = [(last, resource, amount) for resource, amount in ask.resources.items()]
+        engine.picture.pend(own, -1)
+        try:
+            return bool(engine.rank(msgspec.structs.replace(ask, not_on=())).best)
+        finally:
+            engine.picture.pend(own, +1)
+
     async def take_best(self) -> Claim:
         """The claim on the best host that nobody else took first.  Raises NoCapacity when no host is left."""
         engine = self._run.context.placement
-        ports, exhausted = self._ports, frozenset(each for cause in self._run.causes for each in cause.without)
-        not_on = tuple(HostId(host) for host in self._run.blamed)
-        ask = ask_of(self._run.input, self._networks, ports, not_on=not_on)
-        ask = without_exhausted(ask, ports, exhausted)
+        ports, exhausted = (
+            self._ports,
+            frozenset(each for cause in self._run.causes_since_sleep for each in cause.without),
+        )
+        ask = without_exhausted(self.plain_ask(), ports, exhausted)
         ask = msgspec.structs.replace(ask, cells_out=cells_out(self._run))
         verdict, fresh = engine.rank(ask), False
         lost: list[str] = []
@@ -99,6 +121,8 @@ class HostClaim:
             )
             if isinstance(answer, Shortage):
                 tx.refuse(answer)
+            if boot.wait is not None:
+                waiting.claimed(tx, self._run.operation)
             if self._run.attempt > 1:
                 inbox.drop(tx, boot.server.id, VIF_PLUGGED)
             order = region_servers.place(tx, boot.server.id, self._run.operation, choice.cell)

@@ -14,6 +14,7 @@ from moorage.model.network import NetworkFacts, NicAsk, Port
 from moorage.model.resources import Needs
 from moorage.model.server import Server
 from moorage.model.verdict import DecisionRecord
+from moorage.model.waiting import Wait
 from moorage.model.world import Ask, GroupAsk
 from moorage.operations.context import SagaContext
 from moorage.operations.gates import ANY_LEVEL, OPEN, PORTS_ARRIVE_BOUND, Gates
@@ -55,6 +56,8 @@ class Boot(msgspec.Struct, frozen=True):
     """The administrator's password of the guest, for its config drive; empty: it has none, or nobody is to be told."""
     files: tuple[InjectedFile, ...] = ()
     """Put into the guest when it is made (below 2.57)."""
+    wait: Wait | None = None
+    """Where no host will do, it sleeps until one may; None: it ends then."""
 
 
 class Claim(msgspec.Struct, frozen=True):

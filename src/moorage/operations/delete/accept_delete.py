@@ -19,6 +19,7 @@ from moorage.operations.delete.delete import (
     DeleteSaga,
 )
 from moorage.operations.steps import moving
+from moorage.operations.steps.sleepers import waker_of
 from moorage.sql import Tx
 from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
@@ -30,7 +31,7 @@ ACROSS_CELLS = frozenset(
 """Of a server that one of these holds there may be a record in another cell."""
 MOVES = ACROSS_CELLS | {"resize/1", "live_migrate/1", "confirm_resize/1", "revert_resize/1"}
 WITHOUT_VOLUMES = frozenset(
-    {"boot/1", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
+    {"boot/1", "boot/3", "power/1", "attach_interface/1", "attach_interface/2", "detach_interface/1", DELETE.name}
 )
 """Of a server that one of these holds nothing is attached meanwhile."""
 NOT_YET = "this server cannot be deleted before all conductors are of this release; try again later"
@@ -43,6 +44,7 @@ async def begin(
 
     A repeated delete adds nothing.
     """
+    waker = await waker_of(context)
     (newest, owner), gates = await newest_known(context, *reversed(VERSIONS)), context.gates()
     seen, server = await _seen(context, server)
     operation = region_operations.new_id()
@@ -57,7 +59,7 @@ async def begin(
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name == "delete":
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED)
+            region_operations.ask_to_cancel(tx, held.holder, moving.DELETED, waker)
         saga = _version(server, newest, holder, overtaken=held.holder is None and held.seq != seen + 1)
         input = Delete(
             server,

@@ -20,6 +20,7 @@ from moorage.operations.steps import server_action, server_lock
 from moorage.operations.steps import servers as records
 from moorage.operations.steps.hosts import HOST_SILENT, NO_GUEST, command_context
 from moorage.operations.steps.servers import LocatedServer, StateCheck
+from moorage.operations.steps.sleepers import waker_of
 from moorage.saga import Run, Saga, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
@@ -266,7 +267,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
     """
     if server.vm_state is VmState.SOFT_DELETED:
         return
-    owner = await context.dispatcher.choose(SOFT_DELETE.name)
+    owner, waker = await context.dispatcher.choose(SOFT_DELETE.name), await waker_of(context)
     operation = region_operations.new_id()
 
     def work(tx: Tx) -> tuple[Accepted | None, OperationId | None, ConductorId | None]:
@@ -277,7 +278,7 @@ async def begin(context: SagaContext, principal: Principal, server: Server, *, r
             holder = region_operations.get(tx, held.holder)
             if holder is not None and holder.name in {"delete", "soft_delete"}:
                 tx.refuse((None, None, None))
-            region_operations.ask_to_cancel(tx, held.holder, "soft deleted")
+            region_operations.ask_to_cancel(tx, held.holder, "soft deleted", waker)
         input = SoftDelete(
             server, held.seq, request_id, principal.user, global_request_id.get(), principal.project or ""
         )

@@ -138,9 +138,13 @@ _LEAVING_ITS_CELL: Mapping[str, Made] = {
 }
 """Where it came to a host of its own cell, nothing is copied, and the record is changed in its place."""
 
+_BOOT_WITH_VOLUMES = {"hold_volumes": _each_volume("POST /attachments"), **_BOOT, "connect_volumes": _CONNECT}
+
 CALLS: Mapping[str, Mapping[str, Made]] = {
     "boot/1": _BOOT,
-    "boot/2": {"hold_volumes": _each_volume("POST /attachments"), **_BOOT, "connect_volumes": _CONNECT},
+    "boot/2": _BOOT_WITH_VOLUMES,
+    "boot/3": _BOOT,
+    "boot/4": _BOOT_WITH_VOLUMES,
     "resize/1": {
         "begin_action": RECORD,
         "check_source": _always("host", "move_target"),

@@ -70,7 +70,7 @@ class ProviderCache:
 
     def successor(self) -> "ProviderCache":
         """An empty picture that knows what this process is about to claim and whom it has not heard from."""
-        found = ProviderCache()
+        found = type(self)()
         found._pending, found._dead = self._pending, self._dead
         found._clear()
         return found

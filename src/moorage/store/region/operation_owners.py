@@ -10,7 +10,7 @@ from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
 from moorage.sql import Tx
 from moorage.store.region import conductors
-from moorage.store.region.operations import operation_from, operations
+from moorage.store.region.operations import ASLEEP, operation_from, operations
 from moorage.store.region.servers import servers
 
 ADOPTED_AT_ONCE_MAX = 500
@@ -22,7 +22,7 @@ def _orphaned(dialect: str, everything: bool) -> sa.Executable:
     knows = c.saga.in_(sa.bindparam("b_sagas", expanding=True))
     query = (
         sa.select(c.id)
-        .where(c.ended_at.is_(None), c.owner != sa.bindparam("b_me"), knows)
+        .where(c.ended_at.is_(None), c.owner.not_in([sa.bindparam("b_me"), ASLEEP]), knows)
         .order_by(c.created_at, c.id)
         .limit(sa.bindparam("b_most", type_=sa.Integer))
     )
@@ -34,7 +34,7 @@ def orphaned(
 ) -> Sequence[OperationId]:
     """Open operations whose owner has no lease that holds, also if nobody remembers that owner; the oldest first.
 
-    Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
+    What sleeps has no owner, and needs none.  Only those of sagas I know: what another release began is left to a conductor of that release (RULES §19).
     `everything`: all that are not mine, for this process holds the data directory alone.
     """
     rows = tx.rows(_orphaned(tx.dialect, everything), {"b_me": me, "b_sagas": sorted(knows), "b_most": most})
@@ -49,7 +49,7 @@ def adopt(
         return {}
     statement = operations.update().where(
         operations.c.id.in_(ids),
-        operations.c.owner != me,
+        operations.c.owner.not_in([me, ASLEEP]),
         operations.c.ended_at.is_(None),
         operations.c.saga.in_(sorted(knows)),
     )

@@ -19,6 +19,8 @@ from moorage.store.region.tables import region_metadata
 
 JOURNAL_MAX_BYTES = 64 * 1024
 PAGE_MAX = 1000
+ASLEEP = ConductorId("asleep")
+"""Owns what nobody executes before it is woken: no conductor polls, adopts or keeps it (`waiting.py`)."""
 
 operations = sa.Table(
     "operations",
@@ -58,6 +60,12 @@ operations = sa.Table(
         postgresql_where=sa.text("after IS NOT NULL"),
     ),
     sa.Index("operations_ended", "ended_at"),
+    sa.Index(
+        "operations_cancelled",
+        "owner",
+        sqlite_where=sa.text("cancel IS NOT NULL"),
+        postgresql_where=sa.text("cancel IS NOT NULL"),
+    ),
 )
 
 operation_lines = sa.Table(
@@ -230,9 +238,20 @@ def listed(
     return [_operation(row, b"") for row in tx.rows(query)]
 
 
-def ask_to_cancel(tx: Tx, operation: OperationId, word: str) -> None:
-    """Leave word for the executor; it reads it with its next line."""
-    tx.run(operations.update().where(operations.c.id == operation, operations.c.ended_at.is_(None)).values(cancel=word))
+def ask_to_cancel(tx: Tx, operation: OperationId, word: str, wakes: ConductorId | None = None) -> None:
+    """Leave word for the executor; it reads it with its next line.
+
+    `wakes`: who executes it from now on if it sleeps; None: whoever wakes sleepers sees to it within a second.
+    """
+    c = operations.c
+    values: dict[str, Any] = {"cancel": word}
+    if wakes is not None:
+        asleep = c.owner == ASLEEP
+        values |= {
+            "owner": sa.case((asleep, wakes), else_=c.owner),
+            "epoch": sa.case((asleep, c.epoch + 1), else_=c.epoch),
+        }
+    tx.run(operations.update().where(c.id == operation, c.ended_at.is_(None)).values(values))
 
 
 def owner_of(tx: Tx, operation: OperationId) -> ConductorId | None:
