@@ -186,7 +186,8 @@ def _shadow(arguments: argparse.Namespace, directories: list[Path], profile: Pro
     report, problems = shadow(directories, profile, arguments.since, arguments.until, bar.update)
     bar.close()
     if not report.decisions:
-        raise Invalid("no decision was recorded in that time: see --decisions, --since and --until")
+        unread = f"; passed over: {problems[0]}" if problems else ""
+        raise Invalid(f"no decision was recorded in that time: see --decisions, --since and --until{unread}")
     if arguments.plot is not None:
         arguments.plot.write_text(svg_of(report, arguments.weights.name))
     if arguments.json:

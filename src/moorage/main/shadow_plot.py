@@ -23,12 +23,12 @@ def svg_of(report: ShadowReport, weights: str) -> str:
     """Servers placed, spread and the fewest addresses over time, and what is left of each segment; `weights` names the others."""
     times = [each.at for each in report.samples]
     panels = (
-        ("servers placed", [each.placed for each in report.samples]),
+        ("servers for which there was no host, so far", [each.refused for each in report.samples]),
         ("spread of memory: standard deviation of the part that is taken", [each.spread for each in report.samples]),
         ("addresses left on the segment with the fewest", [each.addresses for each in report.samples]),
     )
     parts: list[str] = []
-    top = 60
+    top = 80
     for title, values in panels:
         parts += _panel(title, times, values, top)
         top += PANEL + GAP
@@ -68,7 +68,7 @@ def _panel(title: str, times: Sequence[float], values: Sequence[tuple[float, flo
         value = low + span * tick / TICKS
         at = y(value)
         parts.append(f'<line x1="{MARGIN}" x2="{WIDTH - MARGIN}" y1="{at:.1f}" y2="{at:.1f}" class="grid"/>')
-        parts.append(f'<text x="{MARGIN - 6}" y="{at + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        parts.append(f'<text x="{MARGIN - 6}" y="{at + 4:.1f}" text-anchor="end">{value:,.4g}</text>')
     for at, anchor in ((first, "start"), (last, "end")):
         when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if times else ""
         parts.append(f'<text x="{x(at):.1f}" y="{top + PANEL + 16}" text-anchor="{anchor}">{when}</text>')

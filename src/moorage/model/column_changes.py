@@ -47,10 +47,9 @@ def column_change(old: Column | None, new: Column) -> ColumnChange | None:
     """None: they are equal."""
     if old is None or old.shape != new.shape or old.dtype != new.dtype:
         return ColumnChange(new.dtype.str, len(new), None, new.tobytes())
-    differ = old != new
-    if not differ.any():
+    at = (old != new).nonzero()[0]
+    if not len(at):
         return None
-    at = np.flatnonzero(differ)
     if 2 * len(at) > len(new):
         return ColumnChange(new.dtype.str, len(new), None, new.tobytes())
     return ColumnChange(new.dtype.str, len(new), at.astype(PLACES).tobytes(), new[at].tobytes())

@@ -68,7 +68,7 @@ class WorldColumns:
             if change.at is None or old is None:
                 self.columns[name] = new.copy()
             else:
-                changed_column(old, change)
+                old[:] = new
         return found
 
     def everything(self) -> Changes:
@@ -118,7 +118,7 @@ def amounts_of(world: World) -> dict[str, Column]:
     found: dict[str, Column] = {f"free:{name}": column for name, column in world.free.items()}
     found |= {f"{NESTED}free:{name}": column for name, column in world.nested.free.items()}
     segments = world.segments
-    found[SEGMENT_FREE] = np.fromiter((each.free for each in segments.values()), np.int64, len(segments))
+    found[SEGMENT_FREE] = np.array([each.free for each in segments.values()], dtype=np.int64)
     return found
 
 
@@ -139,7 +139,7 @@ def columns_of(world: World) -> dict[str, Column]:
                 column = getattr(each, part)
                 found[f"{start}{part}:{name}"] = column[:room] if column.strides[0] else column[:1]
     segments = world.segments
-    found[SEGMENT_TOTAL] = np.fromiter((each.total for each in segments.values()), np.int64, len(segments))
+    found[SEGMENT_TOTAL] = np.array([each.total for each in segments.values()], dtype=np.int64)
     return found
 
 

@@ -88,6 +88,8 @@ class Shadow:
         """What became of a claim."""
         if isinstance(event, ClaimTaken):
             for holding in self._holdings.get(event.consumer, [])[-1:]:
+                if holding.shadow == holding.recorded:  # a rival was first there, in the shadow too
+                    holding.shadow = event.place
                 holding.recorded = event.place
                 self._settle(holding)
         elif isinstance(event, ClaimReleased):

@@ -21,6 +21,8 @@ class Sample(msgspec.Struct, frozen=True):
     at: float
     placed: tuple[int, int]
     """Servers with a host, so far."""
+    refused: tuple[int, int]
+    """Without one."""
     spread: tuple[float, float]
     """Standard deviation of the part of memory that is taken, over all hosts in service."""
     addresses: tuple[int, int]
@@ -108,7 +110,9 @@ class Collector:
         self._spread = _spreads(*self._latest)
         lefts = [each.left for each in self._segments.values()]
         addresses = (min(left[0] for left in lefts), min(left[1] for left in lefts)) if lefts else (0, 0)
-        self._samples.append(Sample(at, (self._placed[0], self._placed[1]), self._spread, addresses))
+        placed, attempts = (self._placed[0], self._placed[1]), len(self._last)
+        refused = attempts - placed[0], attempts - placed[1]
+        self._samples.append(Sample(at, placed, refused, self._spread, addresses))
         if len(self._samples) > SAMPLES_MAX:
             self._samples, self._every = self._samples[1::2], 2 * self._every
 

@@ -44,6 +44,8 @@ FILES = 16
 FULL_STATES_MIN = 4
 """A file is at least so many times as long as the columns with which it begins."""
 QUEUE_MAX = 5_000
+GATHERED_FOR_S = 0.02
+"""Records that come within that time are one frame: a thread that wakes for each costs more than the record."""
 COMPARED_AGAIN_EVERY = 100
 """Decisions after which all columns are compared, whether or not the cache counted a change."""
 AGAIN_AFTER_S = 10.0
@@ -186,7 +188,7 @@ class _Writer:
 
     def __init__(self, directory: Path, name: str, multipliers: dict[str, float], limits: RecorderLimits) -> None:
         self._directory, self._name, self._multipliers, self._limits = directory, name, multipliers, limits
-        self._queue: queue.Queue[tuple[int, _Pending | Event] | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.SimpleQueue[tuple[int, _Pending | Event] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._file: SegmentWriter | None = None
         self._segment = -1
@@ -198,6 +200,8 @@ class _Writer:
         self._again_at = 0.0
         self.lost = 0
         """Records that were not written since the last file was begun."""
+        self.accepted = self.handled = 0
+        """Records that were put into the queue, and those that were taken from it and written, or lost."""
 
     # ------------------------------------------------------------------------------------ whoever decides calls
 
@@ -208,15 +212,16 @@ class _Writer:
         if self._gap >= segment:  # later changes would be of a state that nobody can read
             self.lost += 1
             return
-        try:
-            self._queue.put_nowait((segment, record))
-        except queue.Full:
+        if self._queue.qsize() >= QUEUE_MAX:
             self.lost += 1
             self._gap = self._ended = segment
+            return
+        self.accepted += 1
+        self._queue.put((segment, record))
 
     def ended(self, segment: int) -> bool:
         """Nothing more is to be put into this file, and the next may be begun."""
-        return self._ended >= segment and not self._queue.full() and time.monotonic() >= self._again_at
+        return self._ended >= segment and self._queue.qsize() < QUEUE_MAX and time.monotonic() >= self._again_at
 
     def written(self, segment: int) -> bool:
         """There is something in this file."""
@@ -232,21 +237,27 @@ class _Writer:
     def _run(self) -> None:
         waiting: list[tuple[int, _Pending | Event]] = []
         while (item := self._queue.get()) is not None:
+            time.sleep(GATHERED_FOR_S)
             waiting.append(item)
-            over = False
-            while len(waiting) < QUEUE_MAX:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if over := more is None:
-                    break
-                waiting.append(more)
+            over = self._gather(waiting)
+            count = len(waiting)
             self._write(waiting)
-            waiting.clear()
+            self.handled += count
             if over:
                 break
         self._close_file()
+
+    def _gather(self, waiting: list[tuple[int, _Pending | Event]]) -> bool:
+        """What else is in the queue; whether it is the end."""
+        while len(waiting) < QUEUE_MAX:
+            try:
+                more = self._queue.get_nowait()
+            except queue.Empty:
+                return False
+            if more is None:
+                return True
+            waiting.append(more)
+        return False
 
     def _write(self, waiting: list[tuple[int, _Pending | Event]]) -> None:
         """Those of one file in one frame."""

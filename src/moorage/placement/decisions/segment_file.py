@@ -1,7 +1,8 @@
 """One file of decision records: frames that are only appended, each with a digest that covers all before it.
 
-A frame is its length (4 bytes), a digest of the digest before and of the payload, and the payload: some records, packed.  What a
-killed process left half written, and what a disk has changed since, has another digest: reading ends before it.
+A frame is its length (4 bytes), a digest of the digest before and of the payload, and the payload: some records, packed, as a part of
+one compressed stream, for asks resemble one another.  What a killed process left half written, and what a disk has changed since, has
+another digest: reading ends before it.
 """
 
 import hashlib
@@ -44,13 +45,13 @@ class SegmentWriter:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
-        self._digest = _chained(b"", FORMAT)
+        self._digest, self._stream = _chained(b"", FORMAT), zlib.compressobj(LEVEL)
         self.size_bytes = 0
         self._append(FORMAT)
 
     def write(self, records: Sequence[Record]) -> None:
         """One frame. Raises OSError: then the file ends, for whoever reads it, before this frame."""
-        payload = zlib.compress(_pack(records), LEVEL)
+        payload = self._stream.compress(_pack(records)) + self._stream.flush(zlib.Z_SYNC_FLUSH)
         digest = _chained(self._digest, payload)
         self._append(_LENGTH.pack(len(payload)) + digest + payload)
         self._digest = digest
@@ -89,7 +90,7 @@ class SegmentReader:
             self.problem = f"{self.path} does not begin as a file of decisions of this release does"
             self.unread_bytes = len(data)
             return
-        at, digest = len(FORMAT), _chained(b"", FORMAT)
+        at, digest, stream = len(FORMAT), _chained(b"", FORMAT), zlib.decompressobj()
         while at < len(data):
             self.unread_bytes = len(data) - at
             if len(data) < at + _HEAD_BYTES or len(data) < (end := self._end(data, at)):
@@ -101,7 +102,7 @@ class SegmentReader:
                 self.problem = f"{self.path} was changed after it was written: what follows byte {at} is passed over"
                 return
             try:
-                records = _unpack(zlib.decompress(payload))
+                records = _unpack(stream.decompress(payload))
             except (zlib.error, msgspec.MsgspecError) as unknown:
                 self.problem = f"{self.path} has a record that this release does not read: {unknown}"
                 return
