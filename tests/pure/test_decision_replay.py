@@ -31,6 +31,12 @@ PLENTY = RecorderLimits(64 << 20, 86_400.0)
 FLEETS = 10
 
 
+@pytest.fixture(autouse=True)
+def records_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for others to come with them."""
+    monkeypatch.setattr(recorder_module, "GATHERED_FOR_S", 0.0)
+
+
 def ignored(done: int, total: int) -> None:
     """Nobody looks at the progress."""
 

@@ -17,6 +17,7 @@ from moorage.model.verdict import Row
 from moorage.model.world import Ask, Choice, Group, GroupAsk, NicRequirement
 from moorage.placement.cache.cache import ProviderCache
 from moorage.placement.claims import portions
+from moorage.placement.decisions import recorder as recorder_module
 from moorage.placement.decisions.recorder import DecisionRecorder, RecorderLimits
 from moorage.scheduler import shadow_report
 from moorage.scheduler.profile import Profile
@@ -27,6 +28,12 @@ LIMITS = RecorderLimits(64 << 20, 86_400.0)
 SEGMENTS = ("s1", "s2")
 AS_DECIDED = Profile()
 OTHER = Profile().weighing({"ram": -1.0, "cpu": 0.0, "disk": 0.0, "segment_addresses": -5.0, "last_addresses": 0.0})
+
+
+@pytest.fixture(autouse=True)
+def records_are_written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for others to come with them."""
+    monkeypatch.setattr(recorder_module, "GATHERED_FOR_S", 0.0)
 
 
 @dataclass

@@ -44,7 +44,7 @@ FILES = 16
 FULL_STATES_MIN = 4
 """A file is at least so many times as long as the columns with which it begins."""
 QUEUE_MAX = 5_000
-GATHERED_FOR_S = 0.02
+GATHERED_FOR_S = 0.1
 """Records that come within that time are one frame: a thread that wakes for each costs more than the record."""
 COMPARED_AGAIN_EVERY = 100
 """Decisions after which all columns are compared, whether or not the cache counted a change."""
