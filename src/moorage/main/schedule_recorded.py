@@ -53,7 +53,10 @@ def add_options(options: argparse.ArgumentParser) -> None:
 
 
 def _moment(text: str) -> float:
-    found = datetime.fromisoformat(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as wrong:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write it as 2026-11-27T08:00") from wrong
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
@@ -69,8 +72,9 @@ def replay_recorded(arguments: argparse.Namespace, config: Config) -> int:
         raise Invalid("--plot draws what other weights make of many decisions: say --weights FILE, without an id")
     if arguments.replay == ALL:
         return _replay_all(arguments, directories)
-    found = replay_one(directories, arguments.replay)
-    again = None if other is None else replay_one(directories, arguments.replay, other)
+    decision = str(arguments.replay)
+    found = replay_one(directories, decision)
+    again = None if other is None else replay_one(directories, decision, other)
     photo = photo_of(found.world)
     if arguments.export is not None:
         arguments.export.write_bytes(written_pretty(photo))

@@ -19,11 +19,9 @@ from moorage.model.world import Ask, Choice, Group
 Purpose: TypeAlias = Literal["boot", "move", "unshelve", "attach"]
 DIGEST_BYTES = 16
 _ID = re.compile(r"([0-9a-f]{12})-([0-9]{1,9})-([0-9]{1,9})")
-_DEFAULTS = {each.name: each.default for each in msgspec.structs.fields(Ask)}
-_DEFAULTS |= {
-    each.name: each.default_factory()
+_DEFAULTS = {
+    each.name: each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
     for each in msgspec.structs.fields(Ask)
-    if each.default_factory is not msgspec.NODEFAULT
 }
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,8 +199,8 @@ class _Writer:
         self._gap = self._failed = -1
         """The last file in which a record is missing because the queue was full, or because it could not be written."""
         self._again_at = 0.0
-        self.lost = 0
-        """Records that were not written since the last file was begun."""
+        self._refused = self._dropped = self._counted = 0
+        """Records that the queue did not take, that the thread could not write, and those of both that a file's header has."""
         self.accepted = self.handled = 0
         """Records that were put into the queue, and those that were taken from it and written, or lost."""
 
@@ -210,10 +211,10 @@ class _Writer:
             self._thread = threading.Thread(target=self._run, name="decision-recorder", daemon=True)
             self._thread.start()
         if self._gap >= segment:  # later changes would be of a state that nobody can read
-            self.lost += 1
+            self._refused += 1
             return
         if self._queue.qsize() >= QUEUE_MAX:
-            self.lost += 1
+            self._refused += 1
             self._gap = self._ended = segment
             return
         self.accepted += 1
@@ -222,6 +223,11 @@ class _Writer:
     def ended(self, segment: int) -> bool:
         """Nothing more is to be put into this file, and the next may be begun."""
         return self._ended >= segment and self._queue.qsize() < QUEUE_MAX and time.monotonic() >= self._again_at
+
+    @property
+    def lost(self) -> int:
+        """Records that were not written."""
+        return self._refused + self._dropped
 
     def written(self, segment: int) -> bool:
         """There is something in this file."""
@@ -267,15 +273,15 @@ class _Writer:
             mine = [record for _, record in waiting[:count]]
             del waiting[:count]
             if segment <= self._failed:
-                self.lost += len(mine)
+                self._dropped += len(mine)
                 continue
             try:
                 self._write_to(segment, mine)
             except OSError as failure:
-                self.lost += len(mine)
+                self._dropped += len(mine)
                 self._fail(segment, failure.strerror or str(failure))
             except Exception as failure:  # noqa: BLE001  what cannot be encoded must not end the thread: a boot goes on without
-                self.lost += len(mine)
+                self._dropped += len(mine)
                 self._fail(segment, str(failure))
 
     def _write_to(self, segment: int, mine: list[_Pending | Event]) -> None:
@@ -307,8 +313,9 @@ class _Writer:
         private_directory(self._directory)
         self._prune()
         self._file, self._segment = SegmentWriter(path_of(self._directory, self._name, segment)), segment
-        self._file.write([Header(self._name, segment, __version__, self._multipliers, self.lost)])
-        self.lost = 0
+        lost = self.lost
+        self._file.write([Header(self._name, segment, __version__, self._multipliers, lost - self._counted)])
+        self._counted = lost
 
     def _prune(self) -> None:
         """The oldest files go: those too old, and as many as the next file needs room."""
@@ -330,6 +337,7 @@ class _Writer:
         log.warning("decisions are not recorded for %g s: %s: %s", AGAIN_AFTER_S, self._directory, why)
 
     def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # what it said of earlier writes is known by their digests
+                file.close()
