@@ -46,7 +46,10 @@ COMMANDS = {
     "operation": ("moorage.cli.operation", "list | show: what is being done, and how far it is"),
     "waiting": ("moorage.cli.waiting", "list: which servers wait for a host, for what, and since when"),
     "demo": ("moorage.cli.demo", "boot a handful of servers and say where each landed and why"),
-    "schedule": ("moorage.main.schedule", "replay a scheduler decision from files, or write them from a region"),
+    "schedule": (
+        "moorage.main.schedule",
+        "make scheduling decisions again: recorded ones, by other weights too, or from files",
+    ),
     "db": ("moorage.main.db", "show | upgrade: which revision the tables are at, and bringing them forward"),
     "secrets": ("moorage.main.secrets_command", "show | add-key | rotate | reencrypt | drop-old: the keys of a region"),
     "policy": ("moorage.main.policy", "list: every policy rule, its default and what it guards"),

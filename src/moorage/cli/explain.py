@@ -51,6 +51,7 @@ def _attempt(attempt: JsonObject) -> list[str]:
     lines = [f"  attempt {attempt['attempt']}{where}"]
     if "considered" in attempt:
         lines.append(f"    {attempt['willing']} of {attempt['considered']} hosts would do")
+        lines += _decision(attempt)
         lines += _refused(attempt)
         lines += [_weights(host, found) for host, found in attempt.get("weights", {}).items() if found]
     lines += [f"    {_provider(each)}" for each in attempt.get("providers", ())]
@@ -64,6 +65,11 @@ def _attempt(attempt: JsonObject) -> list[str]:
 
 def _weights(host: str, weights: dict[str, float]) -> str:
     return f"    {host} weighs " + ", ".join(f"{name} {points:g}" for name, points in weights.items())
+
+
+def _decision(ledger: JsonObject) -> list[str]:
+    """By what it is replayed."""
+    return [f"    decision {ledger['decision']}"] if ledger.get("decision") else []
 
 
 def _provider(given: JsonObject) -> str:
@@ -88,5 +94,5 @@ def _refused(ledger: JsonObject) -> list[str]:
 
 
 def _ending(ended: JsonObject) -> list[str]:
-    lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended)]
+    lines = [f"  ended ({ended['reason']}) at {ended['step']}: {ended['message']}", *_refused(ended), *_decision(ended)]
     return lines + ([f"    {ended['details'].splitlines()[0]}"] if ended.get("details") else [])

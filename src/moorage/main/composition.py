@@ -27,6 +27,7 @@ from moorage.drivers.simulated_fence import SimulatedFence
 from moorage.main.cell_intake import CellIntake
 from moorage.main.config import Config
 from moorage.main.databases import Databases, open_databases, open_for_lease
+from moorage.main.decision_files import open_recorder
 from moorage.main.flat_networks import open_flat
 from moorage.main.notifications import NotificationParts, open_notifications
 from moorage.main.region_key import open_seals
@@ -170,6 +171,7 @@ async def open_region(
         partial(rank, profile=Profile().weighing(config.scheduler.multipliers)),
         aggregates=aggregates.for_placement,
         every_s=picture_every_s,
+        recorder=open_recorder(config),
     )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")

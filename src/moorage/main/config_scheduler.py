@@ -7,6 +7,8 @@ import msgspec
 from moorage.drivers.redfish_fence import RedfishMachine
 from moorage.model.waiting import SECONDS_PER_YEAR, WaitingLimits
 
+SUFFIX = "_weight_multiplier"
+
 
 class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
@@ -38,11 +40,16 @@ class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     build_failure_weight_multiplier: float = 1_000.0
     cross_cell_move_weight_multiplier: float = 10_000.0
     """Of moves that may leave their cell: prefer to stay."""
+    decisions_bytes_max: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 128 << 20
+    """Room of the files that keep a process's decisions, in `decisions` of its data directory, for `moorage schedule --replay`; 0: none are kept."""
+    decisions_age_max_s: Annotated[float, msgspec.Meta(gt=0, le=31_536_000)] = 604_800.0
+    """How old such a file may be when the next is begun."""
 
     @property
     def multipliers(self) -> dict[str, float]:
         """By the weighers' names."""
-        return {name.removesuffix("_weight_multiplier"): getattr(self, name) for name in self.__struct_fields__}
+        names = [name for name in self.__struct_fields__ if name.endswith(SUFFIX)]
+        return {name.removesuffix(SUFFIX): getattr(self, name) for name in names}
 
 
 class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -159,6 +159,8 @@ def _ledger(ledger: DecisionRecord, view: View) -> dict[str, Any]:
         told["left_out"] = ledger.left_out
         told["coded"] = ledger.coded
         told["weights"] = ledger.weights
+        if ledger.decision:
+            told["decision"] = ledger.decision
         if view.about is not None:
             told["asked_about"] = {
                 "host": view.about.host,

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity
 from moorage.model.guest import PowerState
 from moorage.model.network import Port
@@ -60,7 +61,8 @@ async def _claimed(
 ) -> Claim | Verdict:
     """The claim, or why there is none; `lost` grows by the choices that were lost."""
     engine = run.context.placement
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "move", run.input.migration)
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(ROUNDS_MAX):
         for choice in verdict.best:
             subnets = segment_change.subnets_for(cards, choice, may_leave)
@@ -74,7 +76,7 @@ async def _claimed(
                 break
         if fresh and not verdict.best:
             break
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     return verdict
 
 

@@ -11,19 +11,21 @@
 """
 
 import asyncio
-import gc
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
+from moorage.model.decision_log import Place, Subject
 from moorage.model.ids import HostId, ProviderId, SegmentId
 from moorage.model.retry import Backoff
 from moorage.model.verdict import Claimed, Row, Shortage, Verdict
 from moorage.model.world import Ask, Choice, Group, World
 from moorage.placement import claims, inventory, migration_claims
-from moorage.placement.cache.bulk_load import Loading
+from moorage.placement.cache.bulk_load import Loading, no_search_for_garbage
 from moorage.placement.cache.freed import NotingCache
+from moorage.placement.decisions.no_recorder import NoRecorder
+from moorage.placement.decisions.recorder import DecisionRecorder
 from moorage.placement.inventory import DeviceReport, HostInventory, SegmentReport
 from moorage.placement.shared_rounds import SharedRounds
 from moorage.sql import Database, Tx, label
@@ -48,18 +50,6 @@ HostAggregate = tuple[str, Mapping[str, str], Sequence[str]]
 """Name, metadata, names of hosts."""
 
 
-@contextmanager
-def _no_search_for_garbage() -> Iterator[None]:
-    """A million objects come to stay: looking through them again and again while they come is half of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Engine:
     """The picture, kept fresh, and claims that SQL decides.
 
@@ -72,18 +62,18 @@ class Engine:
         rank: Ranker,
         *,
         aggregates: Callable[[Tx], Sequence[HostAggregate]] | None = None,
+        recorder: DecisionRecorder | None = None,
         clock: Callable[[], float] | None = None,
         every_s: float = CATCH_UP_EVERY_S,
     ) -> None:
-        """`aggregates` reads those of the Compute API, which a Placement service alone does not have."""
+        """`aggregates` reads those of the Compute API, which a Placement service alone does not have; `recorder` keeps decisions."""
+        self._recorder = recorder or NoRecorder()
         self._region = region
         self._rank = rank
-        self._aggregates = aggregates
-        self._aggregates_wanted = False
+        self._aggregates, self._aggregates_wanted = aggregates, False
         self._clock = clock
         self._every_s = every_s
-        self._horizon = NEVER
-        self._read_at = 0.0
+        self._horizon, self._read_at = NEVER, 0.0
         self._rounds = SharedRounds(self._catch_up)
         self._keeper: asyncio.Task[None] | None = None
         self.picture = NotingCache()
@@ -101,6 +91,7 @@ class Engine:
             await asyncio.gather(self._keeper, return_exceptions=True)
         self._keeper = None
         await self._rounds.close()
+        await self._recorder.close()
 
     # ---------------------------------------------------------------------------------------------- the picture
 
@@ -162,7 +153,7 @@ class Engine:
 
     async def _load(self) -> None:
         """Read everything into a picture beside the one in use, which it then replaces (P12)."""
-        with _no_search_for_garbage():
+        with no_search_for_garbage():
             loading, aggregates = await self._region.read(self._read_everything)
             fresh = await asyncio.to_thread(loading.finish)
         fresh.set_host_aggregates(self.picture.host_aggregates if aggregates is None else aggregates)
@@ -203,6 +194,17 @@ class Engine:
         """As this process decides, on another picture than its own."""
         return self._rank(ask, world)
 
+    def decide(self, ask: Ask, subject: Subject) -> Verdict:
+        """`rank` for a claim that follows at once: it is recorded with what it looked at, and can be replayed."""
+        verdict = self.rank(ask)
+        decision = self._recorder.decided(self.picture, ask, verdict, subject)
+        return msgspec.structs.replace(verdict, ledger=msgspec.structs.replace(verdict.ledger, decision=decision))
+
+    async def decide_fresh(self, ask: Ask, subject: Subject) -> Verdict:
+        """The same after one catch-up."""
+        await self.catch_up()
+        return self.decide(ask, subject)
+
     async def rank_fresh(self, ask: Ask) -> Verdict:
         """The same after one catch-up: nobody is told "no" on old news."""
         await self.catch_up()
@@ -234,6 +236,7 @@ class Engine:
     def claimed(self, claimed: Claimed) -> None:
         """Committed: its numbers are true."""
         self.picture.settle(claimed.rows)
+        self._recorder.taken(claimed.consumer, Place.of(claimed.choice))
         if claimed.group is not None:
             group_id, left, joined = claimed.group
             self.picture.left_group(group_id, left)
@@ -261,10 +264,12 @@ class Engine:
 
     def release(self, tx: Tx, consumer: str) -> tuple[Row, ...]:
         """Give everything back; safe twice. Hand the rows to `settle` after the commit, or let catch-up find them."""
+        self._recorder.released(consumer)
         return claims.release(tx, consumer)
 
     def keep_addresses(self, tx: Tx, consumer: str, stays: Mapping[Key, int] | None = None) -> tuple[Row, ...]:
         """Give back everything but addresses: a server that leaves its host keeps its ports."""
+        self._recorder.released(consumer, addresses_stay=True)
         return claims.keep_addresses(tx, consumer, stays)
 
     def extend(self, tx: Tx, consumer: str, host: Choice, ask: Ask, operation: str) -> Claimed | Shortage:
@@ -311,6 +316,7 @@ class Engine:
         self, tx: Tx, server: str, migration: str, *, before: Mapping[Key, int] | None = None
     ) -> tuple[Row, ...]:
         """Undo of a move; safe twice."""
+        self._recorder.reverted(server, migration)
         return migration_claims.move_back(tx, server, migration, before=before)
 
     # -------------------------------------------------------------------------------------------------- reports

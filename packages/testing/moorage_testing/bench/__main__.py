@@ -15,6 +15,7 @@ from moorage_testing.bench import (
     capacity,
     claims,
     counts,
+    decisions,
     fleets,
     machine,
     moves,
@@ -49,6 +50,7 @@ PARTS = (
         "rounds",
         "watching",
         "waiting",
+        "decisions",
     ),
 )
 
@@ -82,6 +84,9 @@ async def growth(parts: Sequence[str], table: Table) -> None:
     if "watching" in parts:
         table.title("Being watched, SQLite (durability power)")
         await watching.watching(table)
+    if "decisions" in parts:
+        table.title("Decisions that are kept, SQLite (durability power)")
+        await decisions.decisions(table)
 
 
 def in_memory(parts: Sequence[str], table: Table) -> None:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity, Unavailable
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.server import Server
@@ -61,7 +62,8 @@ class HostClaim:
         )
         ask = without_exhausted(self.plain_ask(), ports, exhausted)
         ask = msgspec.structs.replace(ask, cells_out=cells_out(self._run))
-        verdict, fresh = engine.rank(ask), False
+        subject = Subject(self._run.input.server.id, self._run.operation, self._run.attempt, "boot")
+        verdict, fresh = engine.decide(ask, subject), False
         lost: list[str] = []
         for _ in range(CLAIM_ROUNDS_MAX):
             for choice in verdict.best:
@@ -78,10 +80,10 @@ class HostClaim:
                     if still_out := self._run.context.cells.out():
                         raise Unavailable(WAITING).naming(f"waiting for the database of cell {', '.join(still_out)}")
                     ask = msgspec.structs.replace(ask, cells_out=())  # they were out when an earlier attempt ended
-                    verdict, fresh = engine.rank(ask), False
+                    verdict, fresh = engine.decide(ask, subject), False
                     continue
                 raise NoCapacity(verdict.fault(), private=msgspec.json.encode(verdict.ledger).decode())
-            verdict, fresh = await engine.rank_fresh(ask), True
+            verdict, fresh = await engine.decide_fresh(ask, subject), True
         raise NoCapacity(
             "No valid host was found. Every claim was taken by another request first.",
             private=msgspec.json.encode(verdict.ledger).decode(),

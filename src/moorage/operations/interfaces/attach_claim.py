@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from moorage.model.decision_log import Subject
 from moorage.model.errors import NoCapacity, NotFound, Problem
 from moorage.model.ids import ProviderId
 from moorage.model.network import BindOptions, BindRefused, NetworkFacts, NicAsk, Port
@@ -119,7 +120,8 @@ async def claim_more(run: AttachRun) -> CardClaim:
     ask = without_exhausted(ask, (run[make_port],), exhausted)
     if not any(nic.segments for nic in ask.nics) and not ask.groups:
         return await run.commit(lambda tx: CardClaim())
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "attach")
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(CLAIM_ROUNDS_MAX):
         if verdict.best:
             answer = await _take(run, verdict.best[0], ask)
@@ -128,7 +130,7 @@ async def claim_more(run: AttachRun) -> CardClaim:
         elif fresh:
             break
         # The numbers that were short are known now, so the next candidate comes first: all are tried before a "no".
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     raise _no_room(run, verdict)
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import msgspec
 
 from moorage.bus.agent_calls import HostAddress
+from moorage.model.decision_log import Subject
 from moorage.model.errors import Conflict, NotFound
 from moorage.model.ids import CellId
 from moorage.model.network import BindOptions, BindRefused, FixedIp, Port
@@ -110,7 +111,8 @@ async def claim_host(run: UnshelveRun) -> Claim:
 async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: list[str]) -> Claim | Verdict:
     """The claim, or why there is none; `lost` grows by the choices that were lost."""
     engine = run.context.placement
-    verdict, fresh = engine.rank(ask), False
+    subject = Subject(run.input.server.id, run.operation, run.attempt, "unshelve")
+    verdict, fresh = engine.decide(ask, subject), False
     for _ in range(CLAIM_ROUNDS_MAX):
         for choice in verdict.best:
             claim = _claim_of(run, choice, ask, _subnets(run, choice, may_leave), verdict.ledger, tuple(lost))
@@ -123,7 +125,7 @@ async def _claimed(run: UnshelveRun, ask: Ask, may_leave: frozenset[int], lost: 
                 break
         if fresh and not verdict.best:
             break
-        verdict, fresh = await engine.rank_fresh(ask), True
+        verdict, fresh = await engine.decide_fresh(ask, subject), True
     return verdict
 
 

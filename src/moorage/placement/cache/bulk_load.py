@@ -4,8 +4,10 @@ The same facts as `Picture.apply` takes in one provider at a time, but every ste
 as can be for each.  Rows come in any order, so nobody is drawn before all were read.
 """
 
+import gc
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,18 @@ from moorage.sql import Tx
 from moorage.store.region.placement.change_feed import NEVER, ROWS_AT_ONCE, Everything, Plain
 
 Places = NDArray[np.intp]
+
+
+@contextmanager
+def no_search_for_garbage() -> Iterator[None]:
+    """A million objects come to stay: looking through them again and again while they come is half of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Loading:

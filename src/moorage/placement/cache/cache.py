@@ -19,7 +19,7 @@ from moorage.model.verdict import Row
 from moorage.model.world import Group, World
 from moorage.placement.cache.columns import INT32_MAX, Columns, clipped
 from moorage.placement.cache.device_columns import DeviceColumns
-from moorage.placement.cache.host_slots import LEVEL_MAX, HostSlots
+from moorage.placement.cache.host_slots import HostSlots
 from moorage.placement.cache.provider import (
     NO_SLOT,
     HostFacts,
@@ -47,6 +47,8 @@ class ProviderCache:
         self._zone_of: dict[str, str] = {}
         """Host → the zone that its aggregates put it in."""
         self._dead: set[str] = set()
+        self.columns_version = self.names_version = 0
+        """Count what changed beside free amounts: numbers of hosts and devices; what they are, and what ties them (`decisions/recorder.py`)."""
         self._clear()
 
     def _clear(self) -> None:
@@ -111,7 +113,8 @@ class ProviderCache:
             self._clear()
         if changes.empty:
             return
-        if changes.providers or changes.gone:
+        if changes.everything or changes.providers or changes.gone:
+            self.names_version += 1
             self.wiring.drop_sharing()
         for uuid in changes.gone:
             if uuid not in {row.uuid for row in changes.providers}:
@@ -222,6 +225,7 @@ class ProviderCache:
         if cap == before:
             self._show_free(place, resource)
         elif (stock := rows.stock(place, resource)) is not None:
+            self.columns_version += 1
             self._redraw(place, *stock)
 
     def _remove(self, uuid: ProviderId) -> None:
@@ -354,17 +358,14 @@ class ProviderCache:
     def set_alive(self, host: str, alive: bool) -> None:
         """What was heard of a host, by the name people know; kept for hosts not read yet."""
         (self._dead.discard if alive else self._dead.add)(host)
-        if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.masks["alive"][slot] = alive and ProviderId(self.host_ids[slot]) not in self.forced_down
+        self.columns_version += self.host_slots.set_alive(host, alive, self.forced_down)
 
     def set_level(self, host: str, level: int) -> None:
-        if (slot := self.slots_by_name.get(host)) is not None:
-            self.columns.level[slot] = min(max(level, 0), LEVEL_MAX)
+        self.columns_version += self.host_slots.set_level(host, level)
 
     def count_failure(self, host: HostId, *, failed: bool) -> None:
         """A build failed there (one more), or succeeded (back to none)."""
-        if (slot := self.slots.get(host)) is not None:
-            self.columns.failures[slot] = min(self.columns.failures[slot] + 1, 1000) if failed else 0
+        self.columns_version += self.host_slots.count_failure(host, failed=failed)
 
     def set_host_aggregates(self, aggregates: Sequence[tuple[str, Mapping[str, str], Sequence[str]]]) -> None:
         """The aggregates of the compute API: (name, metadata, host names); a zone in the metadata wins over the host's own."""

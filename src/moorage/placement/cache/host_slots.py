@@ -1,11 +1,12 @@
 """Which root has which slot in the columns, and the facts of hosts that stand there."""
 
 from array import array
+from collections.abc import Container
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.model.ids import CellId, HostId
+from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.placement.cache.columns import Columns
 from moorage.placement.cache.device_columns import DeviceColumns
 from moorage.placement.cache.provider import NO_SLOT, HostFacts
@@ -13,6 +14,7 @@ from moorage.placement.cache.provider_rows import NOWHERE, Rows
 
 LEVEL_MAX = 100
 """What a column of small numbers holds; no agent speaks a higher one."""
+FAILURES_MAX = 1000
 DEFAULT_ZONE = "nova"
 
 
@@ -93,6 +95,31 @@ class HostSlots:
         for name, mask in columns.masks.items():
             if name.startswith("physnet:") and name[8:] not in (facts.physnets or ()):
                 mask[slot] = False
+
+    def set_alive(self, host: str, alive: bool, forced_down: Container[ProviderId]) -> bool:
+        """Of a host by its name; whether that is a change."""
+        slot, column = self.slots_by_name.get(host), self.columns.masks["alive"]
+        if slot is None:
+            return False
+        before, now = bool(column[slot]), alive and ProviderId(self.host_ids[slot]) not in forced_down
+        column[slot] = now
+        return before != now
+
+    def set_level(self, host: str, level: int) -> bool:
+        """The same of the protocol level of its agent."""
+        if (slot := self.slots_by_name.get(host)) is None:
+            return False
+        before, now = int(self.columns.level[slot]), min(max(level, 0), LEVEL_MAX)
+        self.columns.level[slot] = now
+        return before != now
+
+    def count_failure(self, host: HostId, *, failed: bool) -> bool:
+        """One more build that failed there, or none any more."""
+        if (slot := self.slots.get(host)) is None:
+            return False
+        before = int(self.columns.failures[slot])
+        self.columns.failures[slot] = now = min(before + 1, FAILURES_MAX) if failed else 0
+        return before != now
 
     def anchors(self) -> NDArray[np.int32]:
         """The slots of all roots; kept until there is another tree or one less. Not to be changed."""
