@@ -1,0 +1,99 @@
+"""Neutron's own agents in network namespaces of this machine, each beside an Open vSwitch of its own: `neutron-openvswitch-agent`, `neutron-dhcp-agent`.
+
+They meet Neutron over a RabbitMQ. They run as root and call what they need of root's through `env`, in the place of a rootwrap.
+"""
+
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moorage_testing.real_services.open_vswitch import DATAPATH, Switch
+from moorage_testing.real_services.settings import Sections, write_file
+
+STOP_S = 30.0
+
+
+@dataclass
+class NeutronHost:
+    """The agents of one host."""
+
+    name: str
+    """As Neutron and Moorage call the host."""
+    namespace: str
+    directory: Path
+    venv: Path
+    broker: str
+    """The URL of RabbitMQ, as it is reached in the namespace."""
+    tunnel_address: str
+    firewall: str = "openvswitch"
+    mappings: str = ""
+    """Physical networks and their bridges, in Neutron's words."""
+    switch: Switch = field(init=False)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.switch = Switch(self.directory / "ovs", self.namespace)
+
+    def log(self, name: str) -> Path:
+        return self.directory / f"{name}.log"
+
+    def start_agent(self) -> None:
+        """`neutron-openvswitch-agent`; it runs when this returns, and is ready when Neutron has heard it."""
+        self._start("neutron-openvswitch-agent", self._wiring())
+
+    def start_dhcp(self) -> None:
+        """`neutron-dhcp-agent`, which makes a namespace and runs a dnsmasq for each network."""
+        own = {"dhcp_lease_duration": 600, "resync_interval": 5}
+        self._start("neutron-dhcp-agent", {"DEFAULT": own, "ovs": {"ovsdb_connection": self.switch.database}})
+
+    def _common(self) -> Sections:
+        state = self.directory / "state"
+        return {
+            "DEFAULT": {
+                "host": self.name,
+                "transport_url": self.broker,
+                "state_path": str(state),
+                "use_stderr": "true",
+            },
+            "oslo_concurrency": {"lock_path": str(state / "lock")},
+            "agent": {"root_helper": "env", "report_interval": 10},
+        }
+
+    def _wiring(self) -> Sections:
+        return {
+            "ovs": {
+                "ovsdb_connection": self.switch.database, "datapath_type": DATAPATH,
+                "local_ip": self.tunnel_address, "bridge_mappings": self.mappings,
+            },
+            "agent": {"tunnel_types": "vxlan"},
+            "securitygroup": {"firewall_driver": self.firewall, "enable_security_group": "true"},
+        }  # fmt: skip
+
+    def _start(self, program: str, own: Sections) -> None:
+        (self.directory / "state" / "lock").mkdir(parents=True, exist_ok=True)
+        files = []
+        for name, sections in ((f"{program}-common.conf", self._common()), (f"{program}.ini", own)):
+            write_file(self.directory / name, sections)
+            files += ["--config-file", str(self.directory / name)]
+        found = f"{self.venv / 'bin'}:{os.environ['PATH']}"
+        environment = self.switch.environment | {"PATH": found, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+        with self.log(program).open("ab") as out:
+            self.processes[program] = subprocess.Popen(
+                ["ip", "netns", "exec", self.namespace, str(self.venv / "bin" / program), *files],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True,
+            )  # fmt: skip
+
+    def stop_agent(self, program: str) -> None:
+        process = self.processes.pop(program)
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_S)
+
+    def stop(self) -> None:
+        for program in [*self.processes]:
+            self.stop_agent(program)
+        self.switch.stop()
