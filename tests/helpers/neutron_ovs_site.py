@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.libvirt_host import DISK, guest_files
-from tests.helpers.real_services_cloud import Desk
-
 from moorage.main.local_cluster.cluster import RealServices, TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
@@ -22,6 +19,8 @@ from moorage_testing.real_services.neutron_agents import NeutronHost
 from moorage_testing.real_services.open_vswitch import lacks_open_vswitch
 from moorage_testing.real_services.stack import Stack, start_stack
 from moorage_testing.waiting import PATIENCE_S
+from tests.helpers.libvirt_host import DISK, guest_files
+from tests.helpers.real_services_cloud import Desk
 
 AGENTS = {"Open vSwitch agent", "DHCP agent"}
 TUNNELS = "10.250.78"
@@ -78,7 +77,20 @@ class NeutronSite:
         call(*inside, "set", DEVICE, "up")
         for number, (name, firewall) in enumerate(zip(real.names, self.firewalls, strict=True)):
             there = real.namespace(name)
-            call(*inside, "add", f"t{number}", "mtu", str(WIRE_MTU), "type", "veth", "peer", "name", DEVICE, "netns", there)
+            call(
+                *inside,
+                "add",
+                f"t{number}",
+                "mtu",
+                str(WIRE_MTU),
+                "type",
+                "veth",
+                "peer",
+                "name",
+                DEVICE,
+                "netns",
+                there,
+            )
             call(*inside, "set", f"t{number}", "mtu", str(WIRE_MTU), "master", DEVICE, "up")
             call("ip", "-n", there, "link", "set", DEVICE, "mtu", str(WIRE_MTU), "up")
             address = f"{TUNNELS}.{number + 1}"

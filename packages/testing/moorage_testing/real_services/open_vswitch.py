@@ -30,7 +30,8 @@ class Switch:
     """`start` makes it, `stop` ends its processes; its devices go with the namespace."""
 
     directory: Path
-    namespace: str
+    namespace: str = ""
+    """By its name; empty: this process' own."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -49,22 +50,18 @@ class Switch:
         if not conf.exists():
             subprocess.run(["ovsdb-tool", "create", str(conf), str(SCHEMA)], check=True, capture_output=True)
         self._run("ovsdb-server", str(conf), f"--remote=punix:{self.directory / 'db.sock'}")
-        self._wait(lambda: (self.directory / "db.sock").is_socket(), "ovsdb-server")
+        self._wait(self.directory / "db.sock", "ovsdb-server")
         self.vsctl("--no-wait", "init")
         self._run("ovs-vswitchd", self.database)
         self.vsctl("--timeout=60", "show")
 
+    @property
+    def inside(self) -> list[str]:
+        """What a command begins with that is to run where it is."""
+        return ["ip", "netns", "exec", self.namespace] if self.namespace else []
+
     def _run(self, program: str, *words: str) -> None:
-        command = [
-            "ip",
-            "netns",
-            "exec",
-            self.namespace,
-            program,
-            *words,
-            "--no-chdir",
-            f"--pidfile={self.directory / program}.pid",
-        ]
+        command = [*self.inside, program, *words, "--no-chdir", f"--pidfile={self.directory / program}.pid"]
         with (self.directory / f"{program}.out").open("ab") as out:
             self.processes.append(
                 subprocess.Popen(
@@ -77,9 +74,9 @@ class Switch:
                 )
             )
 
-    def _wait(self, ready: "object", program: str) -> None:
+    def _wait(self, socket: Path, program: str) -> None:
         ends = time.monotonic() + READY_S
-        while not ready():  # type: ignore[operator]
+        while not socket.is_socket():
             if self.processes[-1].poll() is not None or time.monotonic() > ends:
                 raise RuntimeError(
                     f"{program} did not start:\n{(self.directory / f'{program}.out').read_text()[-2000:]}"
@@ -101,12 +98,15 @@ class Switch:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
+    def bridge(self, name: str) -> None:
+        self.vsctl("--may-exist", "add-br", name, "--", "set", "bridge", name, f"datapath_type={DATAPATH}")
+
     def join(self, device: str, address: str) -> None:
         """This device of the namespace leads to the other hosts, where this one has that address (with its prefix' length)."""
-        self.vsctl("--", "--may-exist", "add-br", UNDERLAY, "--", "set", "bridge", UNDERLAY, f"datapath_type={DATAPATH}",
-                   "--", "--may-exist", "add-port", UNDERLAY, device)  # fmt: skip
+        self.bridge(UNDERLAY)
+        self.vsctl("--may-exist", "add-port", UNDERLAY, device)
         for words in (("address", "add", address, "dev", UNDERLAY), ("link", "set", UNDERLAY, "up")):
-            subprocess.run(["ip", "-n", self.namespace, *words], check=True, capture_output=True)
+            subprocess.run([*self.inside, "ip", *words], check=True, capture_output=True)
 
     def stop(self) -> None:
         for each in reversed(self.processes):
