@@ -23,7 +23,7 @@ from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU
 PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
     "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
-    "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
+    "openvswitch-switch", "iptables", "conntrack", "rabbitmq-server", "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
 )  # fmt: skip
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""

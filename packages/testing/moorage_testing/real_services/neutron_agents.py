@@ -1,9 +1,12 @@
 """Neutron's own agents in network namespaces of this machine, each beside an Open vSwitch of its own: `neutron-openvswitch-agent`, `neutron-dhcp-agent`.
 
-They meet Neutron over a RabbitMQ. They run as root and call what they need of root's through `env`, in the place of a rootwrap.
+They meet Neutron over a RabbitMQ. They run as root and call what they need of root's through `env`, in the place of a rootwrap.  They enter
+the namespace of the network alone (`nsenter`): what one of them mounts below `/run/netns` the next one finds, which `ip netns exec` would hide.
 """
 
+import contextlib
 import os
+import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +47,9 @@ class NeutronHost:
 
     def start_dhcp(self) -> None:
         """`neutron-dhcp-agent`, which makes a namespace and runs a dnsmasq for each network."""
-        own = {"dhcp_lease_duration": 600, "resync_interval": 5}
+        as_root = self.directory / "dnsmasq.conf"
+        as_root.write_text("user=root\n")  # nobody else may search the directories above its files
+        own = {"dnsmasq_config_file": str(as_root), "resync_interval": 5}
         self._start("neutron-dhcp-agent", {"DEFAULT": own, "ovs": {"ovsdb_connection": self.switch.database}})
 
     def _common(self) -> Sections:
@@ -65,6 +70,7 @@ class NeutronHost:
             "ovs": {
                 "ovsdb_connection": self.switch.database, "datapath_type": DATAPATH,
                 "local_ip": self.tunnel_address, "bridge_mappings": self.mappings,
+                "resource_provider_default_hypervisor": self.name,
             },
             "agent": {"tunnel_types": "vxlan"},
             "securitygroup": {"firewall_driver": self.firewall, "enable_security_group": "true"},
@@ -80,7 +86,7 @@ class NeutronHost:
         environment = self.switch.environment | {"PATH": found, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
         with self.log(program).open("ab") as out:
             self.processes[program] = subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, str(self.venv / "bin" / program), *files],
+                ["nsenter", f"--net=/run/netns/{self.namespace}", str(self.venv / "bin" / program), *files],
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, start_new_session=True,
             )  # fmt: skip
 
@@ -96,4 +102,18 @@ class NeutronHost:
     def stop(self) -> None:
         for program in [*self.processes]:
             self.stop_agent(program)
+        for name in networks_served():
+            for process in _output("ip", "netns", "pids", name).split():
+                with contextlib.suppress(OSError):
+                    os.kill(int(process), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
         self.switch.stop()
+
+
+def networks_served() -> list[str]:
+    """Namespaces of `neutron-dhcp-agent`, one a network."""
+    return [each.split()[0] for each in _output("ip", "netns").splitlines() if each.startswith("qdhcp-")]
+
+
+def _output(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout
