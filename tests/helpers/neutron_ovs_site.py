@@ -14,6 +14,7 @@ from typing import Any
 from moorage.main.local_cluster.cluster import RealServices, TrialSet
 from moorage.main.local_cluster.nats import nats_server_program
 from moorage.main.local_cluster.postgres import find_binaries
+from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.rabbit import Rabbit, rabbit_program
 from moorage_testing.real_services.neutron_agents import NeutronHost
 from moorage_testing.real_services.open_vswitch import lacks_open_vswitch
@@ -119,6 +120,33 @@ class NeutronSite:
 
         wanted = {("Open vSwitch agent", name) for name in self.hosts} | {("DHCP agent", next(iter(self.hosts)))}
         await until(look, lambda seen: wanted <= seen)
+
+    def events_taken(self) -> int:
+        """How often Neutron told of its ports, and was heard."""
+        return self.trial.log_of("api-1").count("POST /v2.1/os-server-external-events 200")
+
+    def with_compute(self, line: str) -> None:
+        """The conductor begins anew with this line in its table `[compute]`."""
+        self.trial.rewrite("[compute]\n", f"[compute]\n{line}\n")
+        self._conductor_anew()
+
+    def without_compute(self, line: str) -> None:
+        self.trial.rewrite(f"[compute]\n{line}\n", "[compute]\n")
+        self._conductor_anew()
+
+    def _conductor_anew(self) -> None:
+        self.trial.kill("conductor-1")
+        self.trial.run("conductor-1", *self.trial.arguments_of("conductor-1"))
+
+    def left(self, host: str) -> list[str]:
+        """What is still there of guests of this host, in its switch too."""
+        real = self.trial.real
+        assert real is not None
+        room, uri = self.trial.directory / "data" / "hosts" / host, real.daemons[host].uri
+        ports = self.hosts[host].switch.vsctl(
+            "--bare", "--columns=name", "find", "Interface", 'external_ids:moorage-owner!=""'
+        )
+        return leftovers(room, uri=uri, inside=real.inside(host)) + [f"port {each}" for each in ports.split()]
 
     def inside(self, host: str, *words: str) -> subprocess.CompletedProcess[str]:
         assert self.trial.real is not None

@@ -146,7 +146,7 @@ def _neutron(site: Site) -> Sections:
             "state_path": str(state),
             "transport_url": site.broker or "fake:/",  # no broker: only its own process listens
             "executor_thread_pool_size": 4,
-            "agent_down_time": 75 if site.broker else DAY_S,  # an agent that reported once stays alive
+            "agent_down_time": 300 if site.broker else DAY_S,  # one that reported stays alive for so long
             "send_events_interval": 1,  # the least it takes
             "notify_nova_on_port_status_changes": "true",
             "notify_nova_on_port_data_changes": "true",

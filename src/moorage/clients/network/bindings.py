@@ -192,9 +192,9 @@ class PortBindings:
             pass
         except Invalid:  # the port is no server's any more
             return
-        await self._tell_agents(port)
+        await self._notify_agents(port)
 
-    async def _tell_agents(self, port: str) -> None:
+    async def _notify_agents(self, port: str) -> None:
         """Of the port as it is. Whoever changes it meanwhile has told them."""
         try:
             now = await self._api.port(port)

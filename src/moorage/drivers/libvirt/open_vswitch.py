@@ -33,6 +33,8 @@ CODE = "vif_not_plugged"
 OWNER = "moorage-owner"
 INTEGRATION, TRUNK_PREFIX = "br-int", "tbr-"
 """A trunk's bridge is made by whoever plugs its first port, and Neutron's agent joins it to the integration bridge."""
+NOWHERE = ("tag=4095", "vlan_mode=trunk", "trunks=4095")
+"""Of a new port, until Neutron's agent gives it the tag of its network: without one it would see what is in every network."""
 IN_USERSPACE = "netdev"
 ANSWERS_WITHIN_S = 15
 OFFLOADS = ("csum", "gso", "tso4", "tso6", "ecn", "ufo")
@@ -54,14 +56,15 @@ class OvsWire:
         datapath = await self._datapath(vif, bridge)
         hybrid = bool(vif.vif_details.get("ovs_hybrid_plug"))
         port = _named("qvo", vif) if hybrid else tap_of(vif)
-        await self._refuse_others(port, vif)
+        is_new = await self._is_new(port, vif)
         if hybrid:
             await self._make_pair(vif, there)
         master = _named("qbr", vif) if hybrid else ""
         tap = await make_tap(vif, self.owner, there, master)
         marks = {"iface-id": vif.port, "iface-status": "active", "attached-mac": vif.mac, OWNER: self.owner}
         words = [f'external_ids:{key}="{value}"' for key, value in marks.items()]
-        await self._tell("--may-exist", "add-port", bridge, port, "--", "set", "Interface", port, *words)
+        nowhere = NOWHERE if is_new and wired_by_agent(vif) and not bridge.startswith(TRUNK_PREFIX) else ()
+        await self._vsctl("--may-exist", "add-port", bridge, port, *nowhere, "--", "set", "Interface", port, *words)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         if datapath == IN_USERSPACE:
@@ -106,16 +109,17 @@ class OvsWire:
                 code=CODE,
             )
         datapath = str(vif.vif_details.get("datapath_type") or "system")
-        await self._tell("--may-exist", "add-br", bridge, "--", "set", "Bridge", bridge, f"datapath_type={datapath}")
+        await self._vsctl("--may-exist", "add-br", bridge, "--", "set", "Bridge", bridge, f"datapath_type={datapath}")
         return datapath
 
-    async def _refuse_others(self, port: str, vif: VifData) -> None:
+    async def _is_new(self, port: str, vif: VifData) -> bool:
         """Raises HostFailed where somebody else has a port of this name in the switch."""
         found = await self._ask("--if-exists", "--columns=external_ids", "list", "Interface", port)
         if found and found[0]["external_ids"].get(OWNER, self.owner) != self.owner:
             raise HostFailed(
                 "the host's Open vSwitch has another port of this name", private=f"{port} of {vif.port}", code=CODE
             )
+        return not found
 
     async def _interfaces(self) -> dict[str, str]:
         """Of any host's directory: name → owner."""
@@ -124,20 +128,20 @@ class OvsWire:
 
     async def _remove(self, port: str) -> None:
         """And a trunk's bridge with its last port of a guest."""
-        bridge = (await self._tell("port-to-br", port)).strip()
-        await self._tell("--if-exists", "del-port", bridge, port)
+        bridge = (await self._vsctl("port-to-br", port)).strip()
+        await self._vsctl("--if-exists", "del-port", bridge, port)
         if bridge.startswith(TRUNK_PREFIX):
-            await self._tell("--if-exists", "del-br", bridge)
+            await self._vsctl("--if-exists", "del-br", bridge)
 
     async def _ask(self, *words: str) -> list[dict[str, Any]]:
         """Rows, each by its columns; maps as maps."""
-        said = await self._tell("--format=json", *words)
+        said = await self._vsctl("--format=json", *words)
         if not said.strip():
             return []
         table = msgspec.json.decode(said, type=dict[str, Any])
         return [dict(zip(table["headings"], map(_plain, row), strict=True)) for row in table["data"]]
 
-    async def _tell(self, *words: str) -> str:
+    async def _vsctl(self, *words: str) -> str:
         """Raises HostFailed: it is not installed, does not answer, or refuses."""
         try:
             return await run("ovs-vsctl", f"--timeout={ANSWERS_WITHIN_S}", f"--db={self.database}", *words, code=CODE)
@@ -192,6 +196,12 @@ class OvsWire:
             raise HostFailed(
                 "the host keeps devices of a guest that is gone", private=", ".join(sorted(left)), code=CODE
             )
+
+
+def wired_by_agent(vif: VifData) -> bool:
+    """By Neutron's Open vSwitch agent, which clears `NOWHERE`; OVN, which binds as `ovs` too, would leave it."""
+    drivers = vif.vif_details.get("bound_drivers")
+    return isinstance(drivers, Mapping) and "openvswitch" in drivers.values()
 
 
 def _bridge_of(vif: VifData) -> str:
