@@ -64,7 +64,7 @@ class Guests:
         return await self._becomes(await self._ask_for(name, host, port, {}), "ERROR")
 
     async def _ask_for(self, name: str, host: str, port: str, more: dict[str, Any]) -> str:
-        body = {"name": name, "imageRef": self.image, "flavorRef": FLAVOR}
+        body: dict[str, Any] = {"name": name, "imageRef": self.image, "flavorRef": FLAVOR}
         body["networks"] = [{"port": port} if port else {"uuid": self.network}]
         if host:
             body["availability_zone"] = f"nova:{host}"
@@ -180,7 +180,10 @@ class Guests:
         rows = (await self.admin("network", "GET", f"/ports?network_id={self.network}"))["ports"]
         assert [each for each in rows if not each["device_owner"].startswith("network:")] == []
         for host in self.site.hosts:
-            await until(lambda host=host: asyncio.to_thread(self._left, host), lambda seen: seen == [])
+            await self._nothing_left(host)
+
+    async def _nothing_left(self, host: str) -> None:
+        await until(lambda: asyncio.to_thread(self._left, host), lambda seen: seen == [])
 
     def _left(self, host: str) -> list[str]:
         flows = self.site.hosts[host].switch.flows("br-int")

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class NeutronHost:
         """`neutron-dhcp-agent`, which makes a namespace and runs a dnsmasq for each network."""
         as_root = self.directory / "dnsmasq.conf"
         as_root.write_text("user=root\n")  # nobody else may search the directories above its files
-        own = {"dnsmasq_config_file": str(as_root), "resync_interval": 5}
+        own: Mapping[str, str | int] = {"dnsmasq_config_file": str(as_root), "resync_interval": 5}
         self._start("neutron-dhcp-agent", {"DEFAULT": own, "ovs": {"ovsdb_connection": self.switch.database}})
 
     def _common(self) -> Sections:

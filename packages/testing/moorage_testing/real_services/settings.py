@@ -1,7 +1,7 @@
 """The services' configuration files: SQLite, plain files, loopback ports, and otherwise their own defaults."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +26,7 @@ class Site:
     our_compute_port: int
     our_placement_port: int
     volume_port: int
-    broker: str = ""
+    broker: str = field(default="", kw_only=True)
     """Where Neutron's own agents reach it; empty: there are none, and agents' rows are written once."""
 
     @property

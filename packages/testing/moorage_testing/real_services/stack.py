@@ -126,7 +126,7 @@ def start_stack(root: Path | None = None, broker: str = "") -> Stack:
     root = root or Path(tempfile.mkdtemp(prefix="moorage-real-"))
     shutil.rmtree(root, ignore_errors=True)
     ports = free_ports(7)
-    site = Site(root, python.parent.parent, secrets.token_hex(12), *ports, broker)
+    site = Site(root, python.parent.parent, secrets.token_hex(12), *ports, broker=broker)
     write_settings(site)
     stack = Stack(site)
     try:
