@@ -138,6 +138,19 @@ class NeutronSite:
         self.trial.kill("conductor-1")
         self.trial.run("conductor-1", *self.trial.arguments_of("conductor-1"))
 
+    async def filters_with(self, admin: Desk, host: str, firewall: str) -> None:
+        """Neutron's agent there begins anew with this `firewall_driver`, and Neutron has heard that."""
+        its = self.hosts[host]
+        await asyncio.to_thread(its.stop_agent, "neutron-openvswitch-agent")
+        its.firewall = firewall
+        await asyncio.to_thread(its.start_agent)
+
+        async def look() -> list[bool]:
+            told = (await admin("network", "GET", f"/agents?host={host}&agent_type=Open vSwitch agent"))["agents"]
+            return [each["configurations"].get("ovs_hybrid_plug") for each in told]
+
+        await until(look, lambda seen: seen == [firewall == "iptables_hybrid"])
+
     def left(self, host: str) -> list[str]:
         """What is still there of guests of this host, in its switch too."""
         real = self.trial.real

@@ -113,3 +113,24 @@ async def test_a_port_that_nobody_wires_is_wired_on_the_next_host(site: NeutronS
     finally:
         await asyncio.to_thread(site.without_compute, WITHIN_S)
         await asyncio.to_thread(site.hosts["host1"].start_agent)
+
+
+async def test_a_host_that_filters_with_iptables(site: NeutronSite, guests: Guests) -> None:
+    """Its ports are plugged by the way of a Linux bridge; a guest goes there from a host that has none, and back."""
+    await site.filters_with(guests.admin, "host2", "iptables_hybrid")
+    try:
+        one = await guests.boot("one", "host1")
+        far = await guests.boot("far", "host2", **asking(one.address))
+        port = await guests.port(far)
+        assert (port["status"], port["binding:vif_details"]["ovs_hybrid_plug"]) == ("ACTIVE", True)
+        await guests.says_more(far, "GUEST: answer", "GUEST: page")
+        group = await guests.group("closed")
+        await guests.put_in(one, [group])
+        for host, left in (("host2", "host1"), ("host1", "host2")):
+            await guests.act(one, "ACTIVE", **{"os-migrateLive": {"host": host, "block_migration": "auto"}})
+            await guests.is_wired(one, host, left=left)
+            await guests.says_more(far, "GUEST: silence", "GUEST: no page")
+        await guests.let_in(group, "icmp")
+        await guests.says_more(far, "GUEST: answer", "GUEST: no page")
+    finally:
+        await site.filters_with(guests.admin, "host2", "openvswitch")

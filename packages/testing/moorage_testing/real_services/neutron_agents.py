@@ -74,7 +74,7 @@ class NeutronHost:
                 "resource_provider_default_hypervisor": self.name,
             },
             "agent": {"tunnel_types": "vxlan"},
-            "securitygroup": {"firewall_driver": self.firewall, "enable_security_group": "true"},
+            "securitygroup": {"firewall_driver": self.firewall, "enable_security_group": "true", "enable_ipset": "false"},
         }  # fmt: skip
 
     def _start(self, program: str, own: Sections) -> None:

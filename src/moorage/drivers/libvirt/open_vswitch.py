@@ -81,19 +81,19 @@ class OvsWire:
         await self._remove_devices({tap_of(vif), *(_named(each, vif) for each in HYBRID)})
 
     async def keep(self, vifs: Collection[VifData]) -> None:
-        """Ports and devices of ours that none of these needs go. A switch that does not answer keeps what it has."""
+        """Ports and devices of ours that none of these needs go. A switch that does not answer keeps what it has until the next time."""
         needed = {name for vif in vifs for name in (tap_of(vif), *(_named(each, vif) for each in HYBRID))}
+        mine = {name for name, link in (await links()).items() if link.alias == f"{ALIAS}{self.owner}"}
+        there = await self._is_there()
         try:
-            found = await self._interfaces() if await self._is_there() else {}
-            for name, owner in found.items():
+            for name, owner in (await self._interfaces() if there else {}).items():
                 if owner == self.owner and name not in needed:
                     await self._remove(name)
+            if not vifs and there and shutil.which("nft"):
+                await self._filter("delete table netdev {table}")
+            await self._remove_devices({name for name in mine if name.startswith(HYBRID)} - needed)
         except HostFailed as failure:
             _log.warning("what is left in Open vSwitch stays for now: %s", failure.private)
-        if not vifs and await self._is_there() and shutil.which("nft"):
-            await self._filter("delete table netdev {table}")
-        mine = {name for name, link in (await links()).items() if link.alias == f"{ALIAS}{self.owner}"}
-        await self._remove_devices({name for name in mine if name.startswith(HYBRID)} - needed)
 
     # ---- the switch ------------------------------------------------------------------------------------------------
 
