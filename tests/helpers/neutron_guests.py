@@ -162,6 +162,15 @@ class Guests:
         assert port in await asyncio.to_thread(self.plugged, host)
         assert port not in await asyncio.to_thread(self.plugged, left)
 
+    async def is_free(self, port: str, left: str) -> None:
+        """It is its owner's again, on no host, and not in that host's switch."""
+
+        async def look() -> tuple[str, str, bool]:
+            now = await self.read_port(port)
+            return now["binding:host_id"], now["device_id"], port in await asyncio.to_thread(self.plugged, left)
+
+        await until(look, lambda seen: seen == ("", "", False))
+
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     async def gone(self) -> None:
