@@ -1,6 +1,6 @@
 """A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
 
-    install     Debian's packages and the guest; as root, for they are the machine's
+    install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
     run …       pytest with these arguments, in the namespaces
     inside …    the same, already there
 
@@ -19,10 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from moorage.main.local_cluster.libvirt_daemon import DAEMON_CONF, PRIVATE, QEMU_CONF, STARTS_WITHIN_S, STOPS_WITHIN_S
+from moorage_testing.real_services.install import install as install_neighbours
 
 PACKAGES = (
     "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-clients", "libvirt-dev", "pkg-config", "gcc", "python3-dev",
     "qemu-system-x86", "qemu-utils", "dnsmasq-base", "iproute2", "nftables", "iputils-ping", "util-linux",
+    "openvswitch-switch", "iptables", "conntrack", "rabbitmq-server",
     "busybox-static", "cpio", "e2fsprogs", "grub-pc-bin", "grub-common", "fdisk", "binutils",
 )  # fmt: skip
 USER = "libvirt-qemu"
@@ -44,6 +46,7 @@ def install() -> None:
         _run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *lacking, env=environment)
     if subprocess.run(["getent", "passwd", USER], stdout=subprocess.DEVNULL, check=False).returncode:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
+    install_neighbours()  # in the namespaces there is no way to PyPI
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
 

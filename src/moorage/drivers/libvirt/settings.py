@@ -34,6 +34,8 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of serial consoles: the first, and the one after the last."""
     bridges: dict[str, str] = {}
     """Physical network → the bridge of this machine that its guests are plugged into; others get a bridge of ours, which leads nowhere else."""
+    ovs_db: str = "unix:/run/openvswitch/db.sock"
+    """The database of this machine's Open vSwitch, as `ovs-vsctl --db` takes it; for ports of Neutron's that are plugged there."""
     dhcp: bool = False
     """Whether this host answers DHCP for its guests on bridges of ours, and is their gateway's address: for the embedded network service."""
     soft_reboot_s: Positive = 20.0

@@ -1,7 +1,7 @@
 """How a guest's interfaces get their wires: a small seam, chosen for each by what its bound port says (`vif_type`).
 
     bridge   a tap of ours, in the bridge that the binding names, that the operator named for the physical network, or that is the network's own
-    ovs      libvirt adds the tap to the integration bridge, with the port's id, by which Neutron's agent knows what to do with it
+    ovs      a tap of ours, in the integration bridge of an Open vSwitch with the port's id, by which Neutron's agent knows what to do with it
 
 Names are made of ids, so that what is there already is found, and what belongs to nobody any more is known:
 
@@ -9,28 +9,21 @@ Names are made of ids, so that what is there already is found, and what belongs 
     mrg<network> a bridge of ours; the others are never made nor removed
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
-import msgspec
-
-from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.devices import ALIAS, ID_CHARACTERS, NAME, TAP_PREFIX, links, make_tap, remove_tap, tap_of
+from moorage.drivers.libvirt.devices import Link as _Link
+from moorage.drivers.libvirt.devices import ip as _ip
 from moorage.drivers.libvirt.firewall import Firewall
+from moorage.drivers.libvirt.open_vswitch import OvsWire
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
 from moorage.model.errors import HostFailed
 from moorage.model.guest import VifData
-
-ID_CHARACTERS = 11
-"""A device's name has 15 at most."""
-TAP_PREFIX = "tap"
-ALIAS = "moorage "
-"""What each device of ours says of itself, with its host's owner: nobody else's is touched."""
-NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 
 
 class Wire(Protocol):
@@ -41,22 +34,6 @@ class Wire(Protocol):
         ...
 
     async def unplug(self, vif: VifData) -> None: ...
-
-
-class _Link(msgspec.Struct):
-    name: str = msgspec.field(name="ifname")
-    alias: str = msgspec.field(default="", name="ifalias")
-    master: str = ""
-
-
-async def links() -> dict[str, _Link]:
-    """The machine's network devices, by name."""
-    said = await run("ip", "-json", "link", "show")
-    return {each.name: each for each in msgspec.json.decode(said or "[]", type=list[_Link])}
-
-
-def tap_of(vif: VifData) -> str:
-    return f"{TAP_PREFIX}{vif.port[:ID_CHARACTERS]}"
 
 
 def bridge_of(vif: VifData, bridges: Mapping[str, str]) -> str:
@@ -80,8 +57,7 @@ class BridgeWire:
     tunnels: Tunnels
 
     async def plug(self, vif: VifData) -> ET.Element:
-        tap, bridge, there = tap_of(vif), bridge_of(vif, self.bridges), await links()
-        alias = f"{ALIAS}{self.owner}"
+        bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
             if not bridge.startswith(BRIDGE_PREFIX):
                 raise HostFailed("the host has no such bridge", private=bridge, code="vif_not_plugged")
@@ -91,11 +67,7 @@ class BridgeWire:
         await _ip("link", "set", "dev", bridge, "up")
         if bridge.startswith(BRIDGE_PREFIX) and self.tunnels.has(vif):
             await self.tunnels.join(vif, bridge, there)
-        if tap in there and there[tap].alias not in {"", alias}:
-            raise HostFailed("the host has another device of this port's name", private=tap, code="vif_not_plugged")
-        if tap not in there:
-            await _ip("tuntap", "add", "dev", tap, "mode", "tap", "vnet_hdr")
-        await _ip("link", "set", "dev", tap, "alias", alias, "mtu", str(vif.mtu), "master", bridge, "up")
+        tap = await make_tap(vif, self.owner, there, bridge)
         plug = ET.Element("interface", type="ethernet")
         ET.SubElement(plug, "target", dev=tap, managed="no")
         return plug
@@ -114,25 +86,6 @@ class BridgeWire:
             await _ip("link", "set", "dev", bridge, "alias", f"{ALIAS}{self.owner}")
 
 
-@dataclass(frozen=True)
-class OvsWire:
-    """libvirt makes the tap and calls ovs-vsctl; both go with the guest."""
-
-    async def plug(self, vif: VifData) -> ET.Element:
-        bridge = str(vif.vif_details.get("bridge_name") or "br-int")
-        if not NAME.fullmatch(bridge):
-            raise HostFailed("the port's binding names no bridge", private=repr(bridge), code="vif_not_plugged")
-        plug = ET.Element("interface", type="bridge")
-        ET.SubElement(plug, "source", bridge=bridge)
-        port = ET.SubElement(plug, "virtualport", type="openvswitch")
-        ET.SubElement(port, "parameters", interfaceid=vif.port)
-        ET.SubElement(plug, "target", dev=tap_of(vif))
-        return plug
-
-    async def unplug(self, vif: VifData) -> None:
-        """libvirt's work."""
-
-
 class Wires:
     """All ways of one host, and the networks that it serves itself."""
 
@@ -141,8 +94,9 @@ class Wires:
         self._tunnels = Tunnels(settings.vxlan_address, settings.vxlan_group, f"{ALIAS}{owner}")
         self._firewall = Firewall(owner)
         self._bridges = settings.bridges
+        self._ovs = OvsWire(owner, settings.ovs_db)
         self._bridge = BridgeWire(owner, self._bridges, self._tunnels)
-        self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
+        self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": self._ovs}
 
     async def plug(self, vifs: Iterable[VifData]) -> list[ET.Element]:
         return [await self._way(vif).plug(vif) for vif in vifs]
@@ -154,8 +108,10 @@ class Wires:
 
     async def serve(self, vifs: Iterable[VifData]) -> None:
         """`vifs`: all that guests of this host have. Devices of ours that none of them needs go; networks are served as they need it."""
-        mine = [vif for vif in vifs if vif.vif_type == "bridge"]
-        taps, there = {tap_of(vif) for vif in mine}, await links()
+        every = list(vifs)
+        await self._ovs.keep([vif for vif in every if vif.vif_type == "ovs"])
+        mine = [vif for vif in every if vif.vif_type == "bridge"]
+        taps, there = {tap_of(vif) for vif in every}, await links()
         for name, link in there.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)
@@ -178,13 +134,3 @@ class Wires:
         if way is None:
             raise HostFailed("this host cannot plug in such a port", private=vif.vif_type, code="vif_not_plugged")
         return way
-
-
-async def remove_tap(name: str, owner: str) -> None:
-    link = (await links()).get(name)
-    if link is not None and link.alias == f"{ALIAS}{owner}":
-        await _ip("link", "delete", "dev", name)
-
-
-async def _ip(*words: str) -> None:
-    await run("ip", *words, code="vif_not_plugged")

@@ -76,6 +76,8 @@ class RealServices:
     """Of our services, where the services' catalog says that they are."""
     token: Callable[[], str]
     """A new one, of an administrator."""
+    reached: tuple[int, ...] = ()
+    """Ports of theirs on this machine's loopback that real hosts reach at their own."""
 
 
 @dataclass
@@ -125,8 +127,9 @@ class TrialSet:
 
     def path_of(self, name: str) -> Path:
         """The file of one process."""
-        if self.guarded is None and name != CONSOLE_WEB:
-            return self.config_path
+        own = name == CONSOLE_WEB or (self.real is not None and name.startswith("agent-"))
+        if self.guarded is None:
+            return self.directory / f"{name}.toml" if own else self.config_path
         whose = name if name.startswith(("agent-", CONSOLE_WEB)) else name.partition("-")[0]
         return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
 
@@ -162,7 +165,7 @@ class TrialSet:
         self._let_in(postgres)
         if self.real is not None and self.nats is not None:
             there = [self.nats.port, *(ports[name] for name in ("identity", "image", "network", "volume", "metadata"))]
-            self.real.reach(there)
+            self.real.reach(there if self.beside is None else [*there, *self.beside.reached])
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
@@ -196,15 +199,19 @@ class TrialSet:
         self.nats = self._stack.enter_context(NatsServer(conf="" if self.guarded is None else self.guarded.conf))
         if self.guarded is None:
             write(self.config_path, file({"url": self.nats.url}))
+            for plan in planned_hosts(self.config) if self.real is not None else ():
+                self._write_agents_file(plan, {"url": self.nats.url})
         else:
             for role in (*ON_THE_BUS, "metadata"):
                 bus = self.guarded.bus(role, self.nats.url) if role in ON_THE_BUS else {}
                 write(self.path_of(role), file(bus, role))
             for plan in planned_hosts(self.config):
-                bus = self.guarded.bus(f"agent-{plan.host}", self.nats.url)
-                lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
-                own = None if self.real is None else self.real.settings(plan.host)
-                write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
+                self._write_agents_file(plan, self.guarded.bus(f"agent-{plan.host}", self.nats.url))
+
+    def _write_agents_file(self, plan: HostPlan, bus: Mapping[str, Any]) -> None:
+        lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
+        own = None if self.real is None else self.real.settings(plan.host)
+        write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
     def _let_in(self, postgres: Server) -> None:
         """What each process may do in the databases, and which hosts are approved."""

@@ -42,6 +42,10 @@ class RealHosts:
         """On the wire."""
         return f"{UNDERLAY}.{self.names.index(host) + 1}"
 
+    def switch(self, host: str) -> Path:
+        """Where the host's Open vSwitch has its sockets, if somebody gives it one."""
+        return self.directory / host / "ovs"
+
     def inside(self, host: str) -> list[str]:
         """What a command begins with that is to run on that host."""
         return ["ip", "netns", "exec", self.namespace(host)]
@@ -52,6 +56,7 @@ class RealHosts:
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
             "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True,
+            "ovs_db": f"unix:{self.switch(host)}/db.sock",
         }  # fmt: skip
 
     def start(self) -> None:

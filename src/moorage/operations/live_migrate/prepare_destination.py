@@ -1,5 +1,7 @@
 """The first half of a live migration: a host is chosen, checked and prepared. The guest is not touched yet."""
 
+import logging
+
 import msgspec
 
 from moorage.bus.agent_rpc import NOT_SUPPORTED
@@ -43,8 +45,12 @@ from moorage.saga import Run, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 
+logger = logging.getLogger(__name__)
+
 NETWORK_PATIENCE_S = 300.0
 HOST_PATIENCE_S = 300.0
+PLUGGED_WITHIN_S = 10.0
+"""How long the network's word of ports that wait at the destination is waited for."""
 REFUSALS = frozenset({"live_refused", NOT_SUPPORTED})
 """Codes by which a healthy host says that the guest could not go on there."""
 ACTION = "live-migration"
@@ -272,16 +278,19 @@ async def drop_guest(run: LiveRun) -> None:
     patience_s=VIF_PLUGGING_MAX_S + NETWORK_PATIENCE_S,
 )
 async def await_vifs(run: LiveRun) -> None:
-    """Before anything is sent: ports that are plugged when their place is made are waited for, as in Nova."""
+    """Before anything is sent, a moment for ports that are plugged when their place is made (`ovs_hybrid_plug`).
+
+    Neutron says nothing of a port that was plugged where its binding is not active yet, unless an older release does; so silence is
+    no failure here, and the port is wired when its binding is activated.  Raises HostFailed when it says that one failed.
+    """
     settings = run.context.settings
     waiting = {port.id for port in run[bind_destination].ports if port.vif_details.get("ovs_hybrid_plug")}
     if settings.vif_plugging_timeout_s <= 0 or not waiting:
         return
-    timeout_s = min(settings.vif_plugging_timeout_s, VIF_PLUGGING_MAX_S)
+    timeout_s = min(settings.vif_plugging_timeout_s, PLUGGED_WITHIN_S)
     missing = await live_migration.unplugged_after(run, waiting, timeout_s)
-    if missing and settings.vif_plugging_is_fatal:
-        private = ", ".join(sorted(missing))
-        raise HostFailed("the network was not plugged in time", private=private, code="vif_not_plugged")
+    if missing:
+        logger.info("%s: nothing was said of ports that wait there: %s", run.operation, ", ".join(sorted(missing)))
 
 
 async def guest_there(run: LiveRun, claim: Claim, ports: tuple[Port, ...], attachments: dict[str, str]) -> GuestSpec:
