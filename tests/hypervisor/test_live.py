@@ -91,6 +91,7 @@ async def types(driver: LibvirtDriver, line: str, answer: str) -> None:
     writer.close()
 
 
+@pytest.mark.hypervisor_ci
 async def test_it_goes_on_there_with_its_disks_and_its_console(
     pair: tuple[LibvirtDriver, LibvirtDriver], tmp_path: Path
 ) -> None:
