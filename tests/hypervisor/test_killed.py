@@ -136,20 +136,25 @@ async def cut(
 @pytest.mark.parametrize("victim", VICTIMS)
 async def test_killed_in_the_middle(trial: TrialSet, victim: str) -> None:
     async with Person(trial.config) as person:
-        image = await upload(person)
-        body: dict[str, Any] = {"imageRef": image, "flavorRef": "42", "availability_zone": f"nova:{HOST}"}
-        server = await _boot(trial, person, victim, body)
-        if server is None:  # it ended in ERROR, and nothing was left of it
-            server = str((await person.active("again", **body))["id"])
-        await says(person, server, "GUEST: ready")
-        await as_shown(trial, person, server)
-        await _attach(trial, person, victim, server)
-        await _copy(trial, person, victim, server)
-        await _move(trial, person, victim, server)
-        await person.delete(server)
-        await person.gone(server)
+        try:
+            await _killed(trial, person, victim)
+        finally:  # the next one begins with nothing
+            await person.leave_nothing(await person.images())
         for host in (HOST, OTHER):
             await nothing_left(trial, host)
+
+
+async def _killed(trial: TrialSet, person: Person, victim: str) -> None:
+    image = await upload(person)
+    body: dict[str, Any] = {"imageRef": image, "flavorRef": "42", "availability_zone": f"nova:{HOST}"}
+    server = await _boot(trial, person, victim, body)
+    if server is None:  # it ended in ERROR, and nothing was left of it
+        server = str((await person.active("again", **body))["id"])
+    await says(person, server, "GUEST: ready")
+    await as_shown(trial, person, server)
+    await _attach(trial, person, victim, server)
+    await _copy(trial, person, victim, server)
+    await _move(trial, person, victim, server)
 
 
 async def _boot(trial: TrialSet, person: Person, victim: str, body: dict[str, Any]) -> str | None:
