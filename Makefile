@@ -81,7 +81,8 @@ test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement a
 	@$(BIN)/python -m moorage_testing.real_services.install
 	@$(BIN)/python -m pytest -q -m real tests/real tests/contract $(ARGS)
 
-LIBVIRT_EXTRA = @$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
+# Only the library: Moorage itself is installed already, and other tests may be using it.
+LIBVIRT_EXTRA = @$(BIN)/python $(PIP) -c constraints.txt libvirt-python
 
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
 	@$(BIN)/python -m moorage_testing.hypervisor install
