@@ -78,9 +78,9 @@ class Bench:
             server = await self.ask(f"one-{number}")
             address = await self.address_of(server)
             active.append(time.monotonic() - began)
+            after = self.spent_s()  # what comes later is the guest's own, and our processes' rest
             await self.answers(address)
             ours.append(time.monotonic() - began)
-            after = self.spent_s()
             spent.append({name: after[name] - before[name] for name in after})
             seconds, of_daemon = await self._by_virsh(server, address)
             alone.append(seconds)
