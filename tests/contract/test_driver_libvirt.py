@@ -16,6 +16,7 @@ from moorage.drivers.libvirt.domain_xml import NAMESPACE, Around, domain_xml
 from moorage.drivers.libvirt.host_facts import Machine, chosen_virt_type
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
@@ -113,6 +114,25 @@ def test_what_cannot_be_made_yet_is_said(properties: dict[str, str]) -> None:
     with pytest.raises(HostFailed) as cannot:
         described(record(image_properties=properties, vifs=(vif,)))
     assert cannot.value.code == "not_supported"
+
+
+@pytest.mark.parametrize(
+    ("specs", "why"),
+    [
+        ({"quota:disk_read_bytes_sec": "much"}, "whole number"),
+        ({"quota:disk_total_iops_sec": "9", "quota:disk_write_iops_sec": "9"}, "excludes"),
+    ],
+)
+def test_limits_of_disks_that_cannot_be(specs: dict[str, str], why: str) -> None:
+    with pytest.raises(HostFailed, match=why):
+        disk_limits(specs)
+
+
+def test_limits_of_disks() -> None:
+    assert disk_limits({"hw:cpu_policy": "shared"}) is None
+    made = disk_limits({"quota:disk_read_iops_sec": "10", "quota:disk_total_bytes_sec": "1048576"})
+    assert made is not None
+    assert {each.tag: each.text for each in made} == {"total_bytes_sec": "1048576", "read_iops_sec": "10"}
 
 
 @pytest.mark.parametrize(

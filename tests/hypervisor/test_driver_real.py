@@ -98,6 +98,7 @@ async def until_it_fails(driver: LibvirtDriver) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.hypervisor_ci
 async def test_a_guest_on_its_network(driver: LibvirtDriver, tmp_path: Path) -> None:
     """One guest, and all that may be plugged into it while it runs."""
     drive = InstanceMetadata(ONE, name="web", hostname="web.local")

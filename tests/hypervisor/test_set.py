@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.hypervisor.test_driver_real import call
-from tests.hypervisor.test_up import act, says, upload
 
 from moorage.main.local_cluster.cluster import TrialSet
 from moorage_testing.api_user import PATIENCE_S, Person
+from moorage_testing.hypervisor.guests import act, upload
+from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 
 pytestmark = pytest.mark.hypervisor

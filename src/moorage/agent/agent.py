@@ -266,6 +266,7 @@ class Agent:
             case ResultTaken() as taken:
                 self._journal.taken(taken.results)
                 self._journal.forget(taken.gone)
+                await self._journal.write_what_counts()
             case ReportWanted() as wanted:
                 self._outgoing.note_conductor(wanted.knows_senders)
                 if self._homecomings and not self._refused:

@@ -1,8 +1,10 @@
 """A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
 
     install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
+    probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
+    bench …     the measures of bench.py, in the namespaces
     run …       pytest with these arguments, in the namespaces
-    inside …    the same, already there
+    inside …    a module of Python with its arguments, already there
 
 No module, bridge, firewall rule or directory of the machine is touched but `/usr`, and everything that was started is stopped.
 """
@@ -32,7 +34,7 @@ USER = "libvirt-qemu"
 GUEST = Path(sys.prefix) / "hypervisor-guest"
 SOCKET = Path("/run/libvirt/libvirt-sock")
 NICER_BY = 15
-"""Emulated guests take all the processor that they are given."""
+"""Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
 
 def install() -> None:
@@ -49,6 +51,17 @@ def install() -> None:
     install_neighbours()  # in the namespaces there is no way to PyPI
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    if not (GUEST / "novnc").exists():
+        _fetch_novnc(GUEST / "novnc")
+
+
+def _fetch_novnc(into: Path) -> None:
+    """Debian's package, only unpacked: nothing of what it depends on is needed for its pages."""
+    with tempfile.TemporaryDirectory() as directory:
+        subprocess.run(["apt-get", "download", "-qq", "novnc"], check=True, cwd=directory, stderr=subprocess.DEVNULL)
+        package = next(Path(directory).glob("novnc_*.deb"))
+        _run("dpkg-deb", "-x", str(package), f"{directory}/unpacked")
+        shutil.move(f"{directory}/unpacked/usr/share/novnc", into)
 
 
 def _is_installed(package: str) -> bool:
@@ -60,15 +73,26 @@ def _run(*words: str, env: dict[str, str] | None = None) -> None:
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=env)
 
 
-def run(arguments: list[str]) -> int:
+def probe() -> int:
+    """Installs what is missing, and boots a guest."""
+    try:
+        install()
+    except (OSError, subprocess.CalledProcessError) as failure:
+        command = " ".join(failure.cmd[:2]) if isinstance(failure, subprocess.CalledProcessError) else failure
+        sys.exit(f"no guest can run here: what it needs cannot be installed from Debian ({command})")
+    return run("moorage_testing.hypervisor.probe", [])
+
+
+def run(module: str, arguments: list[str]) -> int:
     words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
-    inside = [sys.executable, "-m", __package__ or "", "inside", *arguments]
+    inside = [sys.executable, "-m", __package__ or "", "inside", module, *arguments]
     return subprocess.run([*words, *inside], check=False).returncode
 
 
-def inside(arguments: list[str]) -> int:
+def inside(module: str, arguments: list[str]) -> int:
     """Nothing that is mounted or made here is seen outside."""
-    os.nice(NICER_BY)
+    if os.nice(0) == 0:
+        os.nice(NICER_BY)
     _run("ip", "link", "set", "lo", "up")
     _run("mount", "-t", "sysfs", "sysfs", "/sys")
     Path("/run/netns").mkdir(exist_ok=True)
@@ -84,7 +108,7 @@ def inside(arguments: list[str]) -> int:
         Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
-            return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False, env=environment).returncode
+            return subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment).returncode
     finally:
         end_all_in_here()
         for place in PRIVATE:
@@ -134,10 +158,14 @@ def main(arguments: list[str]) -> int:
         case ["install"]:
             install()
             return 0
+        case ["probe"]:
+            return probe()
+        case ["bench", *rest]:
+            return run("moorage_testing.hypervisor.bench", rest)
         case ["run", *rest]:
-            return run(rest)
-        case ["inside", *rest]:
-            return inside(rest)
+            return run("pytest", rest)
+        case ["inside", module, *rest]:
+            return inside(module, rest)
         case _:
             print(__doc__)  # noqa: T201 - a command
             return 2

@@ -178,9 +178,10 @@ class Core:
             else:
                 await disks.make_empty(place / disks.ROOT, max(1, spec.root_gib) * disks.GIB)
         if spec.ephemeral_gib and not (place / disks.EPHEMERAL).exists():
-            await disks.make_empty(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB)
+            kind = spec.image_properties.get("os_type", "")
+            await disks.make_ephemeral(place / disks.EPHEMERAL, spec.ephemeral_gib * disks.GIB, kind)
         if spec.swap_mib:
-            await disks.make_empty(place / disks.SWAP, spec.swap_mib * disks.MIB)
+            await disks.make_swap(place / disks.SWAP, spec.swap_mib * disks.MIB)
         for image, name in ((spec.kernel, disks.KERNEL), (spec.ramdisk, disks.RAMDISK)):
             if image:
                 await disks.copy_file(self._images.path(await self._images.kernel(image)), place / name)

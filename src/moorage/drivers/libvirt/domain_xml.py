@@ -20,6 +20,7 @@ from moorage.drivers.libvirt.disks import (
     SWAP,
 )
 from moorage.drivers.libvirt.host_facts import Machine
+from moorage.drivers.libvirt.quotas import disk_limits
 from moorage.drivers.libvirt.records import GuestRecord
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
@@ -78,7 +79,12 @@ def domain_xml(record: GuestRecord, around: Around) -> str:
     devices = _add(domain, "devices")
     if machine.emulator:
         _add(devices, "emulator", machine.emulator)
-    devices.extend(list(_disks(record, around)))  # a list: a refusal from inside a generator is lost in there
+    disks = list(_disks(record, around))  # a list: a refusal from inside a generator is lost in there
+    limits = disk_limits(spec.extra_specs)
+    for each in disks:
+        if limits is not None and each.find("serial") is None and each.get("device") == "disk":
+            each.append(limits)
+    devices.extend(disks)
     if any(each.get("bus") == "scsi" for each in devices.iterfind("disk/target")):
         _add(devices, "controller", type="scsi", index="0", model="virtio-scsi")
     devices.extend([interface(spec, vif, plug) for vif, plug in zip(spec.vifs, around.plugs, strict=True)])

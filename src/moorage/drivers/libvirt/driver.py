@@ -184,8 +184,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             return await self._ensure_running(record, power)
 
     async def _ensure_running(self, record: GuestRecord, power: PowerState) -> PowerState:
-        """However it stands, it runs afterwards."""
+        """However it stands, it runs afterwards. Raises HostFailed when it has left: it would run twice."""
         server = record.spec.server
+        if record.leaving is not None and power not in ACTIVE:
+            await self._stands_at_source(record)
+            self._records.of(server)
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())
         elif power is PowerState.SUSPENDED:
@@ -233,7 +236,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             else:
                 await self._active(server)
                 await self._shut_down(server, self._settings.soft_reboot_s)
-            return await self._switch_on(record)
+            return await self._ensure_running(record, PowerState.SHUTDOWN)
 
     # ---- pausing and saving ----------------------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ BUSES = ("ide", "sata", "scsi", "usb", "virtio")
 PACKAGES = {
     "qemu-img": "qemu-utils",
     "ip": "iproute2",
+    "mke2fs": "e2fsprogs",
+    "mkswap": "util-linux",
     "dnsmasq": "dnsmasq-base",
     "nft": "nftables",
 }
@@ -74,7 +76,7 @@ def no_daemon(settings: Libvirt, why: str) -> str:
 
 
 def _programs(settings: Libvirt) -> Iterator[str]:
-    yield from ("qemu-img", "ip")
+    yield from ("qemu-img", "ip", "mke2fs", "mkswap")
     if settings.dhcp:
         yield "dnsmasq"
     if settings.vxlan_address:

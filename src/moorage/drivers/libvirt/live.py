@@ -6,7 +6,7 @@ Disks are copied whole, by NBD.  Who wants to know where the guest is asks libvi
     at the source         the domain is gone from there as soon as the guest has left; else it runs on
     at the destination    the domain is one that is awaited until the guest goes on there
 
-Only a daemon that dies within the switch leaves its guest stopped and does not know.  Its agent then asks the other host's.
+Only a daemon that dies within the switch leaves its guest stopped, or off, and does not know.  Its agent then asks the other host's.
 """
 
 import asyncio

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
+from moorage.model.errors import Conflict
 from moorage.model.host import NO_TROUBLES, Host, HostTroubles
 from moorage.sql import Tx
 from moorage.sql.dialect import insert
@@ -48,14 +49,22 @@ _GIVEN = tuple(
 _REPORTED = ("id", "node", "seen_at", "updated_at", "doc")
 
 
+_UPDATE_REPORT = (
+    hosts.update()
+    .where(hosts.c.host == sa.bindparam("b_host"))
+    .values({name: sa.bindparam(f"b_{name}") for name in _REPORTED})
+    .returning(*hosts.c)
+)
+
+
 @cache
-def _report(dialect: str) -> sa.Executable:
-    """Made once for each kind of database: every host reports several times a minute."""
+def _insert_report(dialect: str) -> sa.Executable:
+    """Made once for each kind of database. Of two conductors that hear a host first at once, the second waits for the first one's commit.
+
+    No index is named: `id` and `service` are unique as well, and one that is not named would be violated.
+    """
     statement = insert(dialect, hosts).values({name: sa.bindparam(f"b_{name}") for name in _GIVEN})
-    written = statement.on_conflict_do_update(
-        index_elements=["host"], set_={name: statement.excluded[name] for name in _REPORTED}
-    )
-    return written.returning(*hosts.c)
+    return statement.on_conflict_do_nothing().returning(*hosts.c)
 
 
 _TAKE_AGENT = (
@@ -83,7 +92,10 @@ _NAMED = sa.select(hosts).where(hosts.c.host == sa.bindparam("b_host"))
 
 
 def report(tx: Tx, told: Host, now: int) -> Host:
-    """Write what a host said of itself; numbers, and what operators said, stay."""
+    """Write what a host said of itself; numbers, and what operators said, stay.
+
+    Raises Conflict when its id is that of another host here.
+    """
     row = {
         "id": told.id,
         "service": str(uuid.uuid4()),
@@ -98,7 +110,14 @@ def report(tx: Tx, told: Host, now: int) -> Host:
         "doc": _encode(told).decode(),
         "agent": told.agent or None,
     }
-    return _host(tx.row(_report(tx.dialect), {f"b_{name}": value for name, value in row.items()}))
+    given = {f"b_{name}": value for name, value in row.items()}
+    again = {f"b_{name}": row[name] for name in ("host", *_REPORTED)}
+    written = (
+        tx.row(_UPDATE_REPORT, again) or tx.row(_insert_report(tx.dialect), given) or tx.row(_UPDATE_REPORT, again)
+    )
+    if written is None:
+        raise Conflict(f"host {told.host} reports node {told.node}, which is another host's in its cell")
+    return _host(written)
 
 
 def put_again(tx: Tx, kept: Host) -> bool:

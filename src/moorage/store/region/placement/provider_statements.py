@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from moorage.model.errors import Conflict
 from moorage.model.ids import HostId, ProviderId
 from moorage.model.resources import DISABLED_TRAIT, Inventory
 from moorage.sql import Tx, insert
@@ -74,7 +75,10 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stam
 
 
 def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
-    """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider."""
+    """The same for a root whose id says who it is: whoever reports it at the same moment means the same provider.
+
+    Raises Conflict when another provider has the name.
+    """
     _ensure(tx, uuid, name, None, uuid, at)
 
 
@@ -94,7 +98,9 @@ def _ensure(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Sta
         version=at.version,
         updated_at=now_s(),
     )
-    tx.run(statement.on_conflict_do_nothing(index_elements=[providers.c.uuid]))
+    # No index is named: the name is unique as well, and of two that write the same at once one may meet the other there first.
+    if tx.row(statement.on_conflict_do_nothing().returning(providers.c.uuid)) is None and find(tx, uuid) is None:
+        raise Conflict(f"another resource provider has the name {name}")
 
 
 def find(tx: Tx, uuid: str) -> sa.Row[Any] | None:
