@@ -21,7 +21,7 @@ from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
 from moorage.main.config import Agent, Config
 from moorage.main.hosts import this_machine
-from moorage.main.up import with_real_guests
+from moorage.main.up import configured, parser, with_real_guests
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
@@ -337,6 +337,11 @@ def test_one_machine_is_the_host_of_moorage_up() -> None:
     plan = this_machine(config)
     assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)
     assert config.libvirt.dhcp
-    assert config.metadata.force_config_drive
+    assert config.metadata.force_config_drive, "nobody answers at the metadata service's address"
+    asked = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "18775"]))
+    assert asked.libvirt.metadata_url == "http://127.0.0.1:18775"
+    assert not asked.metadata.force_config_drive, "only who asks for a config drive has one"
+    alone = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "0"]))
+    assert (alone.libvirt.metadata_url, alone.metadata.force_config_drive) == ("", True)
     with pytest.raises(Invalid, match="no cell"):
         this_machine(Config(agent=Agent(cell="nowhere", driver="libvirt")))

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 OURS = ("tap", "mrg", "mvx")
+TABLES = ("43518",)
+"""Of routes, by their numbers."""
+PROXY = b"moorage.drivers.libvirt.metadata_proxy"
 
 
 def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
@@ -21,6 +24,8 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
         found += [
             f"table {each}" for each in _output(*inside, "nft", "list", "tables").splitlines() if "moorage" in each
         ]
+    rules = _output(*inside, "ip", "rule").splitlines()
+    found += [f"rule {each}" for each in rules if any(f"lookup {table}" in each for table in TABLES)]
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
@@ -28,10 +33,12 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
             continue
         mine = any(str(directory).encode() in word for directory in directories for word in words)
         guest = b"guest=guest-" in b" ".join(words)
-        if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or (guest and (mine or not inside)):
+        if (mine and (words[0].endswith((b"dnsmasq", b"qemu-img")) or PROXY in words)) or (
+            guest and (mine or not inside)
+        ):
             found.append(f"process {each.parent.name} {words[0].decode()}")
     for directory in directories:
-        for part in ("guests", "arriving", "networks"):
+        for part in ("guests", "arriving", "networks", "metadata"):
             if (directory / part).is_dir():
                 found += [f"file {each}" for each in (directory / part).rglob("*")]
     return found

@@ -28,6 +28,7 @@ from moorage.drivers.libvirt.host_facts import Machine, machine_id
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import Link
+from moorage.drivers.libvirt.metadata_keeper import MetadataKeeper
 from moorage.drivers.libvirt.plumber import Plumber
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
@@ -35,7 +36,7 @@ from moorage.drivers.libvirt.transfers import Transfer
 from moorage.drivers.libvirt.wires import Wires
 from moorage.model.clock import Clock
 from moorage.model.errors import HostFailed
-from moorage.model.guest import PowerState, VifData
+from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 from moorage.model.image import ImageStore
 from moorage.model.instance_metadata import InstanceMetadata
@@ -45,6 +46,7 @@ T = TypeVar("T")
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """For one call of libvirt's; the verb's own deadline usually ends sooner."""
 LOOK_EVERY_S = 0.2
+LOOK_AFTER_SERVERS_EVERY_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the look and the start."""
 ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
@@ -64,7 +66,9 @@ class Core:
         hostname: str,
         images: ImageStore | None,
         physical_networks: tuple[str, ...] = (),
+        metadata_secret: str = "",
     ) -> None:
+        """`metadata_secret`: what the metadata service knows its proxies by."""
         self._room = (
             Path(settings.instances_path).resolve() / hostname if settings.instances_path else directory.resolve()
         )
@@ -75,6 +79,7 @@ class Core:
         self._records = Records(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
         self._wires = self._wires_of("")
+        self._metadata = MetadataKeeper(self._room, settings, metadata_secret)
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
         self._cache = "none"
@@ -85,6 +90,7 @@ class Core:
         self._transfers: dict[ServerId, Transfer] = {}
         """Of guests that are sent from here while they run."""
         self._closing = False
+        self._serving: asyncio.Task[None] | None = None
 
     def _place(self) -> Place:
         """Where this host takes guests."""
@@ -97,7 +103,7 @@ class Core:
         )  # fmt: skip
 
     def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings, Plumber(self._room))
+        return Wires(owner, self._settings, Plumber(self._room, self._settings))
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 
@@ -218,16 +224,29 @@ class Core:
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
         async with self._wiring:
             plugs = await self._wires.plug(record.spec.vifs)
-            await self._wires.serve(self._all_vifs())
+            await self._serve_networks()
         return plugs
 
     async def _unplug_what_is_unused(self) -> None:
         async with self._wiring:
-            await self._wires.serve(self._all_vifs())
+            await self._serve_networks()
 
-    def _all_vifs(self) -> list[VifData]:
-        here = (record for record in self._records.every().values() if not record.departed)
-        return [vif for record in here for vif in record.spec.vifs]
+    async def _serve_networks(self, *, nobody: bool = False) -> None:
+        """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
+        here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
+        await self._wires.serve([vif for spec in here for vif in spec.vifs])
+        await self._metadata.keep(self._wires.seats(here))
+
+    async def _keep_serving(self) -> None:
+        """Servers of networks that ended by themselves are started again."""
+        while True:
+            await self._clock.sleep(LOOK_AFTER_SERVERS_EVERY_S)
+            try:
+                if self._metadata.is_lost() or self._wires.has_lost_servers():
+                    _log.warning("a server of networks ended, and is started again")
+                    await self._unplug_what_is_unused()
+            except HostFailed as failure:
+                _log.error("networks cannot be served: %s", failure.private)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """From its disk, as its record says; it is off now, or saved, which is dropped."""

@@ -40,8 +40,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
 
     # ---- the driver ------------------------------------------------------------------------------------------------
 
-    async def start(self) -> None:
-        """Raises Invalid with what is missing on this machine, in one sentence."""
+    async def start(self, *, serving: bool = True) -> None:
+        """Raises Invalid with what is missing on this machine, in one sentence. `serving` False: networks are left as they are."""
         self._closing = False
         self._link = Link(self._settings.uri)
         self._machine = await self._inspect()
@@ -60,8 +60,11 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
                 await self._settle_overlay(record)
             except HostFailed as failure:
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
-        await self._unplug_what_is_unused()
         self._images.prune(self._records.bases())
+        if not serving:
+            return
+        await self._unplug_what_is_unused()
+        self._serving = asyncio.create_task(self._keep_serving())
 
     async def _inspect(self) -> host_facts.Machine:
         """Raises Invalid, with all that is missing at once."""
@@ -98,7 +101,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     async def close(self) -> None:
         """What is being sent goes on: libvirt sends it."""
         self._closing = True
-        tasks = [each for one in self._transfers.values() for each in (one.task, one.forcing) if each is not None]
+        all_tasks = [each for one in self._transfers.values() for each in (one.task, one.forcing)]
+        tasks = [each for each in (*all_tasks, self._serving) if each is not None]
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,7 +121,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     async def clean(self) -> None:
         """What was made for guests that are gone: devices, servers of networks. Nothing is left of them."""
         async with self._wiring:
-            await self._wires.serve(())
+            await self._serve_networks(nobody=True)
 
     async def describe(self) -> HostDescription:
         assert self._machine is not None

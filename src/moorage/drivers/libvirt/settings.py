@@ -36,6 +36,12 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Physical network → the bridge of this machine that its guests are plugged into; others get a bridge of ours, which leads nowhere else."""
     dhcp: bool = False
     """Whether this host answers DHCP for its guests on bridges of ours, and is their gateway's address: for the embedded network service."""
+    dns_forwarders: tuple[str, ...] = ()
+    """Name servers that this host asks for its guests, where `dhcp` is on; none: guests are told the names of their network and no others."""
+    metadata_url: str = ""
+    """Of the metadata service: this host asks it for its guests, who reach it at 169.254.169.254. Empty: they do not."""
+    metadata_ca_file: str = ""
+    """PEM file of the CA of its certificate; empty: those that this machine trusts."""
     soft_reboot_s: Positive = 20.0
     """How long a guest may take to switch itself off for a soft reboot; then it is reset."""
     image_unused_s: Positive = 86_400.0

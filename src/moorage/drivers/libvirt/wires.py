@@ -19,11 +19,12 @@ import msgspec
 
 from moorage.drivers.libvirt.commands import run
 from moorage.drivers.libvirt.firewall import Firewall
+from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
 from moorage.model.errors import HostFailed
-from moorage.model.guest import VifData
+from moorage.model.guest import GuestSpec, VifData
 
 ID_CHARACTERS = 11
 """A device's name has 15 at most."""
@@ -172,6 +173,19 @@ class Wires:
         for name, link in there.items():
             if name.startswith(BRIDGE_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in served:
                 await _ip("link", "delete", "dev", name)
+
+    def seats(self, guests: Iterable[GuestSpec]) -> dict[str, list[Seat]]:
+        """Bridge of ours → who is on it, where this host serves networks."""
+        found: dict[str, list[Seat]] = {}
+        for guest in guests if self._serves else ():
+            for vif in guest.vifs:
+                if vif.vif_type == "bridge" and (name := bridge_of(vif, self._bridges)).startswith(BRIDGE_PREFIX):
+                    found.setdefault(name, []).append(Seat(vif, guest))
+        return found
+
+    def has_lost_servers(self) -> bool:
+        """Whether one that should answer DHCP does not run."""
+        return self._plumber.has_lost_servers()
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)
