@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from moorage.model.ids import NetworkId, PortId
+from moorage.model.route_description import FloatingAddress, RouterDescription
 
 ADDRESSES_PER_PART = 5_000
 """Of one `AddressSetPart`: at most a quarter of a megabyte."""
@@ -84,6 +85,9 @@ class PortDescription(msgspec.Struct, frozen=True, omit_defaults=True):
     filter: PortFilter | None = None
     """None: it has no port security, and nothing is filtered."""
     bandwidth: PortBandwidth | None = None
+    floating: tuple[FloatingAddress, ...] = ()
+    """On the host where the port is bound, and on no other one that it is on its way to."""
+    routers: tuple[RouterDescription, ...] = ()
 
 
 class AddressSetPart(msgspec.Struct, frozen=True, omit_defaults=True):

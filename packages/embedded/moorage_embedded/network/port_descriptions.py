@@ -32,6 +32,7 @@ from moorage_embedded.network.binding import DESCRIBED
 from moorage_embedded.network.faults import Fault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import OURSELVES, Call
+from moorage_embedded.network.route_descriptions import Reached, reached_from
 from moorage_embedded.network.security_group_rules import protocol_number
 from moorage_embedded.network.store import Doc, Store
 
@@ -58,7 +59,11 @@ def describe(store: Store, host: str) -> tuple[list[PortDescription], dict[str, 
         each["id"]: each["stateful"] for each in store.many("security_group", where={"id": sorted(groups)}) if groups
     }
     policies = _policies(store, ports)
-    found = [_port(each, rules, stateful, policies.get(_policy_of(each))) for each in ports]
+    reached = reached_from(store, ports)
+    found = [
+        _with_routes(each, host, reached, _port(each, rules, stateful, policies.get(_policy_of(each))))
+        for each in ports
+    ]
     sets: dict[str, list[str]] = {}
     named = [rule for each in rules.values() for rule in each]
     for group in sorted({rule["remote_group_id"] for rule in named if rule["remote_group_id"]}):
@@ -102,6 +107,17 @@ def _port(port: Doc, rules: dict[str, list[Doc]], stateful: dict[str, bool], pol
         up=port["admin_state_up"],
         filter=found if secure else None,
         bandwidth=_bandwidth(policy),
+    )
+
+
+def _with_routes(port: Doc, host: str, reached: Reached, told: PortDescription) -> PortDescription:
+    here = port["binding:host_id"] == host
+    subnets = [each["subnet_id"] for each in port["fixed_ips"]]
+    routers = {router.router: router for subnet in subnets for router in reached.routers.get(subnet, ())}
+    return msgspec.structs.replace(
+        told,
+        floating=reached.floating.get(port["id"], ()) if here else (),
+        routers=tuple(routers[each] for each in sorted(routers)),
     )
 
 
