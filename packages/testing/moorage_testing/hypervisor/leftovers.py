@@ -5,11 +5,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-OURS = ("tap", "mrg", "mvx")
+OURS = ("tap", "mrg", "mvx", "mif")
+SHAPING = ("htb", "clsact", "ingress")
+"""Of tc, on whatever device."""
 
 
 def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> list[str]:
-    """Domains of the daemon, network devices and tables, servers of networks, and files of guests below these hosts' directories.
+    """Domains of the daemon, network devices, tables and queues, servers of networks, and files of guests below these hosts' directories.
 
     `inside`: what a command begins with that is to run on the host, where that is a namespace; then processes are those of its directory.
     """
@@ -21,6 +23,9 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
         found += [
             f"table {each}" for each in _output(*inside, "nft", "list", "tables").splitlines() if "moorage" in each
         ]
+    if shutil.which("tc"):
+        qdiscs = (line.split() for line in _output(*inside, "tc", "qdisc", "show").splitlines())
+        found += [f"qdisc {' '.join(each)}" for each in qdiscs if each[1] in SHAPING]
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = each.read_bytes().split(b"\0")
@@ -31,6 +36,8 @@ def leftovers(*directories: Path, uri: str = "", inside: Sequence[str] = ()) -> 
         if (mine and words[0].endswith((b"dnsmasq", b"qemu-img"))) or (guest and (mine or not inside)):
             found.append(f"process {each.parent.name} {words[0].decode()}")
     for directory in directories:
+        if (directory / "descriptions.coming").exists():
+            found.append(f"file {directory / 'descriptions.coming'}")
         for part in ("guests", "arriving", "networks"):
             if (directory / part).is_dir():
                 found += [f"file {each}" for each in (directory / part).rglob("*")]

@@ -16,6 +16,7 @@ from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.block_jobs import commit_and_pivot
 from moorage.drivers.libvirt.carrier import Place, Receiver
+from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
@@ -29,6 +30,7 @@ from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import Link
 from moorage.drivers.libvirt.plumber import Plumber
+from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import Transfer
@@ -45,6 +47,7 @@ T = TypeVar("T")
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """For one call of libvirt's; the verb's own deadline usually ends sooner."""
 LOOK_EVERY_S = 0.2
+DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the look and the start."""
 ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
@@ -74,6 +77,9 @@ class Core:
         self._link = Link(settings.uri)
         self._records = Records(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
+        self._descriptions = DescribedPorts(self._room)
+        self._redescribed = asyncio.Event()
+        self._describing: asyncio.Task[None] | None = None
         self._wires = self._wires_of("")
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
@@ -97,7 +103,7 @@ class Core:
         )  # fmt: skip
 
     def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings, Plumber(self._room))
+        return Wires(owner, self._settings, Plumber(self._room), self._descriptions)
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 
@@ -216,10 +222,22 @@ class Core:
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        if record.incoming:
+            await self._until_described(record)
         async with self._wiring:
             plugs = await self._wires.plug(record.spec.vifs)
             await self._wires.serve(self._all_vifs())
         return plugs
+
+    async def _until_described(self, record: GuestRecord) -> None:
+        """A guest that runs is on its way: its ports should be open when it comes. They are closed, but for longer, if nobody describes them."""
+        ends = self._clock.monotonic() + DESCRIBED_WITHIN_S
+        missing = [vif.port for vif in record.spec.vifs if self._settings.port_filter and is_described(vif)]
+        while missing := [port for port in missing if port not in self._descriptions.ports]:
+            if self._clock.monotonic() >= ends:
+                _log.warning("%s: ports are not described yet, and closed: %s", record.spec.server, ", ".join(missing))
+                return
+            await self._clock.sleep(LOOK_EVERY_S)
 
     async def _unplug_what_is_unused(self) -> None:
         async with self._wiring:

@@ -17,6 +17,7 @@ from moorage.drivers.libvirt import host_facts
 from moorage.drivers.libvirt.arriving import Arriving
 from moorage.drivers.libvirt.carrier import Receiver
 from moorage.drivers.libvirt.core import ACTIVE, DESTROY_S, SAVE_S, Core, power_from
+from moorage.drivers.libvirt.describing import Describing
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.life import Life
 from moorage.drivers.libvirt.link import Link
@@ -35,7 +36,7 @@ FIRST_ANSWER_S = 120.0
 _log = logging.getLogger(__name__)
 
 
-class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
+class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Core):
     """See `driver.Driver`."""
 
     # ---- the driver ------------------------------------------------------------------------------------------------
@@ -50,6 +51,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         except Invalid:
             self._link.close()
             raise
+        await asyncio.to_thread(self._descriptions.load)
         self._wires = self._wires_of(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
         if self._settings.migration_address:
@@ -62,6 +64,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
                 _log.error("%s: a copy of its disk was cut off: %s", record.spec.server, failure.private)
         await self._unplug_what_is_unused()
         self._images.prune(self._records.bases())
+        self._begin_describing()
 
     async def _inspect(self) -> host_facts.Machine:
         """Raises Invalid, with all that is missing at once."""
@@ -103,6 +106,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._transfers.clear()
+        await self._end_describing()
         if self._receiver is not None:
             await self._receiver.close()
             self._receiver = None
@@ -116,6 +120,8 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
 
     async def clean(self) -> None:
         """What was made for guests that are gone: devices, servers of networks. Nothing is left of them."""
+        await self._end_describing()
+        self._descriptions.forget()
         async with self._wiring:
             await self._wires.serve(())
 
@@ -124,7 +130,12 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         told = await asyncio.to_thread(
             host_facts.describe, self._machine, self._settings, self._hostname, self._room, self._physical_networks
         )
-        return msgspec.structs.replace(told, set_aside=self._records.set_aside)
+        return msgspec.structs.replace(
+            told,
+            set_aside=self._records.set_aside,
+            takes_descriptions=self._settings.port_filter,
+            not_wired=self._wires.not_wired,
+        )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
         """One question for all; a record without a domain is a guest that is off."""

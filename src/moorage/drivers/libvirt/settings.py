@@ -54,3 +54,7 @@ class Libvirt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of this machine, for tunnels to other hosts of the embedded network service's networks. Empty: each host has its networks for itself."""
     vxlan_group: str = "239.77.0.1"
     """Multicast, in which hosts find one another."""
+    port_filter: bool = True
+    """Whether ports of the embedded network service are filtered by their security groups, and kept at their rates."""
+    bandwidth_kbps: Count = 0
+    """What guests may send, and receive, at once; guarantees are shares of it. 0: as much as goes, and nothing is guaranteed."""
