@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.helpers.libvirt_host import PATIENCE_S
 
+from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.metadata_keeper import MetadataKeeper
 from moorage.drivers.libvirt.metadata_proxy import GUEST_CONNECTIONS_MAX
 from moorage.drivers.libvirt.plumber import Plumber
@@ -72,9 +73,10 @@ class Host:
     """The networks of one host, without a hypervisor."""
 
     def __init__(self, room: Path, recorder: Recorder) -> None:
-        told = Libvirt(dhcp=True, metadata_url=f"http://127.0.0.1:{recorder.port}")
+        told = Libvirt(dhcp=True, port_filter=False, metadata_url=f"http://127.0.0.1:{recorder.port}")
         self.recorder = recorder
-        self.wires = Wires(OWNER, told, Plumber(room, told))
+        self.described = DescribedPorts(room)
+        self.wires = Wires(OWNER, told, Plumber(room, told), self.described)
         self.keeper = MetadataKeeper(room, told, SECRET)
         self.room = room
 

@@ -19,6 +19,7 @@ from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.external_events import Events
 from moorage.conductor.options import ConductorOptions
+from moorage.conductor.port_descriptions import PortDescriber
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.worker import Conductor
 from moorage.drivers.redfish_fence import RedfishFence
@@ -79,6 +80,7 @@ class RegionProcess:
     """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
     conductor: Conductor | None = None
     cells: list[CellConductor] = field(default_factory=list)
+    describers: list[PortDescriber] = field(default_factory=list)
     events: Events | None = None
     presence: Presence | None = None
 
@@ -100,6 +102,8 @@ class RegionProcess:
         if self.conductor is not None:
             await self.conductor.stop()
         await self.intake.stop()
+        for describer in self.describers:
+            await describer.stop()
         for cell in self.cells:
             await cell.stop()
         if self.notifications is not None:
@@ -335,6 +339,9 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
         await conductor.stop()
         raise
     region.cells.append(conductor)
+    describer = PortDescriber(cell, conductor.known, region.clients.network, region.bus, region.clock)
+    describer.start()
+    region.describers.append(describer)
 
 
 def cells_out(region: RegionProcess) -> list[str]:

@@ -131,7 +131,13 @@ def with_real_guests(config: Config) -> Config:
     forced = config.metadata.force_config_drive or not (embedded and url)
     return replace(
         config,
-        libvirt=replace(told, dhcp=told.dhcp or embedded, metadata_url=url, metadata_ca_file=ca_file),
+        libvirt=replace(
+            told,
+            dhcp=told.dhcp or embedded,
+            routers=told.routers or embedded,
+            metadata_url=url,
+            metadata_ca_file=ca_file,
+        ),
         metadata=replace(config.metadata, force_config_drive=forced),
     )
 

@@ -201,3 +201,6 @@ class HostDescription(msgspec.Struct, frozen=True):
     """Records of guests that could not be read and were put away, for an operator to look at."""
     up_since: int = 0
     """Since when the machine runs, µs by its own clock; 0: the driver cannot tell."""
+    takes_descriptions: bool = False
+    not_wired: tuple[str, ...] = ()
+    """As in `HostReport`."""

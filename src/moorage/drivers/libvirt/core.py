@@ -16,6 +16,7 @@ from moorage.drivers.config_drive import build
 from moorage.drivers.libvirt import disks
 from moorage.drivers.libvirt.block_jobs import commit_and_pivot
 from moorage.drivers.libvirt.carrier import Place, Receiver
+from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.domain_xml import (
     NAMESPACE,
     Around,
@@ -24,12 +25,13 @@ from moorage.drivers.libvirt.domain_xml import (
     domain_xml,
     root_is_local,
 )
+from moorage.drivers.libvirt.guest_services import GuestServices
 from moorage.drivers.libvirt.host_facts import Machine, machine_id
 from moorage.drivers.libvirt.images import ImageCache
 from moorage.drivers.libvirt.library import library
 from moorage.drivers.libvirt.link import Link
-from moorage.drivers.libvirt.metadata_keeper import MetadataKeeper
 from moorage.drivers.libvirt.plumber import Plumber
+from moorage.drivers.libvirt.port_wiring import is_described
 from moorage.drivers.libvirt.records import GuestRecord, Records
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.transfers import Transfer
@@ -46,7 +48,7 @@ T = TypeVar("T")
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
 """For one call of libvirt's; the verb's own deadline usually ends sooner."""
 LOOK_EVERY_S = 0.2
-LOOK_AFTER_SERVERS_EVERY_S = 5.0
+DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
 """A serial console's port may be taken between the look and the start."""
 ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
@@ -78,8 +80,12 @@ class Core:
         self._link = Link(settings.uri)
         self._records = Records(self._room)
         self._images = ImageCache(self._room, images, settings.image_unused_s)
+        self._descriptions = DescribedPorts(self._room)
+        self._redescribed = asyncio.Event()
+        self._describing: asyncio.Task[None] | None = None
         self._wires = self._wires_of("")
-        self._metadata = MetadataKeeper(self._room, settings, metadata_secret)
+        self._metadata_secret = metadata_secret
+        self._services = self._services_of("")
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
         self._cache = "none"
@@ -103,7 +109,10 @@ class Core:
         )  # fmt: skip
 
     def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings, Plumber(self._room, self._settings))
+        return Wires(owner, self._settings, Plumber(self._room, self._settings), self._descriptions)
+
+    def _services_of(self, owner: str) -> GuestServices:
+        return GuestServices(owner, self._room, self._settings, self._metadata_secret)
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 
@@ -222,10 +231,18 @@ class Core:
     # ---- switched on and off ---------------------------------------------------------------------------------------
 
     async def _plug(self, record: GuestRecord) -> list[ET.Element]:
+        if record.incoming:
+            await self._until_described(record)
         async with self._wiring:
             plugs = await self._wires.plug(record.spec.vifs)
             await self._serve_networks()
         return plugs
+
+    async def _until_described(self, record: GuestRecord) -> None:
+        """A guest that runs is on its way: its ports should be open when it comes. They are closed, but for longer, if nobody describes them."""
+        ports = [vif.port for vif in record.spec.vifs if self._settings.port_filter and is_described(vif)]
+        if missing := await self._descriptions.until_has(ports, self._clock, DESCRIBED_WITHIN_S):
+            _log.warning("%s: ports are not described yet, and closed: %s", record.spec.server, ", ".join(missing))
 
     async def _unplug_what_is_unused(self) -> None:
         async with self._wiring:
@@ -235,18 +252,7 @@ class Core:
         """As the guests of this host need them; whoever calls holds `_wiring`. `nobody`: as if there were none."""
         here = [] if nobody else [each.spec for each in self._records.every().values() if not each.departed]
         await self._wires.serve([vif for spec in here for vif in spec.vifs])
-        await self._metadata.keep(self._wires.seats(here))
-
-    async def _keep_serving(self) -> None:
-        """Servers of networks that ended by themselves are started again."""
-        while True:
-            await self._clock.sleep(LOOK_AFTER_SERVERS_EVERY_S)
-            try:
-                if self._metadata.is_lost() or self._wires.has_lost_servers():
-                    _log.warning("a server of networks ended, and is started again")
-                    await self._unplug_what_is_unused()
-            except HostFailed as failure:
-                _log.error("networks cannot be served: %s", failure.private)
+        await self._services.keep(self._wires.seats(here), self._descriptions.ports)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
         """From its disk, as its record says; it is off now, or saved, which is dropped."""

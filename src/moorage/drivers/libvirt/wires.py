@@ -18,9 +18,11 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from moorage.drivers.libvirt.commands import run
+from moorage.drivers.libvirt.described_ports import DescribedPorts
 from moorage.drivers.libvirt.firewall import Firewall
 from moorage.drivers.libvirt.metadata_keeper import Seat
 from moorage.drivers.libvirt.plumber import BRIDGE_PREFIX, Plumber
+from moorage.drivers.libvirt.port_wiring import PortWiring
 from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.tunnels import Tunnels, gateway_mac, tunnel_of
 from moorage.model.errors import HostFailed
@@ -48,6 +50,8 @@ class _Link(msgspec.Struct):
     name: str = msgspec.field(name="ifname")
     alias: str = msgspec.field(default="", name="ifalias")
     master: str = ""
+    index: int = msgspec.field(default=0, name="ifindex")
+    mac: str = msgspec.field(default="", name="address")
 
 
 async def links() -> dict[str, _Link]:
@@ -137,10 +141,13 @@ class OvsWire:
 class Wires:
     """All ways of one host, and the networks that it serves itself."""
 
-    def __init__(self, owner: str, settings: Libvirt, plumber: Plumber) -> None:
+    def __init__(self, owner: str, settings: Libvirt, plumber: Plumber, described: DescribedPorts) -> None:
         self._owner, self._plumber, self._serves = owner, plumber, settings.dhcp
         self._tunnels = Tunnels(settings.vxlan_address, settings.vxlan_group, f"{ALIAS}{owner}")
         self._firewall = Firewall(owner)
+        self._ports: PortWiring | None = None
+        if settings.port_filter:
+            self._ports = PortWiring(owner, described, settings.bandwidth_kbps, f"{ALIAS}{owner}")
         self._bridges = settings.bridges
         self._bridge = BridgeWire(owner, self._bridges, self._tunnels)
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
@@ -160,6 +167,9 @@ class Wires:
         for name, link in there.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)
+        if self._ports is not None:
+            bridges = {tap_of(vif): (vif, bridge_of(vif, self._bridges)) for vif in mine}
+            await self._ports.keep(bridges, there)
         served: dict[str, list[VifData]] = {}
         for vif in mine:
             bridge = bridge_of(vif, self._bridges)
@@ -186,6 +196,15 @@ class Wires:
     def has_lost_servers(self) -> bool:
         """Whether one that should answer DHCP does not run."""
         return self._plumber.has_lost_servers()
+
+    async def is_intact(self) -> bool:
+        """Whether nobody removed the filters of ports."""
+        return self._ports is None or await self._ports.is_intact()
+
+    @property
+    def not_wired(self) -> tuple[str, ...]:
+        """What of the descriptions of ports is not in effect."""
+        return () if self._ports is None else self._ports.troubles
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)

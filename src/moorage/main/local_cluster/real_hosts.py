@@ -51,7 +51,7 @@ class RealHosts:
         address = self.address(host)
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
-            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True,
+            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True, "routers": True,
             "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
 
