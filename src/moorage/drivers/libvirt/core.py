@@ -83,9 +83,8 @@ class Core:
         self._descriptions = DescribedPorts(self._room)
         self._redescribed = asyncio.Event()
         self._describing: asyncio.Task[None] | None = None
-        self._wires = self._wires_of("")
         self._metadata_secret = metadata_secret
-        self._services = self._services_of("")
+        self._serve_as("")
         self._wiring = asyncio.Lock()
         self._machine: Machine | None = None
         self._cache = "none"
@@ -108,11 +107,10 @@ class Core:
             machine_id(), str(self._room), told.migration_address, told.migration_port, receiver.key, receiver.certificate, daemon
         )  # fmt: skip
 
-    def _wires_of(self, owner: str) -> Wires:
-        return Wires(owner, self._settings, Plumber(self._room, self._settings), self._descriptions)
-
-    def _services_of(self, owner: str) -> GuestServices:
-        return GuestServices(owner, self._room, self._settings, self._metadata_secret)
+    def _serve_as(self, owner: str) -> None:
+        plumber = Plumber(self._room, self._settings)
+        self._wires = Wires(owner, self._settings, plumber, self._descriptions)
+        self._services = GuestServices(owner, self._room, self._settings, self._metadata_secret)
 
     # ---- libvirt's word --------------------------------------------------------------------------------------------
 

@@ -53,8 +53,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
             self._link.close()
             raise
         await asyncio.to_thread(self._descriptions.load)
-        self._wires = self._wires_of(self._records.owner)
-        self._services = self._services_of(self._records.owner)
+        self._serve_as(self._records.owner)
         self._cache = await asyncio.to_thread(_cache_mode, self._room)
         if self._settings.migration_address:
             await self._listen()

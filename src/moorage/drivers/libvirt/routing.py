@@ -161,14 +161,15 @@ class Routing:
     # ---- the kernel's settings ----------------------------------------------------------------------------------------
 
     def _set(self, plan: RoutePlan, made: Made) -> None:
-        """Only what comes from these devices is forwarded. An answer may come where the machine itself would not have asked."""
+        """Only what comes from these devices is forwarded. What comes from outside may be from where the machine's own routes do not lead."""
         for device in sorted(plan.forwarding):
-            for name, value in (("forwarding", "1"), ("rp_filter", "2")):
+            outside = device in self._external.values()
+            for name, value in (("forwarding", "1"), ("rp_filter", "0" if outside else "2")):
                 file = SYSTEM_CONTROL / device / name
                 try:
                     before = file.read_text().strip()
                     if before != value:
-                        if device in self._external.values():
+                        if outside:
                             made.settings.setdefault(str(file), before)
                             self._write(made)
                         file.write_text(value)
