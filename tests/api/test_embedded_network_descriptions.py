@@ -124,6 +124,7 @@ async def test_members_on_other_hosts_come_and_go(cloud: Cloud, network: str) ->
     assert after.ports == ()
     assert [set(each.addresses) for each in after.sets] == [addresses]
     await cloud.ok("DELETE", f"/ports/{other['id']}")
+    assert (await described(cloud, THERE)).version > 0, "that a port went is newer too"
     gone = await described(cloud, after=after.version)
     assert [set(each.addresses) for each in gone.sets] == [{mine["fixed_ips"][0]["ip_address"]}]
 

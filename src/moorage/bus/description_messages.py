@@ -10,7 +10,7 @@ class PortDescriptions(msgspec.Struct, frozen=True, tag="port_descriptions"):
 
     host: str
     version: int
-    """The highest of any object that the sender knows."""
+    """Of all that the sender knows: no object has a higher one."""
     ports: tuple[PortDescription, ...] = ()
     sets: tuple[AddressSetPart, ...] = ()
     present: Present | None = None

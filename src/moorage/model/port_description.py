@@ -112,7 +112,7 @@ class HostDescriptions(msgspec.Struct, frozen=True):
     """The answer of the network service for one host: what is newer than the version that was asked for, and what there is at all."""
 
     version: int
-    """The highest of any object."""
+    """Of all of it: no object has a higher one, and it is higher than before when one went."""
     ports: tuple[PortDescription, ...] = ()
     sets: tuple[AddressSetPart, ...] = ()
     present: Present = Present()

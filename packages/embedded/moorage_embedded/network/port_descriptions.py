@@ -40,6 +40,8 @@ PATH = ("port-descriptions",)
 VERSIONS = "port_descriptions"
 HOST_CHARACTERS_MAX = 255
 HOSTS_KEPT_MAX = 10_000
+RULES_MAX = 4_000
+"""Of one port; those beyond them let nothing pass, and the log says so. Half a megabyte at most, which the broker still lets through."""
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -94,9 +96,12 @@ def _members(store: Store, group: str) -> set[str]:
 def _port(port: Doc, rules: dict[str, list[Doc]], stateful: dict[str, bool], policy: Doc | None) -> PortDescription:
     groups = port["security_groups"]
     secure = port["port_security_enabled"]
+    distinct = tuple(dict.fromkeys(_rule(each) for group in sorted(groups) for each in rules.get(group, ())))
+    if len(distinct) > RULES_MAX:
+        _log.error("port %s has %d rules, of which its host is told %d", port["id"], len(distinct), RULES_MAX)
     found = PortFilter(
         allowed=_allowed(port),
-        rules=tuple(dict.fromkeys(_rule(each) for group in sorted(groups) for each in rules.get(group, ()))),
+        rules=distinct[:RULES_MAX],
         stateful=all(stateful.get(group, True) for group in groups),
     )
     return PortDescription(
@@ -174,6 +179,7 @@ class _OfHost:
 
     read_at: int = -1
     """How many writes there had been before it was read."""
+    version: int = 0
     ports: dict[PortId, PortDescription] = field(default_factory=dict)
     sets: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
 
@@ -215,7 +221,10 @@ class Descriptions:
         ports, sets = await runner.read(OURSELVES, lambda call: describe(call.store, host))
         new_ports = [each for each in ports if _differs(known.ports.get(each.port), each)]
         new_sets = [name for name, addresses in sets.items() if known.sets.get(name, (0, None))[1] != addresses]
-        version = await runner.write(OURSELVES, _next_version) if new_ports or new_sets else 0
+        gone = known.ports.keys() - {each.port for each in ports} or known.sets.keys() - sets.keys()
+        if known.read_at < 0 or new_ports or new_sets or gone:
+            known.version = await runner.write(OURSELVES, _next_version)
+        version = known.version
         kept = {each.port: known.ports[each.port] for each in ports if each.port in known.ports}
         kept |= {each.port: msgspec.structs.replace(each, version=version) for each in new_ports}
         known.ports = kept
@@ -238,9 +247,8 @@ def _next_version(call: Call) -> int:
 
 
 def _answer(known: _OfHost, after: int) -> HostDescriptions:
-    versions = [each.version for each in known.ports.values()] + [each for each, _ in known.sets.values()]
     return HostDescriptions(
-        version=max(versions, default=0),
+        version=known.version,
         ports=tuple(each for each in known.ports.values() if each.version > after),
         sets=tuple(
             part for name, (version, all_of) in known.sets.items() if version > after for part in _parts(name, version, all_of)

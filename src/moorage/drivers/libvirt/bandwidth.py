@@ -8,12 +8,10 @@ One device for all taps, because a guarantee is a share of something: of `[libvi
 are in a class of their own as soon as something is guaranteed to another one; else they pass beside.
 """
 
-import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
-
-import msgspec
+from typing import Protocol
 
 from moorage.drivers.libvirt.commands import run
 from moorage.model.port_description import Rate
@@ -35,10 +33,8 @@ BEFORE = -1
 DIRECTIONS = {"egress": ("u", "ingress"), "ingress": ("d", "egress")}
 """Of a port → the end of the device's name, and where the tap hands it over."""
 
-_log = logging.getLogger(__name__)
-
-
-ShownT = TypeVar("ShownT", bound=msgspec.Struct)
+CLASS = re.compile(r"^class htb 1:([0-9a-f]+)", re.MULTILINE)
+PREF = re.compile(r"^filter .*?\bpref (\d+)", re.MULTILINE)
 
 
 class Link(Protocol):
@@ -62,14 +58,6 @@ class ShapedTap:
 
     def rate(self, direction: str) -> Rate:
         return self.egress if direction == "egress" else self.ingress
-
-
-class _Class(msgspec.Struct):
-    handle: str = ""
-
-
-class _Filter(msgspec.Struct):
-    pref: int = 0
 
 
 class Bandwidth:
@@ -113,7 +101,7 @@ class Bandwidth:
             if self._names[direction] not in links:
                 continue
             for tap in (each.tap for each in taps if each.tap in links):
-                if any(each.pref for each in await _shown(_Filter, "filter", "show", "dev", tap, hook)):
+                if await _prefs(tap, hook):
                     self._redirected[direction][tap] = BEFORE
         self._knows_taps = True
 
@@ -159,8 +147,7 @@ class Bandwidth:
 
     async def _classify(self, direction: str, ruled: Mapping[int, ShapedTap], links: Mapping[str, Link]) -> None:
         device, written = self._names[direction], self._written[direction]
-        classes = {_minor(each.handle) for each in await _shown(_Class, "class", "show", "dev", device)}
-        prefs = {each.pref for each in await _shown(_Filter, "filter", "show", "dev", device, "parent", "1:")}
+        classes, prefs = await _classes(device), await _prefs(device, "parent", "1:")
         lines: list[str] = []
         if ROOT not in classes:
             lines.append(f"qdisc replace dev {device} root handle 1: htb default {OTHERS}")
@@ -220,7 +207,7 @@ class Bandwidth:
 
     @staticmethod
     async def _stop_redirect(tap: str, hook: str) -> None:
-        if any(each.pref for each in await _shown(_Filter, "filter", "show", "dev", tap, hook)):
+        if await _prefs(tap, hook):
             await _batch([f"filter del dev {tap} {hook} pref 1"])
 
     async def _redirect(self, direction: str, passing: Mapping[str, ShapedTap], links: Mapping[str, Link]) -> None:
@@ -229,23 +216,14 @@ class Bandwidth:
             if self._redirected[direction].get(tap) == links[tap].index:
                 continue
             lines: list[str] = []
-            qdiscs = await _shown(_Qdisc, "qdisc", "show", "dev", tap)
-            if not any(each.kind == "clsact" for each in qdiscs):
+            if "qdisc clsact " not in await _tc("qdisc", "show", "dev", tap):
                 lines.append(f"qdisc add dev {tap} clsact")
-            elif any(each.pref for each in await _shown(_Filter, "filter", "show", "dev", tap, hook)):
+            elif await _prefs(tap, hook):
                 lines.append(f"filter del dev {tap} {hook} pref 1")
             to_device = f"action mirred egress redirect dev {device}"
             lines.append(f"filter add dev {tap} {hook} pref 1 protocol all u32 match u32 0 0 {to_device}")
             await _batch(lines)
             self._redirected[direction][tap] = links[tap].index
-
-
-class _Qdisc(msgspec.Struct):
-    kind: str = ""
-
-
-def _minor(handle: str) -> int:
-    return int(handle.rpartition(":")[2] or "0", 16)
 
 
 def _burst(wanted_bytes: int, kbps: int) -> int:
@@ -254,9 +232,18 @@ def _burst(wanted_bytes: int, kbps: int) -> int:
     return min(max(wanted_bytes, BURST_LEAST_BYTES), BURST_MOST_BYTES, most)
 
 
-async def _shown(kind: type[ShownT], *words: str) -> list[ShownT]:
-    shown = await run("tc", "-json", *words, code="vif_not_plugged")
-    return msgspec.json.decode(shown or "[]", type=list[kind])  # type: ignore[valid-type]
+async def _classes(device: str) -> set[int]:
+    """Minor numbers. tc has no JSON for all that it shows, so its lines are read."""
+    return {int(each, 16) for each in CLASS.findall(await _tc("class", "show", "dev", device))}
+
+
+async def _prefs(*where: str) -> set[int]:
+    """Of the filters there."""
+    return {int(each) for each in PREF.findall(await _tc("filter", "show", "dev", *where))}
+
+
+async def _tc(*words: str) -> str:
+    return await run("tc", *words, code="vif_not_plugged")
 
 
 async def _batch(lines: Sequence[str]) -> None:

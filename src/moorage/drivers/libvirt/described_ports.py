@@ -45,6 +45,8 @@ class DescribedPorts:
         self._now = _OnDisk()
         self._incoming: dict[str, dict[int, AddressSetPart]] = {}
         """Parts of sets that are not complete yet."""
+        self._listed, self._listed_at = Present(), 0
+        """The newest list of what there is: older things that it does not name are gone for good."""
         self._digest = held_digest({}, {})
 
     @property
@@ -84,6 +86,7 @@ class DescribedPorts:
         """All of it: of a host that is given up."""
         self._now = _OnDisk()
         self._incoming.clear()
+        self._listed, self._listed_at = Present(), 0
         self._digest = self._of_now()
         with contextlib.suppress(FileNotFoundError):
             self._file.unlink()
@@ -99,6 +102,8 @@ class DescribedPorts:
         changed = False
         for port in ports:
             known = self._now.ports.get(port.port)
+            if port.version <= self._listed_at and port.port not in self._listed.ports:
+                continue
             if known is None or known.version < port.version:
                 self._now.ports[port.port] = port
                 changed = True
@@ -108,6 +113,8 @@ class DescribedPorts:
 
     def _take_part(self, part: AddressSetPart) -> bool:
         known = self._now.sets.get(part.id)
+        if part.version <= self._listed_at and part.id not in self._listed.sets:
+            return False
         if (known is not None and known.version >= part.version) or not 0 <= part.part < part.parts <= PARTS_MAX:
             return False
         incoming = self._incoming.setdefault(part.id, {})
@@ -124,6 +131,9 @@ class DescribedPorts:
         return True
 
     def _drop_absent(self, present: Present, version: int) -> bool:
+        if version < self._listed_at:
+            return False
+        self._listed, self._listed_at = present, version
         ports, sets = set(present.ports), set(present.sets)
         gone_ports = [name for name, each in self._now.ports.items() if name not in ports and each.version <= version]
         gone_sets = [name for name, each in self._now.sets.items() if name not in sets and each.version <= version]
