@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-cloud-init check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -84,7 +84,12 @@ test-real: $(VENV)/.dev  ## beside a real Neutron, Keystone, Glance, Placement a
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
 	@$(BIN)/python -m moorage_testing.hypervisor install
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
-	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m "hypervisor and not cloud_init" tests/hypervisor tests/contract $(ARGS)
+
+test-hypervisor-cloud-init: $(VENV)/.dev  ## a small cloud image of Debian's packages, and what cloud-init makes of what guests are told; as root
+	@$(BIN)/python -m moorage_testing.hypervisor install cloud-init
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[libvirt]'
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m cloud_init tests/hypervisor $(ARGS)
 
 check: fmt-check lint types layers test  ## before a commit, in the order that fails fastest
 

@@ -86,6 +86,9 @@ def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
     assert mark is not None
     assert mark.attrib == {"owner": "us", "name": "a <b> & c"}
     assert made.findtext("uuid") == ONE
+    assert made.findtext("sysinfo/system/entry[@name='product']") == "OpenStack Nova", "cloud-init looks for it"
+    assert made.findtext("sysinfo/system/entry[@name='uuid']") == ONE
+    assert made.find("os/smbios[@mode='sysinfo']") is not None
     kinds = [disk.find("driver").get("type") for disk in made.iterfind("devices/disk")]  # type: ignore[union-attr]
     assert kinds == ["qcow2", "qcow2", "qcow2", "raw"]
     assert made.get("type") == "qemu"

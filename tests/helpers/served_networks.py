@@ -20,7 +20,7 @@ from moorage.model.ids import NetworkId, PortId, ProjectId, ServerId, SubnetId
 from moorage.model.port_description import PortDescription
 from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.hypervisor.stations import Output, Station
-from tests.helpers.libvirt_host import PATIENCE_S
+from moorage_testing.waiting import PATIENCE_S
 
 SECRET, OWNER = "shared", "0a1b2c3d-0000-4000-8000-000000000000"
 ASK = """

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.helpers.libvirt_host import PATIENCE_S
 from tests.helpers.served_networks import SECRET, Host, a_guest, ask, make_host, open_subnet, stations, until, v6
 
 from moorage.drivers.libvirt.metadata_proxy import GUEST_CONNECTIONS_MAX
@@ -19,6 +18,7 @@ from moorage.model.guest import GuestSpec, VifAddress
 from moorage.model.ids import SubnetId
 from moorage.model.network import DhcpOption
 from moorage_testing.hypervisor.stations import Station
+from moorage_testing.waiting import PATIENCE_S
 
 __all__ = ["make_host", "stations"]
 pytestmark = pytest.mark.hypervisor

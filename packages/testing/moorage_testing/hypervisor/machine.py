@@ -1,6 +1,7 @@
 """A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
 
     install     Debian's packages and the guest; as root, for they are the machine's
+    install cloud-init      and a small cloud image, made of Debian's packages
     run …       pytest with these arguments, in the namespaces
     inside …    the same, already there
 
@@ -28,16 +29,19 @@ PACKAGES = (
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
 GUEST = Path(sys.prefix) / "hypervisor-guest"
+CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
+CLOUD_PACKAGES = ("mmdebstrap",)
 SOCKET = Path("/run/libvirt/libvirt-sock")
 NICER_BY = 15
 """Emulated guests take all the processor that they are given."""
 
 
-def install() -> None:
-    """What is missing, from the distribution; then the guest, once."""
+def install(*, cloud_init: bool = False) -> None:
+    """What is missing, from the distribution; then the guests, once."""
     if os.geteuid() != 0:
         sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
-    lacking = [each for each in PACKAGES if not _is_installed(each)]
+    wanted = PACKAGES + (CLOUD_PACKAGES if cloud_init else ())
+    lacking = [each for each in wanted if not _is_installed(each)]
     if lacking:
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         _run("apt-get", "update", "-qq", env=environment)
@@ -46,6 +50,8 @@ def install() -> None:
         _run("useradd", "-r", "-U", "-d", "/var/lib/libvirt", "-s", "/usr/sbin/nologin", USER)
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
+        _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
 
 
 def _is_installed(package: str) -> bool:
@@ -81,6 +87,7 @@ def inside(arguments: list[str]) -> int:
         Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
+            environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
             return subprocess.run([sys.executable, "-m", "pytest", *arguments], check=False, env=environment).returncode
     finally:
         end_all_in_here()
@@ -128,8 +135,8 @@ def start_daemon() -> subprocess.Popen[bytes]:
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["install"]:
-            install()
+        case ["install"] | ["install", "cloud-init"]:
+            install(cloud_init=len(arguments) > 1)
             return 0
         case ["run", *rest]:
             return run(rest)

@@ -346,7 +346,7 @@ class Core:
         """It is asked to, and switched off when it does not in time."""
         power = await self._power(server)
         if power is PowerState.RUNNING and within_s > 0:
-            await self._ask(server, _press_power_button)
+            await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
             if await self._when(server, {PowerState.SHUTDOWN, PowerState.CRASHED}, within_s):
                 return PowerState.SHUTDOWN
         return await self._switch_off(server)
@@ -396,8 +396,3 @@ def _stop(domain: Any) -> PowerState:
             if domain.isActive():
                 raise
     return PowerState.SHUTDOWN
-
-
-def _press_power_button(domain: Any) -> None:
-    if domain.isActive():
-        domain.shutdown()

@@ -27,8 +27,9 @@ class Serving(Core):
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             try:
-                if self._services.is_lost() or self._wires.has_lost_servers():
-                    _log.warning("a server of networks ended, and is started again")
-                    await self._unplug_what_is_unused()
+                async with self._wiring:  # one that is just being started is not lost
+                    if self._services.is_lost() or self._wires.has_lost_servers():
+                        _log.warning("a server of networks ended, and is started again")
+                        await self._serve_networks()
             except HostFailed as failure:
                 _log.error("networks cannot be served: %s", failure.private)
