@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.helpers.libvirt_host import DISK, guest_files
-from tests.hypervisor.test_driver_real import answers, call, qemu_of
+from tests.hypervisor.test_driver_real import answers, call, ping, qemu_of
 
 from moorage.model.ids import ServerId
 from moorage_testing.api_user import PATIENCE_S, Person
@@ -46,6 +47,30 @@ async def says(person: Person, server: str, words: str, times: int = 1) -> str:
             return said
         assert time.monotonic() < ends, reply.text
         await asyncio.sleep(0.3)
+
+
+async def allow_ping(person: Person) -> None:
+    """A rule of the default group of the person's project; the guests that have the group follow at once."""
+    found = await person.network("GET", "/security-groups", name="default", project_id=person.project)
+    group = found.json()["security_groups"][0]["id"]
+    rule = {"security_group_id": group, "direction": "ingress", "protocol": "icmp"}
+    made = await person.network("POST", "/security-group-rules", {"security_group_rule": rule})
+    assert made.status_code == 201, made.text
+
+
+class Pinging:
+    """A ping every 20 ms, from this machine."""
+
+    def __init__(self, address: str) -> None:
+        words = ("ping", "-n", "-i", "0.02", address)
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def end(self) -> tuple[int, list[int]]:
+        """How many were answered, and the numbers of those that were not, up to the last answer."""
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate()
+        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", said)}
+        return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
 
 
 async def act(person: Person, server: str, becomes: str, **action: object) -> None:
@@ -102,6 +127,9 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert seen is not None
         assert seen["OS-EXT-SRV-ATTR:hypervisor_hostname"] == HOST
         address = seen["addresses"]["private"][0]["addr"]
+        await says(person, first, "GUEST: ready first ")
+        assert await ping(address), "no rule lets it in yet"
+        await allow_ping(person)
         await answers(address)
         said = await says(person, first, "GUEST: ready first ")
         assert "GUEST: config-drive" in said
@@ -126,7 +154,7 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert (await image_of(person, reply.json()["image_id"]))["disk_format"] == "qcow2"
 
         # Killed, and back: the guest did not notice.
-        qemu = qemu_of(ServerId(first))
+        qemu, pinging = qemu_of(ServerId(first)), Pinging(address)
         assert await asyncio.to_thread(up.end, signal.SIGKILL) == -signal.SIGKILL
         await answers(address)
         await asyncio.to_thread(up.start)
@@ -134,6 +162,8 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         person = await log_in(up)
         assert (await person.settled(first))["status"] == "ACTIVE"
         assert qemu_of(ServerId(first)) == qemu
+        answered, lost = pinging.end()
+        assert (answered > 100, lost) == (True, [])
         await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
         await says(person, first, "GUEST: boot number 4")
         confirmed = await person.compute("POST", f"/servers/{first}/action", {"confirmResize": None})

@@ -29,6 +29,8 @@ NO_MAC = "00:00:00:00:00:00"
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 ADDRESSES_PER_PORT_MAX = 1_000
 
+RARP = 0x8035
+"""With it QEMU says on what host a guest is now that was sent while it ran; switches and tunnels learn by it."""
 DHCP_ASK, DHCP_ANSWER = "udp sport 68 udp dport 67", "udp sport 67 udp dport 68"
 DHCPV6_ASK, DHCPV6_ANSWER = "udp sport 546 udp dport 547", "udp sport 547 udp dport 546"
 LISTENER_QUERY, LISTENER_REPORT, LISTENER_DONE, LISTENER_REPORT_V2 = 130, 131, 132, 143
@@ -271,6 +273,7 @@ def _not_spoofed(own: Mapping[str, tuple[list[str], list[IPv6Network]]], macs: s
         lines.append(f"ether saddr {mac} arp saddr ether {mac} arp saddr ip {{ {addresses} }} accept")
     lines += [
         "ether type arp drop",
+        f"ether type {RARP:#06x} accept",
         f"ip saddr 0.0.0.0 {DHCP_ASK} accept",
         f"ip6 saddr :: icmpv6 type {MAY_SEND} accept",
     ]
