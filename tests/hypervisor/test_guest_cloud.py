@@ -24,14 +24,14 @@ FOLLOWS_WITHIN_S = 60.0
 
 
 async def made(person: Person, noun: str, **said: Any) -> dict[str, Any]:
-    reply = await person.network("POST", f"/v2.0/{noun.replace('_', '-')}s", {noun: said})
+    reply = await person.network("POST", f"/{noun.replace('_', '-')}s", {noun: said})
     assert reply.status_code == 201, reply.text
     found: dict[str, Any] = reply.json()[noun]
     return found
 
 
 async def put(person: Person, path: str, body: Any) -> None:
-    reply = await person.network("PUT", f"/v2.0/{path}", body)
+    reply = await person.network("PUT", f"/{path}", body)
     assert reply.is_success, reply.text
 
 
@@ -66,9 +66,9 @@ async def test_metadata_and_a_floating_address(tmp_path: Path) -> None:
         public = (await made(person, "network", name="public", **{"router:external": True}, **flat))["id"]
         await made(person, "subnet", network_id=public, cidr="203.0.113.0/24", ip_version=4, enable_dhcp=False)
         router = (await made(person, "router", name="r", external_gateway_info={"network_id": public}))["id"]
-        subnets = (await person.network("GET", "/v2.0/subnets", network_id=private)).json()["subnets"]
+        subnets = (await person.network("GET", "/subnets", network_id=private)).json()["subnets"]
         await put(person, f"routers/{router}/add_router_interface", {"subnet_id": subnets[0]["id"]})
-        [port] = (await person.network("GET", "/v2.0/ports", device_id=server)).json()["ports"]
+        [port] = (await person.network("GET", "/ports", device_id=server)).json()["ports"]
         rule = {"security_group_id": port["security_groups"][0], "direction": "ingress", "protocol": "icmp"}
         await made(person, "security_group_rule", **rule)
         floating = await made(person, "floatingip", floating_network_id=public, port_id=port["id"])

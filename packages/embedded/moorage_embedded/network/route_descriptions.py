@@ -35,11 +35,11 @@ def reached_from(store: Store, ports: Sequence[Doc]) -> Reached:
     routers = sorted({each["device_id"] for each in inside})
     if not floating and not routers:
         return Reached()
-    doors = store.many("port", where={"device": routers, "owner": [INTERFACE, GATEWAY]}) if routers else []
+    interfaces = store.many("port", where={"device": routers, "owner": [INTERFACE, GATEWAY]}) if routers else []
     networks = {each["floating_network_id"] for each in floating}
-    networks |= {each["network_id"] for each in doors if each["device_owner"] == GATEWAY}
+    networks |= {each["network_id"] for each in interfaces if each["device_owner"] == GATEWAY}
     outside = _external(store, networks)
-    described = _routers(store, routers, doors, outside)
+    described = _routers(store, routers, interfaces, outside)
     found = Reached()
     for each in floating:
         external = outside.get(each["floating_network_id"])
@@ -72,25 +72,32 @@ def _external(store: Store, networks: Iterable[str]) -> dict[str, ExternalNetwor
 
 
 def _routers(
-    store: Store, ids: Sequence[str], doors: Sequence[Doc], outside: dict[str, ExternalNetwork]
+    store: Store, ids: Sequence[str], interfaces: Sequence[Doc], outside: dict[str, ExternalNetwork]
 ) -> dict[str, RouterDescription]:
     on = sorted(
-        {each["subnet_id"] for door in doors if door["device_owner"] == INTERFACE for each in door["fixed_ips"]}
+        {
+            each["subnet_id"]
+            for interface in interfaces
+            if interface["device_owner"] == INTERFACE
+            for each in interface["fixed_ips"]
+        }
     )
     subnets = {each["id"]: each for each in store.many("subnet", where={"id": on})} if on else {}
     found = {}
     for router in store.many("router", where={"id": list(ids)}) if ids else ():
         if not router["admin_state_up"]:
             continue
-        mine = [each for each in doors if each["device_id"] == router["id"]]
+        mine = [each for each in interfaces if each["device_id"] == router["id"]]
         inside = [
-            RoutedSubnet(door["network_id"], subnets[each["subnet_id"]]["cidr"], each["ip_address"])
-            for door in mine
-            for each in door["fixed_ips"]
-            if door["device_owner"] == INTERFACE and subnets[each["subnet_id"]]["ip_version"] == 4
+            RoutedSubnet(interface["network_id"], subnets[each["subnet_id"]]["cidr"], each["ip_address"])
+            for interface in mine
+            for each in interface["fixed_ips"]
+            if interface["device_owner"] == INTERFACE and subnets[each["subnet_id"]]["ip_version"] == 4
         ]
         info = router["external_gateway_info"]
-        gateway = [each for door in mine if door["device_owner"] == GATEWAY for each in door["fixed_ips"]]
+        gateway = [
+            each for interface in mine if interface["device_owner"] == GATEWAY for each in interface["fixed_ips"]
+        ]
         addresses = [each["ip_address"] for each in gateway if ":" not in each["ip_address"]]
         found[router["id"]] = RouterDescription(
             router["id"],

@@ -87,17 +87,17 @@ def planned(
         if port.bridge not in taken:
             continue
         for each in port.floating:
-            door = _door(external, each.external)
-            if door is None:
+            out = _way_out(external, each.external)
+            if out is None:
                 plan.troubles.append(f"{each.address} is of a network that no device of this host leads to")
                 continue
-            plan.addresses[each.address] = door.device
+            plan.addresses[each.address] = out.device
             dnat.append(f"ip daddr {each.address} dnat to {each.fixed}")
-            source.append(f'ip saddr {each.fixed} oifname "{door.device}" snat to {each.address}')
+            source.append(f'ip saddr {each.fixed} oifname "{out.device}" snat to {each.address}')
             source.append(f"ip saddr {each.fixed} ct status dnat oifname @bridges snat to {each.address}")
             accept.append(f'oifname "{port.bridge}" ip daddr {each.fixed} ct status dnat accept')
-            accept.append(f'iifname "{port.bridge}" oifname "{door.device}" ip saddr {each.fixed} accept')
-            plan.forwarding |= {door.device, port.bridge}
+            accept.append(f'iifname "{port.bridge}" oifname "{out.device}" ip saddr {each.fixed} accept')
+            plan.forwarding |= {out.device, port.bridge}
     for router in sorted(routers.values(), key=lambda each: each.router):
         _route(plan, router, bridges, external, source, accept)
     if dnat:
@@ -126,7 +126,7 @@ def _overlap(one: str, other: str) -> bool:
     return ipaddress.ip_network(one, strict=False).overlaps(ipaddress.ip_network(other, strict=False))
 
 
-def _door(outside: Mapping[str, Outside], external: ExternalNetwork) -> Outside | None:
+def _way_out(outside: Mapping[str, Outside], external: ExternalNetwork) -> Outside | None:
     return outside.get(external.network) or outside.get(external.physical_network or "")
 
 
@@ -145,13 +145,12 @@ def _route(
         )
         return
     routes: list[tuple[str, ...]] = [(cidr, "dev", bridge) for cidr, bridge in sorted(here.items())]
-    door = None if router.external is None else _door(outside, router.external)
-    if door is not None and router.external is not None:
-        routes += _outward(router.external, door)
-        _translate(plan, router, door, here, source, accept)
+    out = None if router.external is None else _way_out(outside, router.external)
+    if out is not None and router.external is not None:
+        routes += _outward(router.external, out)
+        _translate(plan, router, out, here, source, accept)
         accept += [
-            f'iifname "{door.device}" oifname "{bridge}" ct state established,related accept'
-            for bridge in here.values()
+            f'iifname "{out.device}" oifname "{bridge}" ct state established,related accept' for bridge in here.values()
         ]
     for each in router.routes:
         by = next((device for cidr, device in here.items() if _inside(each.hop, cidr)), "")
@@ -175,33 +174,33 @@ def _route(
         ]
 
 
-def _outward(external: ExternalNetwork, door: Outside) -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = [(external.cidr, "dev", door.device)] if external.cidr else []
-    if external.gateway and external.gateway != door.own(external):
-        found.append(("default", "via", external.gateway, "dev", door.device, "onlink"))
+def _outward(external: ExternalNetwork, out: Outside) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = [(external.cidr, "dev", out.device)] if external.cidr else []
+    if external.gateway and external.gateway != out.own(external):
+        found.append(("default", "via", external.gateway, "dev", out.device, "onlink"))
     return found
 
 
 def _translate(
     plan: RoutePlan,
     router: RouterDescription,
-    door: Outside,
+    out: Outside,
     here: Mapping[str, str],
     source: list[str],
     accept: list[str],
 ) -> None:
     """Guests without a floating address, by the machine's own address outside or by the router's."""
     assert router.external is not None
-    address = door.own(router.external)
+    address = out.own(router.external)
     if not address and router.address and router.snat:
         address = router.address
-        plan.addresses[address] = door.device
-    plan.forwarding.add(door.device)
+        plan.addresses[address] = out.device
+    plan.forwarding.add(out.device)
     if not router.snat or not address:
         return
     for cidr, bridge in sorted(here.items()):
-        source.append(f'ip saddr {cidr} oifname "{door.device}" snat to {address}')
-        accept.append(f'iifname "{bridge}" oifname "{door.device}" ip saddr {cidr} accept')
+        source.append(f'ip saddr {cidr} oifname "{out.device}" snat to {address}')
+        accept.append(f'iifname "{bridge}" oifname "{out.device}" ip saddr {cidr} accept')
 
 
 def _inside(address: str, cidr: str) -> bool:
