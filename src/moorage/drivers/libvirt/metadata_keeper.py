@@ -28,6 +28,8 @@ from moorage.drivers.libvirt.settings import Libvirt
 from moorage.model.errors import HostFailed
 from moorage.model.guest import GuestSpec, VifData
 
+STARTS_WITHIN_S = 120.0
+"""It needs a tenth of a second; a machine that is busy with guests may let it wait."""
 PROGRAM = "moorage.drivers.libvirt.metadata_proxy"
 
 _log = logging.getLogger(__name__)
@@ -67,7 +69,9 @@ class MetadataKeeper:
             pid = None
         if pid is None:
             try:
-                await run(sys.executable, "-m", PROGRAM, str(self._path), code="vif_not_plugged")
+                await run(
+                    sys.executable, "-m", PROGRAM, str(self._path), limit_s=STARTS_WITHIN_S, code="vif_not_plugged"
+                )
             except HostFailed as failure:
                 _log.error("guests cannot reach the metadata service: %s", failure.private)
         elif changed:
