@@ -10,6 +10,7 @@ Names are made of ids, so that what is there already is found, and what belongs 
 """
 
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -144,9 +145,10 @@ class Wires:
         self._owner, self._plumber, self._serves = owner, plumber, settings.dhcp
         self._tunnels = Tunnels(settings.vxlan_address, settings.vxlan_group, f"{ALIAS}{owner}")
         self._firewall = Firewall(owner)
-        self._ports: PortWiring | None = None
-        if settings.port_filter:
-            self._ports = PortWiring(owner, described, settings.bandwidth_kbps, f"{ALIAS}{owner}")
+        self._filters = settings.port_filter
+        self._ports = PortWiring(owner, described, settings.bandwidth_kbps, f"{ALIAS}{owner}")
+        self._unfiltered = False
+        """What an agent that filtered has left is gone."""
         self._bridges = settings.bridges
         self._bridge = BridgeWire(owner, self._bridges, self._tunnels)
         self._ways: dict[str, Wire] = {"bridge": self._bridge, "ovs": OvsWire()}
@@ -166,9 +168,12 @@ class Wires:
         for name, link in there.items():
             if name.startswith(TAP_PREFIX) and link.alias == f"{ALIAS}{self._owner}" and name not in taps:
                 await remove_tap(name, self._owner)
-        if self._ports is not None:
+        if self._filters:
             bridges = {tap_of(vif): (vif, bridge_of(vif, self._bridges)) for vif in mine}
             await self._ports.keep(bridges, there)
+        elif not self._unfiltered and shutil.which("nft") is not None:
+            await self._ports.keep({}, there)
+            self._unfiltered = True
         served: dict[str, list[VifData]] = {}
         for vif in mine:
             bridge = bridge_of(vif, self._bridges)
@@ -185,12 +190,12 @@ class Wires:
 
     async def is_intact(self) -> bool:
         """Whether nobody removed the filters of ports."""
-        return self._ports is None or await self._ports.is_intact()
+        return not self._filters or await self._ports.is_intact()
 
     @property
     def not_wired(self) -> tuple[str, ...]:
         """What of the descriptions of ports is not in effect."""
-        return () if self._ports is None else self._ports.troubles
+        return self._ports.troubles
 
     def _way(self, vif: VifData) -> Wire:
         way = self._ways.get(vif.vif_type)
