@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from tests.helpers.embedded_network_cloud import Cloud, cloud
 
+from moorage.clients.network.decoding import devices_of
+from moorage.model.network_providers import TUNNELLED, known
 from moorage.model.port_description import (
     ADDRESSES_PER_PART,
     AllowedAddresses,
@@ -183,6 +185,24 @@ async def test_a_port_that_waits_for_its_guest_is_described_at_both_hosts(cloud:
     assert [(await described(cloud, each)).present.ports for each in (HERE, THERE)] == [(port["id"],)] * 2
     await cloud.ok("PUT", f"/ports/{port['id']}/bindings/{THERE}/activate", {})
     assert [(await described(cloud, each)).present.ports for each in (HERE, THERE)] == [(), (port["id"],)]
+
+
+async def test_what_its_host_can_guarantee_is_placements_to_count(cloud: Cloud, network: str) -> None:
+    rows = (await cloud.get("/agents", host=HERE))["agents"]
+    (found,) = [devices_of(row) for row in rows]
+    assert known(found.kind)
+    assert found.hypervisors == dict.fromkeys(found.bandwidths, HERE)
+    assert set(found.bandwidths) == {"br-physnet1", TUNNELLED}
+    assert found.bandwidths[TUNNELLED] == {"egress": 1_000_000, "ingress": 1_000_000}
+
+
+async def test_ports_that_an_earlier_release_bound_are_described_too(cloud: Cloud, network: str) -> None:
+    await cloud.service.declare_hosts([HostNetworks(HERE, ("physnet1",), plugs_into_bridges=True)])
+    port = await cloud.port(network)
+    assert (await cloud.bind(port["id"], HERE))["binding:vif_details"]["port_filter"] is False
+    assert (await described(cloud)).present.ports == ()
+    await cloud.service.declare_hosts([HostNetworks(HERE, ("physnet1",), plugs_into_bridges=True, filters_ports=True)])
+    assert (await described(cloud)).present.ports == (port["id"],)
 
 
 async def test_who_may_ask_and_what(cloud: Cloud, network: str) -> None:

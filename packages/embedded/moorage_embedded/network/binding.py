@@ -13,6 +13,7 @@ VNIC_TYPES = (
 )  # fmt: skip
 TUNNELS = ("vxlan", "geneve", "gre", "local")
 FAILED: dict[str, Any] = {"vif_type": "binding_failed", "vif_details": {}}
+BRIDGE = "bridge"
 FILTERS = "filters_ports"
 """In the configurations of an agent: it does."""
 DESCRIBED = "described"
@@ -64,7 +65,7 @@ def _bridge(vnic_type: str, *, filters: bool) -> dict[str, Any]:
     if vnic_type != "normal":
         return dict(FAILED)
     details: dict[str, Any] = {"port_filter": filters, "connectivity": "l2", "bound_drivers": {"0": "linuxbridge"}}
-    return {"vif_type": "bridge", "vif_details": details | ({DESCRIBED: True} if filters else {})}
+    return {"vif_type": BRIDGE, "vif_details": details | ({DESCRIBED: True} if filters else {})}
 
 
 def is_bound(port: Doc) -> bool:

@@ -28,7 +28,7 @@ from moorage.model.port_description import (
     Present,
     Rate,
 )
-from moorage_embedded.network.binding import DESCRIBED
+from moorage_embedded.network.binding import BRIDGE, FILTERS
 from moorage_embedded.network.faults import Fault, forbidden
 from moorage_embedded.network.policy import NetworkCaller
 from moorage_embedded.network.request import OURSELVES, Call
@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 
 def describe(store: Store, host: str) -> tuple[list[PortDescription], dict[str, list[str]]]:
     """The ports that this host wires or is about to, with version 0, and the sets that their rules name: id → addresses, in order."""
+    if not any(each["configurations"].get(FILTERS) for each in store.many("agent", where={"key": [host]})):
+        return [], {}
     ports = [each for each in store.all_mentioning("port", host) if _wired_at(each, host)]
     groups = {group for port in ports for group in port["security_groups"]}
     rules: dict[str, list[Doc]] = {}
@@ -77,10 +79,10 @@ def describe(store: Store, host: str) -> tuple[list[PortDescription], dict[str, 
 
 
 def _wired_at(port: Doc, host: str) -> bool:
-    """By its active binding, or by one that waits for a guest that is on its way."""
-    if port["binding:host_id"] == host and port["binding:vif_details"].get(DESCRIBED):
+    """By its active binding, also one of a release that filtered nothing, or by one that waits for a guest that is on its way."""
+    if port["binding:host_id"] == host and port["binding:vif_type"] == BRIDGE:
         return True
-    return any(each["host"] == host and each["vif_details"].get(DESCRIBED) for each in port["_bindings"])
+    return any(each["host"] == host and each["vif_type"] == BRIDGE for each in port["_bindings"])
 
 
 def _members(store: Store, group: str) -> set[str]:

@@ -92,7 +92,8 @@ class Station:
         )
         if said.code:
             raise RuntimeError(said.out)
-        return dict(line.partition("=")[::2] for line in told.read_text().splitlines())
+        parts = [line.partition("=") for line in told.read_text().splitlines()]
+        return {name: value for name, _, value in parts}
 
 
 def call(*words: str) -> str:

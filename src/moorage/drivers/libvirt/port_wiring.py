@@ -56,6 +56,8 @@ class PortWiring:
         self.troubles: tuple[str, ...] = ()
         self._bandwidth = Bandwidth(owner, capacity_kbps, alias)
         self._written: str | None = None
+        self._shaped = True
+        """Whether the last attempt to keep rates succeeded."""
 
     async def keep(self, vifs: Mapping[str, tuple[VifData, str]], devices: Mapping[str, Device]) -> None:
         """`vifs`: tap → the interface and its bridge, of all guests here. Raises HostFailed, and then the taps are as they were before."""
@@ -78,8 +80,17 @@ class PortWiring:
             for tap, (vif, _) in sorted(vifs.items())
             if tap in devices and vif.port in numbers
         ]
-        troubles += await self._bandwidth.keep(shaped, devices)
-        self._note(troubles)
+        self._note([*troubles, *await self._shape(shaped, devices)])
+
+    async def _shape(self, shaped: Sequence[ShapedTap], devices: Mapping[str, Device]) -> list[str]:
+        """Rates that cannot be kept keep nobody from being plugged in; it is tried again soon."""
+        try:
+            troubles = await self._bandwidth.keep(shaped, devices)
+        except HostFailed as failure:
+            self._shaped = False
+            return [f"rates of ports are not kept: {failure.private}"]
+        self._shaped = True
+        return troubles
 
     def _note(self, troubles: Sequence[str]) -> None:
         cut = tuple(each[:TROUBLE_CHARACTERS_MAX] for each in dict.fromkeys(troubles))[:TROUBLES_MAX]
@@ -131,12 +142,12 @@ class PortWiring:
         return await asyncio.to_thread(ruleset, self.table, taps, bridges, sets)
 
     async def is_intact(self) -> bool:
-        """Whether the tables are still there: who loads other rules may flush all of them."""
-        if not self._written:
-            return True
+        """Whether all is in effect: who loads other rules may flush these, too."""
+        if self._written is None or "vmap" not in self._written:
+            return self._shaped
         there = (await run("nft", "list", "tables", code="vif_not_plugged")).splitlines()
-        if f"table bridge {self.table}" in there or "vmap" not in self._written:
-            return True
+        if all(f"table {family} {self.table}" in there for family in ("bridge", "inet")):
+            return self._shaped
         _log.error("the filters of this host were removed by somebody, and are written again")
         self._written = None
         return False
