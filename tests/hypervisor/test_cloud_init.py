@@ -32,7 +32,7 @@ write_files:
 runcmd:
   - echo "TEST key $(cut -d' ' -f2 /home/debian/.ssh/authorized_keys)" >/dev/console
   - echo "TEST file $(cat /etc/told)" >/dev/console
-  - echo "TEST host $(hostname -f)" >/dev/console
+  - echo "TEST host $(hostname)" >/dev/console
   - echo "TEST addresses $(hostname -I)" >/dev/console
   - echo "TEST mtu $(cat /sys/class/net/e*/mtu)" >/dev/console
 """

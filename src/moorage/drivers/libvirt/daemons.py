@@ -16,19 +16,28 @@ def pid_of(pid_file: Path, mark: str) -> int | None:
     except (OSError, ValueError):
         candidates = [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
     for pid in candidates:
-        with contextlib.suppress(OSError):
-            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                return pid
+        if mark.encode() in _words(pid):
+            return pid
     return None
 
 
+def _words(pid: int) -> list[bytes]:
+    """That it was started with; none of one that is dead."""
+    with contextlib.suppress(OSError):
+        if said := Path(f"/proc/{pid}/cmdline").read_bytes():
+            return said.split(b"\0")
+    return []
+
+
 async def end(pid: int) -> None:
-    """Until it is gone: another one could not have its address before."""
+    """Until it is gone, or dead and not yet taken note of by its parent: another one could not have its address before."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for _ in range(int(ENDS_WITHIN_S / LOOK_EVERY_S)):
             try:
                 os.kill(pid, sign)
             except ProcessLookupError:
+                return
+            if not _words(pid):
                 return
             await asyncio.sleep(LOOK_EVERY_S)
 
