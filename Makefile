@@ -20,7 +20,7 @@ comma := ,
 empty :=
 space := $(empty) $(empty)
 
-.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
+.PHONY: lock audit-deps help up set demo test test-all test-real test-hypervisor test-hypervisor-ci test-hypervisor-cloud-init probe-hypervisor check ci dev fmt fmt-check lint types layers rooms prove simulate soak fuzz revision bless which-tests why bench bench-peers bench-hypervisor clean
 
 help:  ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,7 +87,12 @@ LIBVIRT_EXTRA = @$(BIN)/python $(PIP) -c constraints.txt libvirt-python
 test-hypervisor: $(VENV)/.dev  ## real guests by libvirt and QEMU, as root, in namespaces of their own; installs Debian's packages once
 	@$(BIN)/python -m moorage_testing.hypervisor install
 	$(LIBVIRT_EXTRA)
-	@$(BIN)/python -m moorage_testing.hypervisor run -q -m hypervisor tests/hypervisor tests/contract $(ARGS)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m "hypervisor and not cloud_init" tests/hypervisor tests/contract $(ARGS)
+
+test-hypervisor-cloud-init: $(VENV)/.dev  ## a small cloud image of Debian's packages, and what cloud-init makes of what guests are told; as root
+	@$(BIN)/python -m moorage_testing.hypervisor install cloud-init
+	$(LIBVIRT_EXTRA)
+	@$(BIN)/python -m moorage_testing.hypervisor run -q -m cloud_init tests/hypervisor $(ARGS)
 
 test-hypervisor-ci: $(VENV)/.dev  ## the share of them that CI executes
 	@$(BIN)/python -m moorage_testing.hypervisor install

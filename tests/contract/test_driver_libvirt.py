@@ -22,7 +22,7 @@ from moorage.drivers.libvirt.settings import Libvirt
 from moorage.drivers.libvirt.wires import bridge_of, tap_of
 from moorage.main.config import Agent, Config
 from moorage.main.hosts import this_machine
-from moorage.main.up import with_real_guests
+from moorage.main.up import configured, parser, with_real_guests
 from moorage.model.errors import HostFailed, Invalid
 from moorage.model.guest import GuestSpec, VifData, VolumeDisk
 from moorage.model.ids import ImageId, NetworkId, PortId, ServerId
@@ -87,6 +87,9 @@ def test_a_domain_is_marked_and_says_every_format(tmp_path: Path) -> None:
     assert mark is not None
     assert mark.attrib == {"owner": "us", "name": "a <b> & c"}
     assert made.findtext("uuid") == ONE
+    assert made.findtext("sysinfo/system/entry[@name='product']") == "OpenStack Nova", "cloud-init looks for it"
+    assert made.findtext("sysinfo/system/entry[@name='uuid']") == ONE
+    assert made.find("os/smbios[@mode='sysinfo']") is not None
     kinds = [disk.find("driver").get("type") for disk in made.iterfind("devices/disk")]  # type: ignore[union-attr]
     assert kinds == ["qcow2", "qcow2", "qcow2", "raw"]
     assert made.get("type") == "qemu"
@@ -168,8 +171,8 @@ def test_names_of_devices_are_made_of_ids() -> None:
     ):
         with pytest.raises(HostFailed):
             bridge_of(bad, {})
-    with pytest.raises(HostFailed, match="VLAN"):
-        bridge_of(msgspec.structs.replace(wired, segmentation_id=101), {"physnet1": "br-ex"})
+    tagged = msgspec.structs.replace(wired, segmentation_id=101)
+    assert bridge_of(tagged, {"physnet1": "br-ex"}) == "mrvfedcba9876-"
 
 
 def test_the_embedded_network_service_binds_to_bridges_and_says_that_nothing_is_filtered() -> None:
@@ -357,6 +360,11 @@ def test_one_machine_is_the_host_of_moorage_up() -> None:
     plan = this_machine(config)
     assert (plan.host, plan.cell, plan.real) == ("here", "cell1", True)
     assert config.libvirt.dhcp
-    assert config.metadata.force_config_drive
+    assert config.metadata.force_config_drive, "nobody answers at the metadata service's address"
+    asked = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "18775"]))
+    assert asked.libvirt.metadata_url == "http://127.0.0.1:18775"
+    assert not asked.metadata.force_config_drive, "only who asks for a config drive has one"
+    alone = configured(parser().parse_args(["--driver", "libvirt", "--metadata-port", "0"]))
+    assert (alone.libvirt.metadata_url, alone.metadata.force_config_drive) == ("", True)
     with pytest.raises(Invalid, match="no cell"):
         this_machine(Config(agent=Agent(cell="nowhere", driver="libvirt")))

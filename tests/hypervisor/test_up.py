@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hypervisor.test_driver_real import answers, call, qemu_of
+from tests.hypervisor.test_driver_real import answers, call, ping, qemu_of
 
 from moorage.model.ids import ServerId
 from moorage_testing.api_user import PATIENCE_S, Person
-from moorage_testing.hypervisor.guests import act, upload
+from moorage_testing.hypervisor.guests import Pinging, act, allow_ping, upload
 from moorage_testing.hypervisor.guests import until_logged as says
 from moorage_testing.hypervisor.leftovers import leftovers
 from moorage_testing.up_process import Upped
@@ -68,6 +68,9 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert seen is not None
         assert seen["OS-EXT-SRV-ATTR:hypervisor_hostname"] == HOST
         address = seen["addresses"]["private"][0]["addr"]
+        await says(person, first, "GUEST: ready first ")
+        assert await ping(address), "no rule lets it in yet"
+        await allow_ping(person)
         await answers(address)
         said = await says(person, first, "GUEST: ready first ")
         assert "GUEST: config-drive" in said
@@ -92,7 +95,7 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         assert (await image_of(person, reply.json()["image_id"]))["disk_format"] == "qcow2"
 
         # Killed, and back: the guest did not notice.
-        qemu = qemu_of(ServerId(first))
+        qemu, pinging = qemu_of(ServerId(first)), Pinging(address)
         assert await asyncio.to_thread(up.end, signal.SIGKILL) == -signal.SIGKILL
         await answers(address)
         await asyncio.to_thread(up.start)
@@ -100,6 +103,8 @@ async def test_a_cloud_of_one_machine(tmp_path: Path) -> None:
         person = await log_in(up)
         assert (await person.settled(first))["status"] == "ACTIVE"
         assert qemu_of(ServerId(first)) == qemu
+        answered, lost = pinging.end()
+        assert (answered > 100, lost) == (True, [])
         await act(person, first, "VERIFY_RESIZE", resize={"flavorRef": "84"})
         await says(person, first, "GUEST: boot number 4")
         confirmed = await person.compute("POST", f"/servers/{first}/action", {"confirmResize": None})

@@ -223,7 +223,7 @@ class CellConductor:
             raise
         finally:
             self._storing_since = None
-        known.stored(told.boot, doubts)
+        known.stored(told, doubts)
         await self._comparison.compare(known, told)
 
     async def _store(self, known: KnownHost, told: HostReport) -> None:
@@ -264,7 +264,7 @@ class CellConductor:
                 raise
         followed = beat.beat == known.beat + 1 and not was_silent
         same = bool(beat.changed) or (beat.guests, beat.digest) == (known.guests, known.digest)
-        known.beat, known.guests, known.digest = beat.beat, beat.guests, beat.digest
+        known.beat, known.guests, known.digest, known.described = beat.beat, beat.guests, beat.digest, beat.described
         if known.reported != beat.boot:
             known.want(now, FIRST_REPORT_S if beat.beat == 0 else 0.0)
         elif not followed or not same:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
+from moorage.bus.host_messages import HostReport
 from moorage.model.host import NAMED_MAX, NO_TROUBLES, HostTroubles
 from moorage.model.ids import ServerId
 
@@ -37,6 +38,11 @@ class KnownHost:
     guests: int = 0
     digest: str = ""
     """Of the last beat that was taken: how many guests, and what of their power states."""
+    described: str = ""
+    """Of the last beat: which descriptions of ports it has."""
+    takes_descriptions: bool = False
+    not_wired: tuple[str, ...] = ()
+    """By its last report (`HostReport`)."""
     reported: str = ""
     """The agent whose report is stored, with all that it says."""
     wanted: float | None = None
@@ -94,9 +100,10 @@ class KnownHost:
         pause_s = min(ASK_FIRST_S * 2.0 ** min(self.tries - 1, 10), ASK_MOST_S)
         self.wanted = now + pause_s * (0.75 + 0.5 * self.share)
 
-    def stored(self, agent: str, doubts: int) -> None:
+    def stored(self, told: HostReport, doubts: int) -> None:
         """A report was stored, sent when there were so many doubts."""
-        self.reported = agent
+        self.reported = told.boot
+        self.takes_descriptions, self.not_wired = told.takes_descriptions, told.not_wired
         if self.doubts == doubts:
             self.wanted, self.tries = None, 0
 
@@ -112,6 +119,7 @@ class KnownHost:
         """Another agent speaks for it from now on, and nothing that the last one said counts."""
         self.agent, self.confirmed = agent, False
         self.beat, self.guests, self.digest, self.reported = -1, 0, "", ""
+        self.described, self.takes_descriptions = "", False
         self.rival, self.refused = "", ""
 
 

@@ -19,6 +19,7 @@ from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.external_events import Events
 from moorage.conductor.options import ConductorOptions
+from moorage.conductor.port_descriptions import PortDescriber
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.waking import Waker
 from moorage.conductor.worker import Conductor
@@ -83,6 +84,7 @@ class RegionProcess:
     waker: Waker | None = None
     """Of a process that conducts."""
     cells: list[CellConductor] = field(default_factory=list)
+    describers: list[PortDescriber] = field(default_factory=list)
     events: Events | None = None
     presence: Presence | None = None
 
@@ -106,6 +108,8 @@ class RegionProcess:
         if self.conductor is not None:
             await self.conductor.stop()
         await self.intake.stop()
+        for describer in self.describers:
+            await describer.stop()
         for cell in self.cells:
             await cell.stop()
         if self.notifications is not None:
@@ -346,6 +350,9 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
         await conductor.stop()
         raise
     region.cells.append(conductor)
+    describer = PortDescriber(cell, conductor.known, region.clients.network, region.bus, region.clock)
+    describer.start()
+    region.describers.append(describer)
 
 
 def cells_out(region: RegionProcess) -> list[str]:

@@ -15,6 +15,7 @@ from moorage_embedded.http_kit.bodies import JsonBody
 from moorage_embedded.http_kit.endpoint import Endpoint, ValidateToken, check_query
 from moorage_embedded.http_kit.paging import self_link
 from moorage_embedded.http_kit.routing import path_parts
+from moorage_embedded.network import port_descriptions
 from moorage_embedded.network.faults import Fault, error_body
 from moorage_embedded.network.guarantees import (
     CLAIM_TRIES_MAX,
@@ -63,6 +64,8 @@ class Runner:
         self.settings = settings
         self._outbox = outbox
         self._guarantees = guarantees
+        self.written = 0
+        """Transactions that were committed."""
 
     async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
         """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
@@ -100,6 +103,7 @@ class Runner:
             return answer
 
         answer = await self._database.write(transaction)
+        self.written += 1
         if taken and not calls[0].claims:
             await self._give_back(taken)  # somebody else changed it, and nothing was left to change
         self._outbox.put(calls[0].events, calls[0].segments)
@@ -116,6 +120,7 @@ class NetworkEndpoint(Endpoint):
         super().__init__(validate_token)
         self._runner = runner
         self._public = public_url.rstrip("/")
+        self._descriptions = port_descriptions.Descriptions()
 
     @override
     async def answer(self, request: Request) -> Response:
@@ -131,6 +136,9 @@ class NetworkEndpoint(Endpoint):
         if len(parts) == 1:
             return json_response(self._resources())
         who = NetworkCaller(await self.principal(request))
+        if parts[1:] == port_descriptions.PATH and request.method == "GET":
+            host, after = port_descriptions.query_of(check_query(request, QUERY_MAX_BYTES))
+            return json_response(await self._descriptions.newer(self._runner, who, host, after))
         route = find_route(request.method, parts[1:])
         ask = NetworkRequest(
             request.method,

@@ -5,6 +5,8 @@ import base64
 import itertools
 import os
 import re
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,31 @@ async def act(person: Person, server: str, becomes: str, **action: object) -> di
         if seen is None or time.monotonic() > ends:
             raise AssertionError(seen)
         await asyncio.sleep(0.1)
+
+
+async def allow_ping(person: Person) -> None:
+    """A rule of the default group of the person's project; the guests that have the group follow at once. Raises AssertionError."""
+    found = await person.network("GET", "/security-groups", name="default", project_id=person.project)
+    group = found.json()["security_groups"][0]["id"]
+    rule = {"security_group_id": group, "direction": "ingress", "protocol": "icmp"}
+    made = await person.network("POST", "/security-group-rules", {"security_group_rule": rule})
+    if made.status_code != 201:
+        raise AssertionError(made.text)
+
+
+class Pinging:
+    """A ping every 20 ms, from this machine."""
+
+    def __init__(self, address: str) -> None:
+        words = ("ping", "-n", "-i", "0.02", address)
+        self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def end(self) -> tuple[int, list[int]]:
+        """How many were answered, and the numbers of those that were not, up to the last answer."""
+        self._process.send_signal(signal.SIGINT)
+        said, _ = self._process.communicate()
+        answered = {int(each) for each in re.findall(r"icmp_seq=(\d+) ttl", said)}
+        return len(answered), sorted(set(range(1, max(answered, default=0))) - answered)
 
 
 async def answers_of(person: Person, server: str, least: int) -> list[int]:

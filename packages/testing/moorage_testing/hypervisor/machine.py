@@ -1,6 +1,7 @@
 """A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
 
     install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
+    install cloud-init      and a small cloud image, made of Debian's packages
     probe       a guest in the namespaces, or one sentence that says why none can run here, and status 1
     bench …     the measures of bench.py, in the namespaces
     run …       pytest with these arguments, in the namespaces
@@ -32,16 +33,19 @@ PACKAGES = (
 USER = "libvirt-qemu"
 """The daemon looks this name up before it reads which user it is to take; Debian makes it in a package that is not needed."""
 GUEST = Path(sys.prefix) / "hypervisor-guest"
+CLOUD_GUEST = Path(sys.prefix) / "hypervisor-cloud-guest"
+CLOUD_PACKAGES = ("mmdebstrap",)
 SOCKET = Path("/run/libvirt/libvirt-sock")
 NICER_BY = 15
 """Emulated guests take all the processor that they are given. Who has given us a priority already knows what else runs."""
 
 
-def install() -> None:
-    """What is missing, from the distribution; then the guest, once."""
+def install(*, cloud_init: bool = False) -> None:
+    """What is missing, from the distribution; then the guests, once."""
     if os.geteuid() != 0:
         sys.exit("make test-hypervisor needs root: it installs Debian packages and makes network devices")
-    lacking = [each for each in PACKAGES if not _is_installed(each)]
+    wanted = PACKAGES + (CLOUD_PACKAGES if cloud_init else ())
+    lacking = [each for each in wanted if not _is_installed(each)]
     if lacking:
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         _run("apt-get", "update", "-qq", env=environment)
@@ -51,6 +55,8 @@ def install() -> None:
     install_neighbours()  # in the namespaces there is no way to PyPI
     if not (GUEST / "guest.qcow2").exists():
         _run("bash", str(Path(__file__).with_name("build_guest.sh")), str(GUEST))
+    if cloud_init and not (CLOUD_GUEST / "cloud.qcow2").exists():
+        _run("bash", str(Path(__file__).with_name("build_cloud_guest.sh")), str(CLOUD_GUEST))
     if not (GUEST / "novnc").exists():
         _fetch_novnc(GUEST / "novnc")
 
@@ -108,6 +114,7 @@ def inside(module: str, arguments: list[str]) -> int:
         Path("/etc/libvirt/qemu.conf").write_text(QEMU_CONF)
         with daemon():
             environment = os.environ | {"MOORAGE_TEST_GUEST": str(GUEST), "MOORAGE_HYPERVISOR": "1"}
+            environment["MOORAGE_TEST_CLOUD_IMAGE"] = str(CLOUD_GUEST / "cloud.qcow2")
             return subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment).returncode
     finally:
         end_all_in_here()
@@ -155,8 +162,8 @@ def start_daemon() -> subprocess.Popen[bytes]:
 
 def main(arguments: list[str]) -> int:
     match arguments:
-        case ["install"]:
-            install()
+        case ["install"] | ["install", "cloud-init"]:
+            install(cloud_init=len(arguments) > 1)
             return 0
         case ["probe"]:
             return probe()

@@ -21,6 +21,8 @@ class Link(msgspec.Struct):
     name: str = msgspec.field(name="ifname")
     alias: str = msgspec.field(default="", name="ifalias")
     master: str = ""
+    index: int = msgspec.field(default=0, name="ifindex")
+    mac: str = msgspec.field(default="", name="address")
 
 
 async def links() -> dict[str, Link]:

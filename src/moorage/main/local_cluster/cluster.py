@@ -169,10 +169,16 @@ class TrialSet:
         begun = [self.launch(f"conductor-{number + 1}", "conductor") for number in range(self.conductors)]
         begun += [self.launch(f"agent-{plan.host}", *self.agent_arguments(plan)) for plan in planned_hosts(self.config)]
         begun += [self.launch(f"api-{number + 1}", *self.api_arguments(number)) for number in range(self.apis)]
-        begun += [self.launch(name, name) for name in ("metadata", "console", CONSOLE_WEB) if self.guests_ask]
+        begun += [self.launch(name, name) for name in self._guest_roles()]
         for each in begun:
             self.wait_ready(*each)
         self._wait_for_hosts()
+
+    def _guest_roles(self) -> tuple[str, ...]:
+        """Roles that run because guests, and who looks at them, ask them."""
+        if self.guests_ask:
+            return "metadata", "console", CONSOLE_WEB
+        return ("metadata",) if self.real_guests else ()
 
     def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
         """One for all processes, or where the bus is secured one for each role and each agent; and the bus runs then."""
@@ -210,7 +216,7 @@ class TrialSet:
 
     def _write_agents_file(self, plan: HostPlan, bus: Mapping[str, Any]) -> None:
         lowest = min(self.level or PORTS_ARRIVE_BOUND, self.config.agent.level)
-        own = None if self.real is None else self.real.settings(plan.host)
+        own = None if self.real is None else self.real.settings(plan.host, self.config.api.metadata.port)
         write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
     def _let_in(self, postgres: Server) -> None:

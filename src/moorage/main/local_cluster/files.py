@@ -60,9 +60,6 @@ port = {console}
 REAL_GUESTS = """
 [agent]
 driver = "libvirt"
-
-[metadata]
-force_config_drive = true
 """
 
 

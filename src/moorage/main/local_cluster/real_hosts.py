@@ -50,13 +50,13 @@ class RealHosts:
         """What a command begins with that is to run on that host."""
         return ["ip", "netns", "exec", self.namespace(host)]
 
-    def settings(self, host: str) -> JsonObject:
-        """The host's table `[libvirt]`."""
+    def settings(self, host: str, metadata_port: int) -> JsonObject:
+        """The host's table `[libvirt]`. `metadata_port`: of the metadata service, on the host's own loopback."""
         address = self.address(host)
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
-            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True,
-            "ovs_db": f"unix:{self.switch(host)}/db.sock",
+            "live_uri": "qemu+tcp://{address}/system", "live_post_copy": True, "dhcp": True, "routers": True,
+            "ovs_db": f"unix:{self.switch(host)}/db.sock", "metadata_url": f"http://127.0.0.1:{metadata_port}",
         }  # fmt: skip
 
     def start(self) -> None:
