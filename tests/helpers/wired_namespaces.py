@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
@@ -224,3 +225,88 @@ async def until(condition: object, why: str) -> None:
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < ends, why
         await asyncio.sleep(0.05)
+
+
+# ------------------------------------------------------------------------------------------------ frames by hand
+
+SEND_FRAMES = """
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+s.bind(("eth0", 0))
+for each in sys.argv[1:]:
+    s.send(bytes.fromhex(each))
+"""
+SEE_FRAMES = """
+import socket, sys
+s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+s.bind(("eth0", 0))
+s.settimeout(30)
+print("ready", flush=True)
+last = bytes.fromhex(sys.argv[1])
+try:
+    while True:
+        frame = s.recv(2048)
+        frame = frame.rstrip(b"\\0")
+        print(frame.hex(), flush=True)
+        if frame == last:
+            break
+except TimeoutError:
+    pass
+print("end", flush=True)
+"""
+EVERYBODY = b"\xff" * 6
+
+
+def mac_bytes(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def frame(source: str, kind: int, body: bytes, target: bytes = EVERYBODY) -> bytes:
+    return (target + mac_bytes(source) + kind.to_bytes(2, "big") + body).ljust(60, b"\0")
+
+
+def arp(mac: str, address: str) -> bytes:
+    """Says that it has this address."""
+    sender = mac_bytes(mac) + ip_address(address).packed
+    return frame(mac, 0x0806, bytes.fromhex("0001080006040001") + sender + bytes(6) + ip_address(address).packed)
+
+
+def udp4(mac: str, source: str, ports: tuple[int, int]) -> bytes:
+    payload = (
+        ports[0].to_bytes(2, "big") + ports[1].to_bytes(2, "big") + (8 + 8).to_bytes(2, "big") + b"\0\0" + b"by hand."
+    )
+    head = bytearray(bytes.fromhex("45000000000000004011") + b"\0\0" + ip_address(source).packed + b"\xff" * 4)
+    head[2:4] = (20 + len(payload)).to_bytes(2, "big")
+    total = sum(int.from_bytes(head[at : at + 2], "big") for at in range(0, 20, 2))
+    head[10:12] = (0xFFFF - (total % 0xFFFF or 0xFFFF)).to_bytes(2, "big")
+    return frame(mac, 0x0800, bytes(head) + payload)
+
+
+def icmp6(mac: str, source: str, kind: int, about: str = "::") -> bytes:
+    """A router advertisement, a neighbour advertisement about an address, or the like, to all nodes."""
+    payload = bytes([kind, 0, 0, 0, 0x20, 0, 0, 0]) + ip_address(about).packed
+    ends = ip_address(source).packed + ip_address("ff02::1").packed
+    checked = ends + len(payload).to_bytes(4, "big") + b"\0\0\0\x3a" + payload
+    total = sum(int.from_bytes(checked[at : at + 2], "big") for at in range(0, len(checked), 2))
+    checksum = 0xFFFF - (total % 0xFFFF or 0xFFFF)
+    payload = payload[:2] + checksum.to_bytes(2, "big") + payload[4:]
+    head = bytes.fromhex("60000000") + len(payload).to_bytes(2, "big") + b"\x3a\xff" + ends
+    return frame(mac, 0x86DD, head + payload, bytes.fromhex("333300000001"))
+
+
+def arrived(source: Guest, target: Guest, frames: dict[str, bytes], last: bytes) -> set[str]:
+    """Names of those frames that the target got; `last` is one that gets there."""
+    with target.script(SEE_FRAMES, _as_seen(last).hex()) as seeing:
+        assert seeing.stdout is not None
+        sent = source.run(sys.executable, "-c", SEND_FRAMES, *(each.hex() for each in (*frames.values(), last)))
+        assert sent.returncode == 0, sent.stderr
+        seen: set[str] = set()
+        while (line := seeing.stdout.readline().strip()) != "end":
+            seen.add(line)
+    assert _as_seen(last).hex() in seen, "the last one did not arrive"
+    return {name for name, each in frames.items() if _as_seen(each).hex() in seen}
+
+
+def _as_seen(sent: bytes) -> bytes:
+    """The kernel may cut what fills a frame up, and tells the tag of a VLAN beside it."""
+    return (sent[:12] + sent[16:] if sent[12:14] == b"\x81\0" else sent).rstrip(b"\0")

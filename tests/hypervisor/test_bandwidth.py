@@ -1,6 +1,5 @@
 """Rates of ports with real traffic between namespaces, measured by what arrived."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from moorage_testing.hypervisor.leftovers import leftovers
 pytestmark = pytest.mark.hypervisor
 PART = 0.2
 """How far a rate may be from what was asked."""
-MEASURED_S = 4.0
+MEASURED_S = 3.0
 SETTLES_S = 1.0
 PORT = 5001
 FLOOD = """
@@ -26,14 +25,21 @@ while True:
     s.sendall(block)
 """
 SINK = """
-import socket, sys, threading
+import socket, sys, time
 s = socket.create_server((sys.argv[1], int(sys.argv[2])))
 print("ready", flush=True)
-def drain(c):
-    while c.recv(1 << 20):
-        pass
-while True:
-    threading.Thread(target=drain, args=(s.accept()[0],), daemon=True).start()
+c = s.accept()[0]
+settles, measured = float(sys.argv[3]), float(sys.argv[4])
+ends = time.monotonic() + settles
+while time.monotonic() < ends:
+    c.recv(1 << 20)
+began = time.monotonic()
+got = 0
+while time.monotonic() < began + measured:
+    got += len(c.recv(1 << 20))
+print(got * 8 / 1000 / (time.monotonic() - began), flush=True)
+while c.recv(1 << 20):
+    pass
 """
 
 
@@ -45,24 +51,14 @@ async def host(tmp_path: Path) -> AsyncIterator[WiredHost]:
     assert leftovers(tmp_path / "host", inside=("env",)) == []
 
 
-def received_bytes(guest: Guest) -> int:
-    return int(guest.run("cat", "/sys/class/net/eth0/statistics/rx_bytes").stdout)
-
-
 def rates_kbps(flows: list[tuple[Guest, Guest]]) -> list[float]:
     """What arrives of floods from each first to each second, side by side, once the bursts are over."""
+    measure = (str(SETTLES_S), str(MEASURED_S))
     with ExitStack() as stack:
+        sinks = [stack.enter_context(target.script(SINK, target.four, str(PORT), *measure)) for _, target in flows]
         for source, target in flows:
-            stack.enter_context(target.script(SINK, target.four, str(PORT)))
             stack.enter_context(source.script(FLOOD, target.four, str(PORT)))
-        ends = time.monotonic() + SETTLES_S
-        while time.monotonic() < ends:
-            received_bytes(flows[0][1])
-        began, before = time.monotonic(), [received_bytes(target) for _, target in flows]
-        while time.monotonic() < began + MEASURED_S:
-            received_bytes(flows[0][1])
-        elapsed, after = time.monotonic() - began, [received_bytes(target) for _, target in flows]
-    return [(now - then) * 8 / 1000 / elapsed for now, then in zip(after, before, strict=True)]
+        return [float(each.stdout.readline()) for each in sinks if each.stdout is not None]
 
 
 def about(kbps: float) -> "pytest.approx":  # type: ignore[valid-type]

@@ -1,14 +1,17 @@
 """What passes a tap, and how fast: real frames between namespaces, through the wiring that real guests have."""
 
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.helpers.wired_namespaces import EGRESS, Guest, WiredHost, sh
+from tests.helpers.wired_namespaces import EGRESS, Guest, WiredHost, arp, arrived, frame, icmp6, sh, udp4
 
 from moorage.drivers.libvirt import port_filter
+from moorage.drivers.libvirt.described_ports import FILE
+from moorage.drivers.libvirt.port_filter import link_local_of
 from moorage.model.port_description import AddressSetPart, AllowedAddresses, FilterRule, PortFilter
 from moorage_testing.hypervisor.leftovers import leftovers
 
@@ -157,6 +160,61 @@ async def test_nobody_is_somebody_else(host: WiredHost, pair: tuple[Guest, Guest
         host.described(one, one.filter(*open_to_all, more=(AllowedAddresses("02:00:00:00:00:99", (one.four,)),)))
     )
     assert one.pings(two.four)
+
+
+async def test_frames_that_no_guest_may_send(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
+    """What takes another's place: its address, the router's, the DHCP server's."""
+    one, two = pair
+    open_to_all = (*EGRESS, FilterRule("ingress", 4), FilterRule("ingress", 6))
+    local = link_local_of(one.mac)
+    bad = {
+        "arp for another's address": arp(one.mac, two.four),
+        "arp of another MAC": arp("02:00:00:00:00:77", one.four),
+        "a DHCP server": udp4(one.mac, one.four, (67, 68)),
+        "another's packet": udp4(one.mac, two.four, (9, 9)),
+        "a router": icmp6(one.mac, local, 134),
+        "a redirect": icmp6(one.mac, local, 137),
+        "a neighbour that is another": icmp6(one.mac, local, 136, two.six),
+        "a neighbour from another's address": icmp6(one.mac, two.six, 136, one.six),
+        "neither IP nor ARP": frame(one.mac, 0x88CC, b"lldp"),
+        "with a VLAN": frame(one.mac, 0x8100, b"\0\1" + udp4(one.mac, one.four, (8, 8))[12:]),
+    }
+    good = {
+        "arp": arp(one.mac, one.four),
+        "arp that asks for nothing yet": arp(one.mac, "0.0.0.0"),
+        "neighbour": icmp6(one.mac, local, 136, one.six),
+        "neighbour, of the link": icmp6(one.mac, local, 136, local),
+        "asks for a router": icmp6(one.mac, local, 133),
+        "is here now": frame(one.mac, 0x8035, b"rarp"),
+    }
+    last = udp4(one.mac, one.four, (9, 9))
+    unfiltered = host.described(two, None)
+    await host.describe(host.described(one, None), unfiltered)
+    assert arrived(one, two, bad | good, last) == bad.keys() | good.keys(), "of ports without port security"
+    await host.describe(host.described(one, one.filter(*open_to_all)))
+    assert arrived(one, two, bad | good, last) == good.keys()
+    await host.describe(host.described(two, two.filter(*open_to_all)))
+    assert arrived(one, two, good, last) >= {"arp", "neighbour"}
+    await host.describe(host.described(one, one.filter()), unfiltered)
+    ask = {"asks DHCP": udp4(one.mac, "0.0.0.0", (68, 67)), "not DHCP": udp4(one.mac, "0.0.0.0", (68, 69))}
+    assert arrived(one, two, ask, arp(one.mac, one.four)) == {"asks DHCP"}
+
+
+async def test_connections_go_on_where_nothing_is_known_of_them(host: WiredHost, pair: tuple[Guest, Guest]) -> None:
+    """As on the new host after a live migration: conntrack has never seen them."""
+    one, two = pair
+    web = FilterRule("ingress", 4, 6, 80, 80)
+    await host.describe(host.described(one, one.filter(*EGRESS)), host.described(two, two.filter(*EGRESS, web)))
+    with two.serving("tcp", two.four, 80), one.script(TALK, two.four, "80") as talk:
+        assert say(talk) == "1"
+        numbers = json.loads((host.room / FILE).read_text())
+        numbers["numbers"] |= {one.bridge: 5_000}  # another zone of conntrack
+        (host.room / FILE).write_text(json.dumps(numbers))
+        host.made_anew()
+        await host.keep()
+        assert "ct zone set 5000" in sh("nft", "list", "ruleset")
+        assert say(talk) == "1"
+        assert not two.reaches("tcp", one.four, 80)
 
 
 async def test_members_of_groups(host: WiredHost, pair: tuple[Guest, Guest]) -> None:

@@ -193,6 +193,17 @@ async def test_a_service_that_is_out_changes_nothing(ground: Ground) -> None:
     assert await ground.round() == 1
 
 
+async def test_what_a_host_does_not_wire_is_said_once(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
+    known = ground.hosts[HOST]
+    report = HostReport(
+        HOST, CELL, "id", "boot-1", takes_descriptions=True, not_wired=("port one: a rule is left out",)
+    )
+    known.stored(report, known.doubts)
+    for _ in range(3):
+        await ground.round()
+    assert caplog.text.count("port one: a rule is left out") == 1
+
+
 async def test_hosts_that_take_none_are_sent_none(ground: Ground) -> None:
     known = ground.hosts[HOST]
     known.stored(HostReport(HOST, CELL, "id", "boot-1"), known.doubts)
