@@ -1,4 +1,4 @@
-"""This process says that it runs, and of which release it is: for `moorage status`, while releases are exchanged (N14)."""
+"""Writes that this process runs, and its release: for `moorage status`, during upgrades (N14)."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Presence:
-    """One per process that serves the API or executes operations."""
+    """The heartbeat of one process that serves the API or executes operations."""
 
     def __init__(self, region: Database, clock: Clock, process: str, role: str) -> None:
         self._region = region
@@ -28,12 +28,12 @@ class Presence:
         self._life: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Tell it once, then again and again."""
+        """Write it once, then periodically."""
         await self._beat()
         self._life = asyncio.create_task(self._beat_forever(), name="presence")
 
     async def stop(self) -> None:
-        """Say that it ends; when the database does not listen, the row runs out by itself."""
+        """Write that the process ends. If the database does not answer, the row expires by itself."""
         if self._life is None:
             return
         self._life.cancel()
