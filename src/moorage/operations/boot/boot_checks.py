@@ -153,7 +153,11 @@ def _nic(index: int, wish: NicWish) -> NicAsk:
 async def checked_nics(
     context: SagaContext, token: str, project: str, request: BootRequest, rights: BootRights
 ) -> CheckedNics:
-    """Check the requested NICs at the network service, with the user's token."""
+    """Check the requested NICs at the network service, with the user's token.
+
+    Raises what the service refuses: Invalid, Forbidden, Conflict (a port in use), NotFound; Unavailable when it does
+    not answer. A refused `auto` is Conflict, or Invalid where `auto_refusal` says so.
+    """
     try:
         return await context.network.check(
             token,
