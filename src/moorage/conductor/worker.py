@@ -1,9 +1,8 @@
-"""A conductor: owns operations, executes them, and hears when one is to stop.
+"""A conductor: owns operations, executes them, and receives their cancels.
 
-It holds one lease for all its work (`lease.py`, RULES §3).  When the lease is lost, every operation is stopped and left where it
-is: somebody else adopts them, or this process does, under its next lease.  What is accepted in this process may be handed over in
-memory; a hint on the bus does the same from elsewhere, and a look into the table every second finds what was lost.  How many
-are executed at once, and whose, is decided by `bulkheads.py`.
+It holds one lease for all its work (`lease.py`, RULES §3). When the lease is lost, every operation is stopped and left
+as it is; another conductor adopts them, or this process under its next lease. Operations of this process are handed
+over in memory, others by a hint on the bus; a poll every second finds lost ones. `bulkheads.py` limits their number.
 """
 
 import asyncio
@@ -54,7 +53,7 @@ class Conductor:
         renamed: Callable[[ConductorId], Awaitable[None]] | None = None,
         lease_on: Database | None = None,
     ) -> None:
-        """`renamed` hears of the new id after a lost lease was taken again; `lease_on`: where the lease is renewed, if elsewhere."""
+        """`renamed` is called with the id of each further lease; `lease_on`: the lease's database, if another."""
         self.context = context
         self.lease = ConductorLease(conductor, lease_on or context.region, clock, SAGAS, lease_s=lease_s)
         self.peers = Peers(lease_s)
@@ -85,17 +84,17 @@ class Conductor:
 
     @property
     def id(self) -> ConductorId:
-        """Under which operations are owned now; another one after a lost lease."""
+        """The id under which operations are owned now; it changes after a lost lease."""
         return self.lease.id
 
     @property
     def alive(self) -> bool:
-        """The lease holds, and operations may be begun."""
+        """Whether the lease is valid, and operations may be begun."""
         return not self._stopping and self.lease.alive
 
     @property
     def leads(self) -> bool:
-        """Whether this conductor does what one in the region is enough for."""
+        """Whether this conductor does the work of which one in the region is enough."""
         return self.alive and self.peers.leader() == self.id
 
     @property
@@ -103,7 +102,7 @@ class Conductor:
         return len(self._told)
 
     async def start(self) -> None:
-        """Take the lease, adopt what the dead left, begin to listen.  `alone`: this process holds the data directory."""
+        """Take the lease, adopt operations, receive hints. `alone`: only this process uses the data directory."""
         await self.lease.take()
         self.lease.tick()
         await self._be_known()
@@ -117,7 +116,7 @@ class Conductor:
         ]
 
     async def stop(self) -> None:
-        """Leave every operation where it is, and the lease to whoever comes next."""
+        """Leave every operation as it is, and the lease to the next conductor."""
         self._stopping = True
         for task in self._life:
             task.cancel()
@@ -133,7 +132,7 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- the lease
 
     async def _ticking(self) -> None:
-        """Notice the end of the lease though the database hangs, and that we were frozen."""
+        """Notice the end of the lease even if the database hangs, and a suspension of this process."""
         while True:
             await self._clock.sleep(self.lease.tick_s)
             if self.lease.tick():
@@ -148,7 +147,7 @@ class Conductor:
                 self._beat_now.set()
 
     async def _beating(self) -> None:
-        """Renew, or take again what was lost: longer pauses after each failure, never longer than half a beat."""
+        """Renew the lease, or take a new one: longer pauses after each failure, never longer than half a beat."""
         backoff = Backoff(RENEW_FIRST_S, self._beat_s / 2)
         pause_s = jittered(self._beat_s)
         while True:
@@ -174,9 +173,9 @@ class Conductor:
                 self._log.warning("adopt", "conductor %s could not look for the dead: %r", self.id, failure)
 
     async def beat(self) -> None:
-        """Renew the lease; when it is lost, stop everything and take another. Raises what kept it from that.
+        """Renew the lease; when it is lost, stop everything and take another. Raises LeaseLost or what prevented it.
 
-        A try that takes longer than half a lease is given up: it may commit all the same, and nobody will renew that row.
+        A try that takes longer than half a lease is given up; if it commits all the same, its row is never renewed.
         """
         async with asyncio.timeout(self.lease.gap_s):
             if not self.lease.over:
@@ -201,7 +200,7 @@ class Conductor:
         self._poll_now.set()
 
     async def _be_known(self) -> None:
-        """Under another id: hear the hints for it, no longer those for the one before, and tell who must know."""
+        """Under another id: receive its hints, no longer those of the earlier id, and notify `renamed`."""
         me, former = self.id, self._hints
         if self._known_as == me:
             return
@@ -214,7 +213,7 @@ class Conductor:
         self._known_as = me
 
     async def adopt(self, *, everything: bool = False) -> int:
-        """Take over the operations of those that are no more; how many."""
+        """Take over the operations of conductors that are dead; return how many."""
         adopted = 0
         with label("adopt"):
             peers = await self.context.region.read(conductors.peers)
@@ -253,10 +252,10 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- hearing
 
     def hand_over(self, accepted: Accepted) -> None:
-        """From the API of this process: no need to read what is known."""
+        """Take an operation that the API of this process accepted: it need not be read."""
         berth = berth_of(accepted.saga, accepted.project, accepted.cell)
         if not self.alive or self.bulkheads.knows(accepted.id):
-            return  # a look may have found it in the table before we were told of it, and be reading it now
+            return  # a poll may have found it in the table first, and be reading it now
         if not self.bulkheads.has_place(berth):
             self.bulkheads.wait(accepted.id, berth)
             return
@@ -278,7 +277,7 @@ class Conductor:
             try:
                 with label("fetch"):
                     found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, [hint.operation]))
-            except Problem as problem:  # the look of every second finds it
+            except Problem as problem:  # the poll of every second finds it
                 self._log.warning("fetch", "operation %s cannot be read yet: %s", hint.operation, problem)
                 return
             self._queue(found)
@@ -292,7 +291,7 @@ class Conductor:
                 async with asyncio.timeout(pause_s):
                     await self._poll_now.wait()
             except TimeoutError:
-                pass  # a quiet second
+                pass  # no hint within a second
             self._poll_now.clear()
             try:
                 await self.poll()
@@ -304,9 +303,10 @@ class Conductor:
                 pause_s = self._look_every_s
 
     async def poll(self) -> None:
-        """Begin what is mine and not being executed: lost hints, heirs, and the stuck whose time has come.
+        """Begin operations of mine that are not being executed: lost hints, waiting ones whose turn has come, and stuck
+        ones that are due.
 
-        What could not be executed waits for its time too: it is taken up again as adopted, for nobody knows how far it came.
+        An operation that could not be executed waits too: it is executed as adopted, because its progress is unknown.
         """
         if not self.alive:
             return
@@ -320,7 +320,7 @@ class Conductor:
             await self._again(due[:FETCHED_AT_ONCE_MAX])
 
     async def _again(self, due: Sequence[OperationId]) -> None:
-        """Take up what was stuck, as far as there are places."""
+        """Execute stuck operations again, as far as there are places."""
         with label("look"):
             found = await self.context.region.read(lambda tx: operation_owners.owned_of(tx, due))
         gone = set(due) - {each.id for each in found}
@@ -351,7 +351,7 @@ class Conductor:
                 self.bulkheads.wait(each.id, berth_of(each.saga, each.project, each.cell))
 
     async def _beginning(self) -> None:
-        """Give places that became free to those who wait."""
+        """Give places that became free to waiting operations."""
         while True:
             await self._work.wait()
             self._work.clear()
@@ -361,7 +361,7 @@ class Conductor:
                 self._log.warning("fetch", "conductor %s could not read what waits: %r", self.id, failure)
 
     async def begin_waiting(self) -> None:
-        """Begin what waits in the queue and has a place."""
+        """Begin queued operations that have a place."""
         while self.alive and (ids := self.bulkheads.next_ones(FETCHED_AT_ONCE_MAX)):
             begun: set[OperationId] = set()
             try:
@@ -385,7 +385,7 @@ class Conductor:
     # ------------------------------------------------------------------------------------------------- executing
 
     def _begin(self, operation: Operation) -> None:
-        """It has its place."""
+        """Begin it; it has its place."""
         task = asyncio.create_task(self._runner.execute(operation), name=f"operation-{operation.id}")
         self._told[operation.id] = task
 
