@@ -5,19 +5,16 @@ written for many hosts at once, every other second.
 
 The guests of a host and the records are compared (RULES §23):
 
-    with each heartbeat        in memory: its number follows the last one, and its digest changes only by the reported
-    changes
-    every 45 s                 digest and count of the last heartbeat with those of the records, one statement for many
-    hosts
-    with each full report      guest by guest; it is requested when one of the above differs, after every silence, pause
-    or
-                               loss, and again until it was stored
+    with each heartbeat     in memory: its number follows the last one, and its digest changes only by what it reports
+    every 45 s              digest and count of the last heartbeat with the records, one statement for many hosts
+    with each full report   guest by guest; it is requested after a difference, a silence, a pause or a loss
 """
 
 import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from moorage.bus import legacy_subjects, subjects
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn
@@ -52,13 +49,26 @@ FIRST_REPORT_S = 2.0
 STORED_WITHIN_S = 2.0
 
 
-class CellConductor:
-    """Serves one cell, in each process that is configured for it; several may run, and write the same.
+@dataclass(frozen=True)
+class CellConductorOptions:
+    """How a cell's conductor treats its hosts."""
 
-    `alone`: no agent from before this process can still live, because this process contained them all. `cells`: all
-    cells, for servers that left this one. `earlier`: accept hosts of release 0.1.0 too, which name themselves only in
-    their messages. `approves_itself`: hosts need no operator's approval (`approvals.py`).
-    """
+    zone: str = "nova"
+    """The availability zone of hosts without one."""
+    silent_s: float = SILENT_S
+    """Seconds without a message after which a host is down."""
+    alone: bool = False
+    """No agent from before this process can be alive, because they all lived in its predecessor."""
+    cells: Mapping[CellId, Database] | None = None
+    """The databases of all cells, for servers that left this one; without it, this cell alone."""
+    earlier: bool = True
+    """Accept hosts of release 0.1.0 too, which name themselves only in their messages."""
+    approves_itself: bool = True
+    """Hosts need no operator's approval (`approvals.py`)."""
+
+
+class CellConductor:
+    """Serves one cell, in each process that is configured for it; several may run, and write the same."""
 
     def __init__(
         self,
@@ -68,33 +78,27 @@ class CellConductor:
         engine: Engine,
         bus: Bus,
         clock: Clock,
-        *,
-        zone: str = "nova",
-        silent_s: float = SILENT_S,
-        alone: bool = False,
-        cells: Mapping[CellId, Database] | None = None,
-        earlier: bool = True,
-        approves_itself: bool = True,
+        options: CellConductorOptions = CellConductorOptions(),
     ) -> None:
         self.cell = cell
-        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if earlier else ()))
+        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if options.earlier else ()))
         self._database = database
         self._region = region
         self._engine = engine
         self._bus = bus
         self._clock = clock
-        self._zone = zone
-        self._silent_s = silent_s
-        self._alone = alone
+        self._zone = options.zone
+        self._silent_s = options.silent_s
+        self._alone = options.alone
         self._belonging = Belonging(cell, database, region, engine)
         self._comparison = ReportComparison(
-            self._belonging, cell, bus, clock, region, engine, {cell: database} if cells is None else cells
+            self._belonging, cell, bus, clock, region, engine, options.cells or {cell: database}
         )
         self._who = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
-        self._approvals = Approvals(cell, region, clock, automatic=approves_itself)
+        self._approvals = Approvals(cell, region, clock, automatic=options.approves_itself)
         self._senders = Senders(clock, self._approvals.refuse_forged)
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()
@@ -204,8 +208,7 @@ class CellConductor:
             logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
 
     async def take_report(self, told: HostReport) -> None:
-        """Store a report: inventory in placement, the host's record in the cell, power states of its servers; and
-        compare its guests.
+        """Store a report: inventory, the host's record and its servers' power states; and compare its guests.
 
         A report that could not be stored does not count: it is requested again.
         """

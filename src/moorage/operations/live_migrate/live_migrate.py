@@ -1,7 +1,6 @@
 """Live migration: a server changes its host while it runs.
 
-    check_source, read_ports    its host can send it, and ports with guarantees can be bound at two hosts (S1.10 to
-    S1.12)
+    check_source, read_ports    its host can send it, and ports with guarantees can have two bindings (S1.10 to S1.12)
     on a host, and if that one refuses on the next one:
       claim_host                compute, guarantees and addresses in one claim; the move holds the old ones (RULES §11)
       check_destination         the host confirms that the guest could run there

@@ -4,8 +4,7 @@ its disk.
     read_ports      its ports, with their resource requests
     on a host, and after a failure on the next one, with the same ports:
       claim_host    compute, guarantees and the addresses it still has, in one claim that replaces the old one
-      bind_ports    each port on the host; a port keeps its address, so the host must reach its segment, unless it may
-      leave it
+      bind_ports    each port on the host, which must reach the segment of its address, unless it may leave it
       connect_volumes   each volume, reserved until now, is exported to the host and in use
       record_host, start_guest, await_vifs
     announce        ACTIVE (point of no return)

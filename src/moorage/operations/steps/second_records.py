@@ -5,8 +5,7 @@
     seal            requests no longer write to the old record
     copy            the record, as it will be shown, is in the other cell
     show            the other cell's record is shown: one commit of the region                (in a region step)
-    remove, forget  the old record is removed, and the region notes it                        (`forget`: in a region
-    step)
+    remove, forget  the old record is removed, and the region notes it   (`forget`: in a region step)
 
 Until `show` everything can be undone; afterwards the saga only goes forward. The reasons are in docs/decisions/0021.
 """

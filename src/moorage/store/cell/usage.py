@@ -1,6 +1,7 @@
 """Which servers ran in a period, for usage reports; also deleted ones while their rows are kept."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -10,10 +11,14 @@ from moorage.store.cell.servers import servers
 from moorage.store.servers import record_columns, server_of
 
 
+class Period(NamedTuple):
+    start_us: int
+    stop_us: int
+
+
 def ran_between(
     tx: Tx,
-    start_us: int,
-    stop_us: int,
+    period: Period,
     project: str | None,
     after: str | None,
     limit: int,
@@ -21,15 +26,15 @@ def ran_between(
     only: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Sequence[Server]:
-    """Servers launched before `stop` and not ended before `start`; in the order of ids, after the given one.
+    """Servers launched before the period's end and not ended before its start; in the order of ids, after the given one.
 
     `only`: only these servers; `without`: not these, whose record here is hidden.
     """
     query = (
         sa.select(*record_columns(servers))
         .where(
-            servers.c.launched_at <= stop_us,
-            sa.or_(servers.c.terminated_at.is_(None), servers.c.terminated_at >= start_us),
+            servers.c.launched_at <= period.stop_us,
+            sa.or_(servers.c.terminated_at.is_(None), servers.c.terminated_at >= period.start_us),
         )
         .order_by(servers.c.id)
         .limit(limit)
