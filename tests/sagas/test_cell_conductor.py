@@ -490,7 +490,7 @@ async def test_a_second_agent_is_refused_while_the_first_answers(at: AtCell, cap
     (refused,) = await question(at, OTHER, waits_s=ANSWERS_WITHIN_S)
     assert isinstance(refused, AgentRefused)
     assert refused.agent == OTHER
-    assert "two machines have one name" in caplog.text
+    assert "two machines have the same name" in caplog.text
     before = await at.power()
     await at.say(at.beat(0, {}, OTHER, changed={SERVER: PowerState.CRASHED}))
     await at.say(at.report({}, OTHER))

@@ -344,7 +344,7 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     for number, pause_s in enumerate(clock.slept):
         whole_s = min(0.5 * 2**number, AGAIN_MOST_S)
         assert whole_s / 2 <= pause_s <= whole_s
-    assert len([each for each in caplog.records if "it waits" in each.getMessage()]) == 1
+    assert len([each for each in caplog.records if "read again after a pause" in each.getMessage()]) == 1
 
 
 async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
@@ -388,7 +388,7 @@ async def test_nothing_is_begun_that_a_living_conductor_does_not_know(small: Sma
     for dispatcher in (BusDispatcher(small.region, MemoryBus()), local):
         with pytest.raises(Unavailable) as refused:
             await dispatcher.choose("boot/1")
-        assert "all conductors are of this release" in refused.value.public
+        assert "all conductors run this release" in refused.value.public
         assert "old-host" in refused.value.private
     await small.region.write(lambda tx: conductors.retire(tx, OTHER))
     await conductor.adopt()

@@ -318,7 +318,7 @@ async def test_the_version_is_that_of_the_move(
             confirm_resize.begin(context, elsewhere, "user-1", PROJECT, check=lambda _: None),
             revert_resize.begin(context, WHO, elsewhere, check=lambda _: None),
         ):
-            with pytest.raises(Conflict, match="moved once more"):
+            with pytest.raises(Conflict, match="moved again"):
                 await begin
 
     class Later(SystemClock):

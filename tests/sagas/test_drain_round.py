@@ -208,7 +208,7 @@ async def test_a_confirm_is_of_the_move_that_was_seen(ground: Ground) -> None:
     seen = await recorded(ground.small)
     assert seen.moved is not None
     other = msgspec.structs.replace(seen, moved=msgspec.structs.replace(seen.moved, migration="another"))
-    with pytest.raises(Conflict, match="waits for no confirmation"):
+    with pytest.raises(Conflict, match="no longer waits for confirmation"):
         await drain_moves.confirm_move(ground.context, other)
     await drain_moves.confirm_move(ground.context, seen)
     assert await ground.began() == ["confirm_resize/1"]

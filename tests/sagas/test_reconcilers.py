@@ -123,7 +123,7 @@ async def test_a_port_that_is_bound_where_its_server_is_stays_though_no_record_l
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host=found.host or "")
     assert await OrphanPorts(small.context).run() == OrphanPortsDone(looked_at=1, amiss=(port,))
     assert port in small.network.ports
-    assert f"port {port} is bound where server {SERVER} is" in caplog.text
+    assert f"port {port} is bound to the host of server {SERVER}" in caplog.text
     small.network.ports[port] = msgspec.structs.replace(small.network.ports[port], host="elsewhere")
     assert (await OrphanPorts(small.context).run()).mended == 1
     assert port not in small.network.ports
@@ -441,7 +441,7 @@ async def test_segments_that_are_shown_no_more_stay_until_the_service_says_of_ea
     network.blind = True
     assert await segments.run() == SegmentsDone(amiss=("segment-a", "segment-b"))
     assert segments_of(small) == drawn
-    assert "may the service user still see all segments" in caplog.text
+    assert "check that the service user may see all segments" in caplog.text
     network.blind = False
     assert await segments.run() == SegmentsDone(looked_at=2)
     network.segments = ("segment-a",)

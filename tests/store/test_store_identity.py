@@ -168,7 +168,7 @@ async def test_a_file_that_was_replaced_below_a_process_is_barred_and_nothing_is
     file_of(config, "cell1").rename(config.data / "elsewhere" / "cell1.db")
     file_of(config, "cell1").write_bytes(b"")
     await watch.round()
-    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
+    with pytest.raises(Unavailable, match="is not used until an administrator has checked") as barred:
         await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT 1")))
     assert "another file stands in the place of the cell1 database" in barred.value.named
     assert await opened.region.read(lambda tx: tx.scalar(sa.text("SELECT 1"))) == 1
@@ -189,7 +189,7 @@ async def test_rows_that_became_older_below_a_process_bar_their_database(tmp_pat
     before = await opened.cells[ONE].read(lambda tx: tx.scalar(sa.text("SELECT mark FROM store_identity")))
     await opened.cells[ONE].write(lambda tx: tx.run(sa.text("UPDATE store_identity SET mark = 0")))
     await watch.round()
-    with pytest.raises(Unavailable, match="left alone until an administrator has looked") as barred:
+    with pytest.raises(Unavailable, match="is not used until an administrator has checked") as barred:
         await opened.cells[ONE].write(lambda tx: None)
     assert "cell1 database is older than it was" in barred.value.named
     opened.cells[ONE].barred = ""

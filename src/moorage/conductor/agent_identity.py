@@ -134,7 +134,7 @@ class AgentAdmission:
         if unheard:
             if restart:
                 logger.warning(
-                    "host %s: its agent does not answer, and another one speaks for it from now on", known.host
+                    "host %s: its agent does not answer; another agent reports for it from now on", known.host
                 )
             return restart  # of another machine: not before the first one has been silent for so long that it may no longer act
         await self._refuse(known, agent)
@@ -142,7 +142,7 @@ class AgentAdmission:
 
     async def _refuse(self, known: KnownHost, agent: str) -> None:
         known.rival, known.challenged = "", NEVER
-        why = f"another agent speaks for host {known.host} already, and answers: two machines have one name"
+        why = f"another agent reports for host {known.host} and answers: two machines have the same name"
         if known.refused != agent:
             logger.error("cell %s: %s; the second one is refused", self._cell, why)
         known.refused, known.refused_at = agent, int(self._clock.now() * 1_000_000)

@@ -181,7 +181,7 @@ class CellConductor:
         """Hosts that are silent; without those that an operator forced down."""
         return [known.host for known in self._known if known.silent and known.host not in self._forced_down]
 
-    # ------------------------------------------------------------------------------------------------- hearing
+    # ------------------------------------------------------------------------------------------------ messages
 
     async def _on_message(self, subject: str, payload: bytes) -> None:
         message = self._senders.read(subject, payload)
@@ -205,7 +205,7 @@ class CellConductor:
         except Conflict as conflict:
             self._approvals.refuse(message.host, conflict.public)
         except Problem as problem:
-            logger.warning("cell %s could not take a message from its host: %s %s", self.cell, problem, problem.private)
+            logger.warning("cell %s could not process a message of a host: %s %s", self.cell, problem, problem.private)
 
     async def take_report(self, told: HostReport) -> None:
         """Store a report: inventory, the host's record and its servers' power states; and compare its guests.
@@ -281,7 +281,7 @@ class CellConductor:
         self._to_flush.add(known.host)
         was_silent, known.silent, known.awaited = known.silent, False, False
         if was_silent:
-            logger.info("host %s is heard again", known.host)
+            logger.info("host %s reports again", known.host)
             known.want(known.heard)
         self._engine.set_alive(known.host, known.host not in self._forced_down)
         return was_silent
@@ -319,7 +319,7 @@ class CellConductor:
                 subjects.to_host(self.cell, known.host), encode(ReportWanted(known.host, knows_senders=True))
             )
 
-    # ------------------------------------------------------------------------------------------------- watching
+    # --------------------------------------------------------------------------------------------- silent hosts
 
     async def _watching(self) -> None:
         flushed = self._clock.monotonic()
@@ -337,7 +337,7 @@ class CellConductor:
                 if now - flushed >= FLUSH_S or self._to_flush:
                     flushed = now
                     await self.flush()
-            except Exception as failure:  # noqa: BLE001  whatever it is: who stopped watching would take the dead for living
+            except Exception as failure:  # noqa: BLE001  the task must go on: without it silent hosts would stay up
                 logger.warning("cell %s: %r", self.cell, failure)
             self._listening.check(gap_max_s=math.inf)  # a slow database does not mean that this process stood still
 
@@ -351,7 +351,7 @@ class CellConductor:
     def _forget_revoked(self, hosts: Collection[str]) -> None:
         """An operator removed their approval: they are down, whatever they report from now on."""
         for host in hosts:
-            logger.warning("cell %s: host %s is not approved any more, and is not heard", self.cell, host)
+            logger.warning("cell %s: host %s is no longer approved; its messages are ignored", self.cell, host)
             known = self._known[host]
             known.silent, known.awaited, known.silent_since = True, False, self._clock.monotonic()
             self._engine.set_alive(host, False)
@@ -372,7 +372,7 @@ class CellConductor:
             elif known.awaited and self._listening.unheard_for_s(NEVER) > self._silent_s:
                 known.awaited = False
                 self._engine.set_alive(known.host, False)
-                logger.warning("host %s was not heard since this conductor listens, and is down", known.host)
+                logger.warning("host %s has not reported since this conductor started, and is down", known.host)
 
     async def compare_some(self) -> None:
         """Compare digest and count of the hosts' last heartbeats with the records, many hosts with one statement."""

@@ -81,7 +81,7 @@ class CellDrains:
         going = changed(drain_now, hosts=hosts, records=records, records_gone=drain.records_gone + gone, why="")
         now = await self._ended(going)
         if now != drain and not await self._context.region.write(lambda tx: cell_drains.write(tx, now)):
-            logger.info("the drain %s was written by another process; the next round looks again", drain.id)
+            logger.info("the drain %s was written by another process; the next round reads it again", drain.id)
         if now.ended_at is not None:
             logger.info("the drain %s of cell %s: %s %s", now.id, now.cell, now.status.value, now.why)
         return now

@@ -49,7 +49,7 @@ class BusDispatcher:
             self._living = await self._region.read(conductors.living)
             self._read_at = now
         if not self._living:
-            raise Unavailable("no conductor is running that could carry this out; try again later")
+            raise Unavailable("no conductor is running that could execute this; try again later")
         _refuse_unknown(saga, [host for _, knows, host in self._living if saga not in knows])
         self._turn += 1
         return self._living[self._turn % len(self._living)][0]
@@ -74,7 +74,7 @@ class BusDispatcher:
 def _refuse_unknown(saga: str, hosts: Sequence[str]) -> None:
     if hosts:
         raise Unavailable(
-            "this cannot be begun before all conductors are of this release; try again later",
+            "this cannot begin before all conductors run this release; try again later",
             private=f"{saga} is not known to {len(hosts)} living conductors, on {', '.join(sorted(set(hosts))[:NAMED_MAX])}: "
             "upgrade conductors first, then APIs",
         )

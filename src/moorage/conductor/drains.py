@@ -108,7 +108,7 @@ class Drains:
             elif foreign:
                 now = changed(now, why=f"what others claimed there stays: {', '.join(foreign[:NAMED_MAX])}")
         if now != drain and not await self._context.region.write(lambda tx: drains.write(tx, now)):
-            logger.info("drain %s was written by another process; the next round looks again", drain.id)
+            logger.info("drain %s was written by another process; the next round reads it again", drain.id)
         if now.ended_at is not None:
             logger.info("drain %s of host %s: %s %s", now.id, now.host, now.status.value, now.why)
         return now, begun
@@ -145,7 +145,7 @@ class Drains:
         found = await self._context.cells[drain.cell].read(lambda tx: cell_servers.on_host(tx, drain.host))
         return {each.id: each for each in found}
 
-    # --------------------------------------------------------------------------------------------- how far each is
+    # ---------------------------------------------------------------------------------------------------- progress
 
     async def _refreshed(self, drain: Drain, row: DrainServer, here: Mapping[ServerId, Server]) -> DrainServer:
         """Servers that only wait are known by the record that was just read; for the others, the region is read before
@@ -223,7 +223,7 @@ class Drains:
             return changed(at, why=problem.public)
         return at
 
-    # ----------------------------------------------------------------------------------------------------- moving
+    # ------------------------------------------------------------------------------------------------------ moves
 
     async def _begin(
         self, drain: Drain, rows: list[DrainServer], here: Mapping[ServerId, Server]

@@ -96,8 +96,8 @@ class Events:
             self._hinted.clear()
             try:
                 await self.process_pending()
-            except Exception as failure:  # noqa: BLE001  whatever it is, the words are kept, and the next look is soon
-                logger.warning("external events could not be looked at: %r", failure)
+            except Exception as failure:  # noqa: BLE001  the events are kept, and the next poll is soon
+                logger.warning("external events could not be read: %r", failure)
 
     async def process_pending(self) -> int:
         """Handle the events that are ready; return how many. An event that cannot be handled now does not block later
@@ -155,8 +155,8 @@ class Events:
                 return True
             return await port_sync.reconcile(self._context, server, deleted=deleted) is not SyncOutcome.BUSY
         except Problem as problem:  # the network service or the cell does not answer: the event is kept
-            logger.info("what happened to ports or volumes of server %s waits: %s", server, problem)
+            logger.info("events about ports or volumes of server %s wait: %s", server, problem)
             return False
         except Exception:  # one server's problem must not block the events of all others
-            logger.exception("what happened to ports of server %s could not be acted on", server)
+            logger.exception("events about ports of server %s could not be handled", server)
             return False

@@ -79,5 +79,7 @@ async def _mirror(
         ]
 
     for host in await region.write(follow):
-        logger.warning("host %s of cell %s is %s or not, as its cell says: the region differed", host, cell, word.name)
+        logger.warning(
+            "host %s of cell %s: %s was copied from the cell to the region, which differed", host, cell, word.name
+        )
     return True

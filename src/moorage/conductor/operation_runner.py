@@ -75,7 +75,7 @@ class OperationRunner:
                 await self._execute_once(operation, adopted)
                 return
             except CommitUnknown as torn:
-                self._log.warning("torn", "operation %s: %s; it waits, and is read again", operation.id, torn)
+                self._log.warning("torn", "operation %s: %s; it is read again after a pause", operation.id, torn)
                 again = await self._read_again(operation.id, backoff)
                 if again is None or again.owner != self._lease.id or again.ended_at is not None:
                     return

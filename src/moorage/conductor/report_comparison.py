@@ -60,7 +60,7 @@ class ReportComparison:
         absent = judged.absent if whole else frozenset()
         known.there, known.reports = frozenset(told.guests) if whole else None, known.reports + 1
         if gone := absent & known.absent:
-            logger.warning("host %s has no guest any more of %s", told.host, ", ".join(sorted(gone)))
+            logger.warning("host %s no longer has guests of %s", told.host, ", ".join(sorted(gone)))
             states = dict.fromkeys(gone, PowerState.NOSTATE)
             await self._database.write(lambda tx: cell_servers.observe(tx, told.host, states))
         known.absent = absent - gone

@@ -46,7 +46,9 @@ async def settle(
         over = await completed_where_shown(over, now_us, database, region, cells)
         await database.write(lambda tx: complete(tx, over, now_us))
         logger.info(
-            "host %s is back without what was evacuated from it: %s", host, ", ".join(each.server for each in over)
+            "host %s has returned without the guests that were evacuated from it: %s",
+            host,
+            ", ".join(each.server for each in over),
         )
     return len(over) < len(left)
 

@@ -120,7 +120,7 @@ class Conductor:
         try:
             await self.lease.give_back()
         except Problem as problem:
-            logger.warning("the lease could not be given back, it runs out by itself: %s", problem)
+            logger.warning("the lease could not be ended, it expires by itself: %s", problem)
 
     # ------------------------------------------------------------------------------------------------- the lease
 
@@ -129,12 +129,14 @@ class Conductor:
         while True:
             await self._clock.sleep(self.lease.tick_s)
             if self.lease.tick():
-                logger.warning("conductor %s was not running for a while, and asks whether its lease holds", self.id)
+                logger.warning("conductor %s was suspended for a while, and checks whether its lease is valid", self.id)
                 self._beat_now.set()
             if self.lease.over and self._told:
                 self.lease.lose()
                 logger.error(
-                    "conductor %s lost its lease; its %d operations wait for another", self.id, len(self._told)
+                    "conductor %s lost its lease; its %d operations wait for another conductor",
+                    self.id,
+                    len(self._told),
                 )
                 await self._drop_all()
                 self._beat_now.set()
@@ -163,7 +165,9 @@ class Conductor:
                     await self._be_known()
                     await self.adopt()
             except Exception as failure:  # noqa: BLE001  the next beat tries again
-                self._log.warning("adopt", "conductor %s could not look for the dead: %r", self.id, failure)
+                self._log.warning(
+                    "adopt", "conductor %s could not adopt operations of dead conductors: %r", self.id, failure
+                )
 
     async def beat(self) -> None:
         """Renew the lease; when it is lost, stop everything and take another. Raises LeaseLost or what prevented it.
@@ -175,7 +179,7 @@ class Conductor:
                 try:
                     await self.lease.renew()
                 except LeaseLost:
-                    logger.error("the lease of conductor %s was over before it was renewed", self.id)
+                    logger.error("the lease of conductor %s had ended before it was renewed", self.id)
                 else:
                     if self.bulkheads.give_more():
                         self._work.set()
@@ -189,7 +193,7 @@ class Conductor:
             if not self.lease.alive:
                 self.lease.lose()
                 raise LeaseLost
-        logger.warning("conductor %s lost its lease, and goes on as %s", was, self.id)
+        logger.warning("conductor %s lost its lease, and continues as %s", was, self.id)
         self._poll_now.set()
 
     async def _be_known(self) -> None:
@@ -215,7 +219,7 @@ class Conductor:
                 silent = {each.id: each.alive_until for each in peers if each.lives and each.id != self.id}
             if silent:
                 if not everything:
-                    logger.error("conductors %s renew nothing: their leases are ended", ", ".join(sorted(silent)))
+                    logger.error("conductors %s do not renew their leases, which are ended", ", ".join(sorted(silent)))
                 await self.context.region.write(lambda tx: conductors.end_silent(tx, silent))
                 self.peers.note(await self.context.region.read(conductors.peers), self.id, self._clock.monotonic())
             while self.alive:
@@ -242,7 +246,7 @@ class Conductor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ------------------------------------------------------------------------------------------------- hearing
+    # ------------------------------------------------------------------------------------------------ messages
 
     def hand_over(self, accepted: Accepted) -> None:
         """Take an operation that the API of this process accepted: it need not be read."""
@@ -288,9 +292,9 @@ class Conductor:
             self._poll_now.clear()
             try:
                 await self.poll()
-            except Exception as failure:  # noqa: BLE001  it is looked again
+            except Exception as failure:  # noqa: BLE001  the next poll tries again
                 pause_s = backoff.next_s()
-                self._log.warning("look", "conductor %s could not look for work: %r", self.id, failure)
+                self._log.warning("look", "conductor %s could not poll for operations: %r", self.id, failure)
             else:
                 backoff.reset()
                 pause_s = self._look_every_s
@@ -350,8 +354,8 @@ class Conductor:
             self._work.clear()
             try:
                 await self.begin_waiting()
-            except Exception as failure:  # noqa: BLE001  the next look finds what is left
-                self._log.warning("fetch", "conductor %s could not read what waits: %r", self.id, failure)
+            except Exception as failure:  # noqa: BLE001  the next poll finds what is left
+                self._log.warning("fetch", "conductor %s could not read queued operations: %r", self.id, failure)
 
     async def begin_waiting(self) -> None:
         """Begin queued operations that have a place."""
@@ -375,7 +379,7 @@ class Conductor:
     def _aside(self, operation: OperationId) -> AbstractContextManager[None]:
         return self.bulkheads.aside(operation, self._work.set)
 
-    # ------------------------------------------------------------------------------------------------- executing
+    # ------------------------------------------------------------------------------------------------- execution
 
     def _begin(self, operation: Operation) -> None:
         """Begin it; it has its place."""

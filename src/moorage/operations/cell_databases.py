@@ -22,7 +22,7 @@ T = TypeVar("T")
 FAILURES_MAX = 3
 CALLS = "all calls"
 A_DATABASE = "the database of the server's cell"
-LEFT_ALONE = f"{A_DATABASE} is left alone until an administrator has looked at it"
+LEFT_ALONE = f"{A_DATABASE} is not used until an administrator has checked it"
 """The reason given to callers who may not learn cells' names; the reasons for operators name the cell."""
 CELL_OUT = "cell_out"
 """The code of a host's failure that its cell's database caused: nothing was written there."""

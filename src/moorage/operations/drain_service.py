@@ -25,7 +25,7 @@ class DrainService:
         the token has no project.
         """
         if principal.project is None:
-            raise Conflict("A drain is asked for with a token of a project.")
+            raise Conflict("A drain needs a token of a project.")
         return await cell_drain_moves.planned(self.context, cell, principal.user, principal.project, wants_live=live)
 
     async def balance_plan(self, principal: Principal, moves_max: int) -> BalancePlan:
@@ -41,7 +41,7 @@ class DrainService:
                 f"Host {host.host} has {len(servers)} servers; at most {SERVERS_MAX} are moved by one drain."
             )
         if principal.project is None:
-            raise Conflict("A drain is asked for with a token of a project.")
+            raise Conflict("A drain needs a token of a project.")
         others = await self.context.region.read(drains.open_ones)
         left = await drain_moves.left_before(self.context, host.cell, host.host, {each.id for each in servers})
         rows = await drain_moves.planned(

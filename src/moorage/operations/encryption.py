@@ -75,7 +75,7 @@ class Encryption:
             _log.error("a secret cannot be decrypted: it is damaged, or the service user's password was changed since")
             return None
 
-    # ------------------------------------------------------------------------------------ what users tell guests
+    # ------------------------------------------------------------------------------------------------- user data
 
     def user_data(self, clear: str) -> str:
         """Return the user data as a record keeps it: encrypted, unless the settings say otherwise."""

@@ -88,7 +88,7 @@ class GateWatch:
                 )
         await self.poll()
 
-    # ------------------------------------------------------------------------------------------------ asking
+    # --------------------------------------------------------------------------------------------- the gates
 
     def gates(self) -> Gates:
         """The behaviour of operations that begin now."""
@@ -107,7 +107,7 @@ class GateWatch:
     def _name_of_mine(self) -> str:
         return "this front desk" if self._me is None else str(self._me)
 
-    # ------------------------------------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------------------------------------ polling
 
     async def _poll_forever(self) -> None:
         while True:
@@ -116,8 +116,8 @@ class GateWatch:
                 if self._me is not None:
                     await self._publish_own(self._me)
                 await self.poll()
-            except Exception as failure:  # noqa: BLE001  whatever it is, the next look is soon
-                logger.warning("the gates could not be looked at: %r %s", failure, getattr(failure, "private", ""))
+            except Exception as failure:  # noqa: BLE001  the next poll is soon
+                logger.warning("the gates could not be read: %r %s", failure, getattr(failure, "private", ""))
 
     async def _publish_own(self, me: ConductorId) -> None:
         if self._wants_trying():
@@ -150,7 +150,7 @@ class GateWatch:
         self._tried_at = self._clock.monotonic()
         state, why = await try_credentials(self._context.network)
         if state is Credentials.UNKNOWN and self._mine is not None and self._mine.state is not state:
-            logger.info("the network service could not be asked about our credentials, they count as before: %s", why)
+            logger.info("the network service did not answer about our credentials, which count as before: %s", why)
             return self._mine
         mine = ConductorCredentials(str(me), state, why)
         if mine != self._mine:

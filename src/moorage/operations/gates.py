@@ -130,7 +130,7 @@ def lowest_level(world: World) -> int:
     return int(levels.min()) if levels.size else PORTS_ARRIVE_BOUND
 
 
-# ------------------------------------------------------------------------------------------------ what people are told
+# ---------------------------------------------------------------------------------------------------------- the report
 
 
 class GateReport(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ def _device(row: dict[str, Any]) -> BlockDevice:
     }
     device = msgspec.convert(found, BlockDevice, strict=False)
     if device.destination not in {"local", "volume"} or (source != "blank" and not device.uuid):
-        raise msgspec.ValidationError(f"a device from {source} to {device.destination} without what it is made from")
+        raise msgspec.ValidationError(f"a device from {source} to {device.destination} without its source")
     return device
 
 

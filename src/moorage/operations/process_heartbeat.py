@@ -43,19 +43,19 @@ class Presence:
                 with label("presence"):
                     await self._region.write(lambda tx: processes.leave(tx, self.process.id))
         except (Problem, TimeoutError) as failure:
-            logger.info("that this process ends could not be written down: %r", failure)
+            logger.info("the end of this process could not be recorded: %r", failure)
         except Exception as failure:  # noqa: BLE001  whatever it is, the process ends
-            logger.error("that this process ends could not be written down: %r", failure)
+            logger.error("the end of this process could not be recorded: %r", failure)
 
     async def _beat_forever(self) -> None:
         while True:
             await self._clock.sleep(BEAT_EVERY_S)
             try:
                 await self._beat()
-            except Problem as problem:  # whoever looks meanwhile is not told of this process
-                logger.info("that this process runs could not be written down: %s %s", problem, problem.private)
-            except Exception as failure:  # noqa: BLE001  whatever it is: who ended here would be taken for gone, and runs
-                logger.error("that this process runs could not be written down: %r", failure)
+            except Problem as problem:  # `moorage status` does not list this process meanwhile
+                logger.info("the heartbeat of this process could not be recorded: %s %s", problem, problem.private)
+            except Exception as failure:  # noqa: BLE001  the task must go on: without it a running process counts as ended
+                logger.error("the heartbeat of this process could not be recorded: %r", failure)
 
     async def _beat(self) -> None:
         with label("presence"):

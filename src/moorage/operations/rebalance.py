@@ -87,7 +87,7 @@ async def planned(context: SagaContext, principal: Principal, moves_max: int = M
     when the token has no project.
     """
     if principal.project is None:
-        raise Conflict("A plan of moves is asked for with a token of a project.")
+        raise Conflict("A plan of moves needs a token of a project.")
     looked = await _read_servers(context)
     await context.placement.catch_up()
     trial = Trial(context.placement.world(), context.placement.rank_on)

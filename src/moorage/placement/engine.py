@@ -102,7 +102,7 @@ class Engine:
         self._keeper = None
         await self._rounds.close()
 
-    # ---------------------------------------------------------------------------------------------- the picture
+    # ------------------------------------------------------------------------------------------------ the cache
 
     async def _keep(self) -> None:
         rounds, backoff, pause_s = 0, Backoff(self._every_s, CATCH_UP_AGAIN_MOST_S), self._every_s
@@ -116,7 +116,7 @@ class Engine:
                     await self._region.write(forget_gone)
                 self.failure = None
                 backoff.reset()
-            except Exception as failure:  # noqa: BLE001  the next round tries again; whoever needs it fresh hears it
+            except Exception as failure:  # noqa: BLE001  the next round tries again; callers that need it fresh get the error
                 self.failure = failure
                 pause_s = backoff.next_s()
 

@@ -20,7 +20,7 @@ may end processes.
 """
 SAID_MAX = 20
 """How many findings of its own audit the log names; the report has all."""
-GIVEN_UP = "Every process that began it has ended before it did."
+GIVEN_UP = "Every process that began it ended before the audit did."
 
 logger = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Audits:
 def _log_report(report: AuditReport) -> None:
     """One line for each finding, so that the log is enough to see it; the counts include all."""
     if not report.found:
-        logger.info("audit: nothing found, %s looked at", report.looked_at)
+        logger.info("audit: nothing found, %s checked", report.looked_at)
         return
     counts = ", ".join(f"{kind} {count}" for kind, count in sorted(report.counts.items()))
     logger.warning("audit: %d found (%s); `moorage audit` shows them", report.found, counts)

@@ -45,7 +45,7 @@ SUSPECTS_AT_ONCE = 500
 SUSPECTS_MAX = 100_000
 """How many suspects of the first read are read again; a cloud with more has one common fault, and the report says so.
 """
-TOO_MANY_LOST = "too many ports are missing at once: look at the network service"
+TOO_MANY_LOST = "too many ports are missing at once: check the network service"
 OF_GUESTS = frozenset(kind for kind in KINDS if kind.startswith("guest_"))
 
 Key = tuple[str, str, str, str]
@@ -91,9 +91,9 @@ class Auditor:
 
     async def _nothing_left(self, site: ServicesSnapshot) -> None:
         if self._context.cells.ids and not site.cells:
-            raise Unavailable("No cell could be looked at.", private=str(site.out))
+            raise Unavailable("No cell could be read.", private=str(site.out))
 
-    # ------------------------------------------------------------------------------------------------ the first look
+    # ------------------------------------------------------------------------------------------------ the first read
 
     async def _first(
         self, asked: AuditRequest, kinds: Collection[str]
@@ -130,7 +130,7 @@ class Auditor:
             moved = ids or await self._reader.moved_lately(site, int(self._clock.now() * 1_000_000))
             await self._reader.bindings(site, moved)
 
-    # ------------------------------------------------------------------------------------------------ the second
+    # ------------------------------------------------------------------------------------------- the second read
 
     async def _again(
         self, found: Collection[Key], site: ServicesSnapshot, asked: AuditRequest, kinds: Collection[str]
@@ -138,7 +138,7 @@ class Auditor:
         sure: list[Finding] = []
         ids = sorted({server or what for kind, what, _, server in found if kind not in self._of_wholes})
         if len(ids) > SUSPECTS_AT_ONCE:
-            logger.info("the audit looks at %d suspects again", len(ids))
+            logger.info("the audit reads %d suspects again", len(ids))
         for at in range(0, len(ids), SUSPECTS_AT_ONCE):
             some = [ServerId(each) for each in ids[at : at + SUSPECTS_AT_ONCE]]
             sure += await self._sure(some, found, site, kinds)

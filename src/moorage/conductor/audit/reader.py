@@ -68,7 +68,7 @@ class Reader:
         """`ports`: whether there is a network service with ports."""
         self._context, self._guests, self._ports, self._page = context, guests, ports, page
 
-    # ------------------------------------------------------------------------------------------------ the site
+    # -------------------------------------------------------------------------------------------- the services
 
     async def site(self, only: Collection[ServerId] | None = None) -> ServicesSnapshot:
         """The state of the services around the servers; `only`: what concerns these servers."""
@@ -96,7 +96,7 @@ class Reader:
         try:
             return await read()
         except Problem as problem:
-            logger.info("the audit does not look at the %s service: %s", name, problem)
+            logger.info("the audit skips the %s service: %s", name, problem)
             site.out[name] = problem.public
             return None
 

@@ -23,7 +23,7 @@ from moorage.store.region.servers import Whereabouts
 from moorage.store.servers import server_values
 
 LINES_MAX = 2**31 - 1
-NOBODY = "Nobody was building the server any more; an audit found it."
+NOBODY = "No operation was building the server any more; an audit found this."
 
 
 class RecordRepairs:

@@ -69,7 +69,7 @@ class Wholes:
             try:
                 found += [each for each in await check(site) if each.kind in kinds]
             except Problem as problem:
-                logger.info("the audit does not look for %s: %s", ", ".join(mine), problem)
+                logger.info("the audit skips the checks for %s: %s", ", ".join(mine), problem)
                 site.out[mine[0]] = problem.public
         return found
 

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 Mend = Callable[[Finding], Awaitable[str]]
 """Returns what was done; empty: nothing, because the finding is no longer true, or cannot be repaired now."""
 BEGUN = "begun"
-LEFT = "left: it changed meanwhile, or cannot be mended now"
+LEFT = "left: it changed meanwhile, or cannot be repaired now"
 
 
 class Repairs:

@@ -138,7 +138,7 @@ class HiddenRecords:
 
         ended = await self._context.region.write(end)
         if ended:
-            logger.info("the record of server %s in %s, which was not shown, is removed", server, cell)
+            logger.info("the hidden record of server %s in %s is removed", server, cell)
         return ended
 
 

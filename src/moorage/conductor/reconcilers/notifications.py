@@ -120,7 +120,7 @@ class NotificationRelay:
         return NotificationsDone(sent, dropped, waiting_s, tuple(out))
 
     def _log_outage(self, database: Database, problem: Unavailable) -> None:
-        self._log.warning(database.name, "what the %s database has to tell waits: %s", database.name, problem)
+        self._log.warning(database.name, "notifications of the %s database wait: %s", database.name, problem)
 
     async def _one_batch(self, database: Database, outbox: Outbox) -> tuple[int, int]:
         """(sent, dropped). Rows that were sent before a failure are removed; those that cannot be removed are not sent
@@ -148,7 +148,7 @@ class NotificationRelay:
         try:
             messages = self._messages(row.doc)
         except Exception:
-            logger.exception("notification %s of %s cannot be worded, and is dropped", row.number, database.name)
+            logger.exception("notification %s of %s cannot be formatted, and is dropped", row.number, database.name)
             return False
         try:
             await self._sender.send(messages)

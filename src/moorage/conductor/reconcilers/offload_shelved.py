@@ -81,4 +81,4 @@ class OffloadShelved:
 def still_shelved(server: Server) -> None:
     """Raises Conflict when the server is no longer shelved."""
     if server.vm_state is not VmState.SHELVED or server.task_state is not None:
-        raise Conflict(f"instance {server.id} is not shelved any more")
+        raise Conflict(f"instance {server.id} is no longer shelved")

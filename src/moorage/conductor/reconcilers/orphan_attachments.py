@@ -160,7 +160,9 @@ class OrphanAttachments:
                 dropped.append(each.id)
                 await self._goes_with(found.server, each.volume)
             else:
-                logger.error("attachment %s is exported where server %s is, whose record does not list it", each.id, id)
+                logger.error(
+                    "attachment %s is exported to the host of server %s, whose record does not list it", each.id, id
+                )
                 amiss.append(each.id)
         for volume in going:
             if volume in listed.values():

@@ -121,5 +121,7 @@ class OrphanImages:
             return False
         went = await self._context.images.delete(image.id)
         if went:
-            logger.warning("image %s of server %s was nobody's, and is deleted", image.id, image.properties[OF_SERVER])
+            logger.warning(
+                "image %s of server %s is no longer needed, and is deleted", image.id, image.properties[OF_SERVER]
+            )
         return went

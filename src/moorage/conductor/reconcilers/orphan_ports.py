@@ -96,7 +96,9 @@ class OrphanPorts:
             return ReleasedPorts()
         amiss = tuple(port.id for port in strays if port.host and port.host == host)
         for port in amiss:
-            logger.error("port %s is bound where server %s is, whose record does not list it: it stays", port, server)
+            logger.error(
+                "port %s is bound to the host of server %s, whose record does not list it: it stays", port, server
+            )
         released = await self._context.network.release_strays(server, [each for each in strays if each.id not in amiss])
         return ReleasedPorts(released, amiss)
 

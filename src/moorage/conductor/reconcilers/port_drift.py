@@ -74,8 +74,8 @@ class PortDrift:
         believed = not too_many_lost(len(lost), sum(bool(each.nics) for each in servers))
         if not believed:
             log.error(
-                "the network service does not list ports of %d servers that should have them: it is not believed, and nothing of "
-                "them is unplugged; may the service user still see all ports, and is its database the newest?",
+                "the network service does not list ports of %d servers that should have them: nothing is "
+                "unplugged; check that the service user may see all ports, and that its database is current",
                 len(lost),
             )
             doubted = {each.id for each in lost}

@@ -96,7 +96,7 @@ class QuotaUsage:
             elif not self._mends:
                 mended.append(CorrectedUsage(project, was, now))
             elif await self._correct(project, was, now, seen):
-                logger.warning("the quota of project %s said %s, and its servers say %s", project, was, now)
+                logger.warning("quota counters of project %s are %s, and its servers use %s", project, was, now)
                 mended.append(CorrectedUsage(project, was, now))
         mended += await self._users(region, hidden, missing)
         if missing:
@@ -150,7 +150,9 @@ class QuotaUsage:
             if not self._mends:
                 mended.append(CorrectedUsage(project, was, now, user))
             elif await self._context.region.write(work):
-                logger.warning("the quota of user %s in project %s said %s, and has %s", user, project, was, now)
+                logger.warning(
+                    "quota counters of user %s in project %s are %s, and the usage is %s", user, project, was, now
+                )
                 mended.append(CorrectedUsage(project, was, now, user))
         return mended
 

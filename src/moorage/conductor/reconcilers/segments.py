@@ -100,7 +100,7 @@ class Segments:
         if doubted:
             logger.error(
                 "the network service does not list segments %s, and does not say that they are gone: they stay as they were; "
-                "may the service user still see all segments?",
+                "check that the service user may see all segments",
                 ", ".join(doubted),
             )
         self._last = {key: self._last[key] for key in lost if key not in dropped} | dict(reports)

@@ -78,7 +78,7 @@ class ConfirmResizes:
         """
         if str(server.host) in mute or not await self._has_guest(server, mute):
             logger.warning(
-                "the resize of server %s is not confirmed: its new host does not say that it has it", server.id
+                "the resize of server %s is not confirmed: its new host does not report its guest", server.id
             )
             return False
         try:
@@ -97,7 +97,7 @@ class ConfirmResizes:
         try:
             return not await moving.is_lost(self._context, server, sure=True)
         except Unavailable as out:
-            logger.info("host %s does not say whether it has server %s: %s", server.host, server.id, out)
+            logger.info("host %s does not tell whether it has a guest of server %s: %s", server.host, server.id, out)
             if isinstance(out, UnknownOutcome):
                 mute.add(str(server.host))
             return False
@@ -106,4 +106,4 @@ class ConfirmResizes:
 def still_waiting(server: Server) -> None:
     """Raises Conflict when the server no longer waits for confirmation."""
     if server.vm_state is not VmState.RESIZED or server.task_state is not None or server.moved is None:
-        raise Conflict(f"instance {server.id} waits for no confirmation any more")
+        raise Conflict(f"instance {server.id} no longer waits for confirmation")

@@ -61,7 +61,7 @@ async def begin(
     """
     project = principal.project
     if project is None:
-        raise Forbidden("A server belongs to a project, and this token is for none.")
+        raise Forbidden("A server belongs to a project, and this token has no project.")
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
     check_counts(request)
@@ -112,16 +112,10 @@ async def _refuse_so_many(
     short = await context.region.write(work)
     if short is not None:
         raise short.problem()
-    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be asked for in one request.")
+    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be requested at once.")
 
 
-# ------------------------------------------------------------------------------------------------- looking up
-
-
-# ------------------------------------------------------------------------------------------------- making up
-
-
-# ------------------------------------------------------------------------------------------------- accepting
+# ------------------------------------------------------------------------------------------------ acceptance
 
 
 async def _accept(

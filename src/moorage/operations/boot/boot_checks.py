@@ -84,7 +84,7 @@ def _group(tx: Tx, group_id: str | list[str] | None, project: str, administrator
     if group_id is None:
         return None
     if not isinstance(group_id, str):
-        raise Invalid("The hint group names one server group.")
+        raise Invalid("The hint group must name one server group.")
     group = server_groups.get(tx, group_id)
     if group is None or (group.project != project and not administrator):
         raise Invalid(f"Server group {group_id} could not be found.")
@@ -198,10 +198,10 @@ def check_guarantees(request: BootRequest, checked: CheckedNics) -> None:
 def check_counts(request: BootRequest) -> None:
     """Check the counts of a request before any service is called. Raises Invalid when one is over its limit."""
     if not isinstance(request.nics, str) and len(request.nics) > NICS_MAX:
-        raise Invalid(f"A server has at most {NICS_MAX} network interfaces, and {len(request.nics)} are asked for.")
+        raise Invalid(f"A server has at most {NICS_MAX} network interfaces, and {len(request.nics)} were requested.")
     if len(request.security_groups) > SECURITY_GROUPS_MAX:
         many = len(request.security_groups)
-        raise Invalid(f"A server has at most {SECURITY_GROUPS_MAX} security groups, and {many} are asked for.")
+        raise Invalid(f"A server has at most {SECURITY_GROUPS_MAX} security groups, and {many} were requested.")
     if request.max_count == 1 or isinstance(request.nics, str):
         return
     if any(nic.port for nic in request.nics):

@@ -192,7 +192,7 @@ def _check_local(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
     if sum(each.destination == "local" for each in devices) > LOCAL_MAX:
         raise Invalid(f"{WRONG}: You specified more local devices than the limit allows")
     if len(empty) > 1:
-        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} are asked for.")
+        raise Invalid(f"{WRONG}: A server has one ephemeral disk on its host, and {len(empty)} were requested.")
 
 
 def without_device_name(device: str | None) -> str:
@@ -333,6 +333,3 @@ def _zone(context: SagaContext, request: BootRequest, volumes: Sequence[Volume])
         raise Invalid(f"{mismatch}Server and volumes are not in the same availability zone. Server is in: {input}. "
                        f"Volumes are in: {zones[0]}.")  # fmt: skip
     return None if zones[0] == context.settings.default_availability_zone else zones[0]
-
-
-# ------------------------------------------------------------------------------------------------- for each server

@@ -77,7 +77,7 @@ async def planned(context: SagaContext, cell: CellId, user: str, project: str, *
         servers = await context.cells[cell].read(lambda tx, name=name: cell_servers.on_host(tx, name))  # type: ignore[misc]
         count += len(servers)
         if count > SERVERS_MAX:
-            raise Conflict(f"Cell {cell} has more than {SERVERS_MAX} servers; empty some of its hosts first.")
+            raise Conflict(f"Cell {cell} has more than {SERVERS_MAX} servers; drain some of its hosts first.")
         order = sorted(servers, key=lambda each: (-each.flavor.ram_mib, -each.flavor.vcpus, each.id))
         rows = [await _on_host(context, trial, each, name, user, project, by_live=by_live) for each in order]
         left = await drain_moves.left_before(context, cell, name, {each.id for each in servers})
@@ -142,7 +142,7 @@ async def _asks(context: SagaContext, server: Server, user: str, project: str) -
     return ()
 
 
-# --------------------------------------------------------------------------------------------------- one by one
+# ----------------------------------------------------------------------------------------------- single servers
 
 
 async def leave(

@@ -35,9 +35,7 @@ _LIVE = {**_COLD, VmState.ACTIVE: MoveMethod.LIVE, VmState.PAUSED: MoveMethod.LI
 
 COLD_ACROSS = "resize/2"
 OWNERS_MOVE = "its owner moved it, and must confirm or revert that"
-UNDECIDED = (
-    "what it left on the host may be all there is of it: its move waits to be reverted, or the server to be deleted"
-)
+UNDECIDED = "the host may have all that is left of it: revert its move, or delete the server"
 
 
 def way_of(server: Server, *, live: bool) -> MoveMethod:
@@ -73,7 +71,6 @@ async def leave(
     request_id: str = "",
 ) -> None:
     """Begin a server's move away from a host.
-    Begin a server's move away from a host.
 
     Raises what its acceptance raises: Conflict (also when the server has left the host), Unavailable, and Invalid.
     """
@@ -137,7 +134,7 @@ async def confirm_move(context: SagaContext, server: Server, request_id: str = "
     def check(now: Server) -> None:
         move = None if now.moved is None else now.moved.migration
         if now.vm_state is not VmState.RESIZED or move is None or seen is None or move != seen.migration:
-            raise Conflict(f"instance {now.id} waits for no confirmation any more")
+            raise Conflict(f"instance {now.id} no longer waits for confirmation")
 
     await confirm_resize.begin(context, server, user, project, check=check, request_id=request_id)
 
@@ -155,8 +152,7 @@ async def planned(
     *,
     live: bool = True,
 ) -> tuple[DrainServer, ...]:
-    """Who goes where, the largest first: each is placed where the ones before it leave room, and the host takes nobody.
-    Plan where each server goes, the largest first: each is placed in the room that earlier ones leave. The drained host
+    """Plan where each server goes, the largest first: each is placed in the room that earlier ones leave. The drained host
     takes none.
 
     Hosts of other drains under way take none either; the servers that still wait in those drains are placed first.

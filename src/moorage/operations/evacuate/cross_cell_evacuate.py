@@ -147,7 +147,9 @@ async def record_left(run: EvacuateRun) -> None:
     try:
         await moving.show(run, _home(run), run.input.migration, MigrationStatus.DONE, unless=OVER)
     except Unavailable as out:
-        logger.info("%s: the move that %s left has no end there: %s", run.operation, run.input.server.id, out.public)
+        logger.info(
+            "%s: the old record of server %s is not marked as done: %s", run.operation, run.input.server.id, out.public
+        )
     run.context.hosts.start_counts(claim.name, run.input.server.id, run.input.seq)
 
 

@@ -82,7 +82,7 @@ async def keep_guest(run: Run[Evacuate, SagaContext], cell: CellId) -> None:
         if found is not None and found.status is MigrationStatus.MIGRATING:
             moving.with_status(tx, run.input.migration, MigrationStatus.PRE_MIGRATING)
 
-    same = lambda now: now  # noqa: E731  the fence is asked
+    same = lambda now: now  # noqa: E731  only the fence is checked
     try:
         await records.change(run.context, cell, run.input.server.id, records.fence(run), same, also)
     except NotFound:

@@ -86,7 +86,7 @@ class Consoles:
             return await self._ask(cell, host, server, kind.value)
         except HostFailed as failure:
             if failure.code == NOT_SUPPORTED:
-                raise NotBuilt("The host of this server has no consoles to give.", private=str(failure)) from failure
+                raise NotBuilt("The host of this server has no consoles.", private=str(failure)) from failure
             if failure.code == UNAVAILABLE:
                 raise Invalid(f"Unavailable console type {kind.value}.", private=str(failure)) from failure
             raise Conflict(
@@ -99,7 +99,7 @@ class Consoles:
         to = HostAddress(cell, host)
         return await self._hosts.ask(to, server, Verb.GET_CONSOLE, GetConsole(kind), ConsoleSocket, HOST_PATIENCE_S)
 
-    # ---------------------------------------------------------------------------------------- who comes with one
+    # --------------------------------------------------------------------------------------------- tokens in use
 
     async def resolve(self, token: str) -> ConsoleToken:
         """Return the token's console. Raises NotFound with the reason when the token is not valid; Unavailable when the
@@ -110,11 +110,11 @@ class Consoles:
         with label("consoles"):
             found = await self._region.read(lambda tx: console_tokens.get(tx, digest(token)))
         if found is None:
-            raise NotFound("there is no such token, or its time is long over")
+            raise NotFound("there is no such token, or it expired long ago")
         if found.expires_at <= self._now():
-            raise NotFound("the token's time is over: ask for a new one")
+            raise NotFound("the token has expired: request a new one")
         if found.used and self.settings.single_use:
-            raise NotFound("the token was used before: ask for a new one")
+            raise NotFound("the token was used before: request a new one")
         await self._still_there(found)
         return found
 
@@ -125,7 +125,7 @@ class Consoles:
         with label("consoles"):
             taken = await self._region.write(lambda tx: console_tokens.take(tx, token.hash, self._now()))
         if not taken:
-            raise NotFound("the token was used before: ask for a new one")
+            raise NotFound("the token was used before: request a new one")
 
     def left_s(self, token: ConsoleToken) -> float:
         """Seconds until the token expires."""
@@ -144,7 +144,7 @@ class Consoles:
         if record is None or record.deleted:
             raise NotFound("the server is gone")
         if record.host != token.host:
-            raise NotFound("the server is on another host since: ask for a new token")
+            raise NotFound("the server has moved to another host: request a new token")
         if record.task_state in GOING:
             raise NotFound("the server is being deleted")
         try:
@@ -156,7 +156,7 @@ class Consoles:
         except UnknownOutcome as lost:
             raise Unavailable("the host of the server does not answer", private=lost.private) from lost
         if now != token.socket:
-            raise NotFound("the server was started anew since: ask for a new token")
+            raise NotFound("the server was started again: request a new token")
 
     def _now(self) -> int:
         return int(self._clock.now() * 1_000_000)

@@ -306,7 +306,7 @@ REBUILD = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
@@ -319,8 +319,7 @@ async def begin(
     check: StateCheck,
     request_id: str = "",
 ) -> Server:
-    """Accept it, and answer the record as it is to be.
-    Accept a rebuild, and return the record as it will be.
+    """Accept a rebuild, and return the record as it will be.
 
     Raises Invalid (an unknown image, one that does not fit flavor or host, an unknown key), Conflict, and Unavailable when
     the image service does not answer.

@@ -227,7 +227,7 @@ def unrescued(server: Server, power: int, now: int) -> Server:
 UNRESCUE = Saga("unrescue/1", Unrescue, begin_unrescue, unrescue_guest, record_unrescued, ended=records.release_server)
 
 
-# ---------------------------------------------------------------------------------------------------- beginning
+# --------------------------------------------------------------------------------------------------- acceptance
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,7 @@ async def _drop(context: SagaContext, snapshot: str) -> None:
         await volumes_of(context).delete_snapshot(snapshot)
 
 
-# ------------------------------------------------------------------------------------------------ what is written
+# ------------------------------------------------------------------------------------------------------ the image
 
 
 def properties_of(input: SnapshotVolumes) -> dict[str, str]:
@@ -244,7 +244,7 @@ def _mapped(device: BlockDevice, taken: Taken | None) -> dict[str, object]:
     }
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 async def begin(
@@ -257,8 +257,7 @@ async def begin(
     check: Callable[[Server], None],
     request_id: str = "",
 ) -> ImageId:
-    """Make the image and the snapshots, accept the operation, and answer with the image's id.
-    Create the image and the snapshots, accept the operation, and return the image's id.
+    """Create the image and the snapshots, accept the operation, and return the image's id.
 
     Raises what the image and volume services refuse, Invalid when the guest must be quiesced and cannot be, Conflict (also
     NotQuiesced), and Unavailable when a service does not answer.

@@ -129,7 +129,7 @@ async def _lost(context: SagaContext, server: Server, lost: Sequence[Nic], delet
     for port in (each for each in input if each not in gone):
         logger.error(
             "server %s: the network service does not list its port %s, and does not say that it is gone: nothing is unplugged; "
-            "may the service user still see all ports?",
+            "check that the service user may see all ports",
             server.id,
             port,
         )

@@ -89,7 +89,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         if now.moved is not None:
-            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
+            raise Conflict(f"Instance {now.id} was moved, and the move is neither confirmed nor reverted.")
         input = LiveMigrate(
             server=now,
             seq=seq,
@@ -143,7 +143,7 @@ def check_host(context: SagaContext, server: Server, host: str, *, cross_cell: b
         raise Invalid(f"Compute host {host} cannot be reached: its cell is not linked with the server's.")
 
 
-# ------------------------------------------------------------------------------------------------ of one under way
+# -------------------------------------------------------------------------------------------- migrations under way
 
 
 async def force_complete(

@@ -182,7 +182,9 @@ async def land_guest(run: LiveRun) -> PowerState | None:
             )  # it was already lost at the last report
         if failed.code in {NO_GUEST, NOTHING_ARRIVED} and await live_migration.is_lost(run, path_of(run)):
             return PowerState.NOSTATE
-        raise Unavailable(f"the host could not land the guest: {failed.public}", private=failed.private) from failed
+        raise Unavailable(
+            f"the host could not take over the guest: {failed.public}", private=failed.private
+        ) from failed
 
 
 @step(needs=(begin_action, read_ports, claim_host, land_guest), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
@@ -262,7 +264,7 @@ async def clear_source(run: LiveRun) -> None:
     try:
         await moving.if_there(run.context.hosts.destroy_guest(source, mine, run.input.server.id))
     except HostFailed as failed:
-        raise Unavailable(f"the host could not clear the guest: {failed.public}", private=failed.private) from failed
+        raise Unavailable(f"the host could not remove the guest: {failed.public}", private=failed.private) from failed
 
 
 @step(needs=(begin_action, complete_volumes, clear_source), no_undo=FORWARD_ONLY, patience_s=FORWARD_PATIENCE_S)
@@ -338,6 +340,3 @@ LIVE_MIGRATE = Saga(
     record_completed,
     ended=records.release_server,
 )
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

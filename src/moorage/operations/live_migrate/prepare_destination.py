@@ -273,7 +273,9 @@ async def drop_guest(run: LiveRun) -> None:
     try:
         await destroy_or_leave(run, "drop_guest", claim.cell, claim.name, run.input.server.id)
     except HostFailed as failed:
-        raise Unavailable(f"the host could not drop the guest: {failed.public}", private=failed.private) from failed
+        raise Unavailable(
+            f"the host could not remove the prepared guest: {failed.public}", private=failed.private
+        ) from failed
 
 
 @step(

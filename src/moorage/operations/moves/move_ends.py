@@ -236,7 +236,7 @@ def _doing(move: Migration, operation: Operation | None) -> Doing | None:
     )
 
 
-# ------------------------------------------------------------------------------------------------- at other services
+# ---------------------------------------------------------------------------------------------------- other services
 
 
 async def _outside(context: SagaContext, server: Server) -> _Outside:

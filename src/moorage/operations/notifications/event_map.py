@@ -38,7 +38,7 @@ CANCELLED = "UnexpectedDeletingTaskStateError"
 """Nova's name for a build that stopped because its server is being deleted."""
 
 
-# ------------------------------------------------------------------------------------------------------- in general
+# ----------------------------------------------------------------------------------------------------- shared parts
 
 
 def start_and_end(

@@ -65,7 +65,7 @@ class OutboxWriter:
                 notifications += self._stamped(new.id, new.saga, input, source.accepted(input))
             except Exception:
                 self.failures += 1
-                logger.exception("what is accepted as %s %s could not be turned into notifications", new.saga, new.id)
+                logger.exception("notifications of accepted %s %s could not be built", new.saga, new.id)
         OUTBOX.write(tx, notifications)
 
     def on_commit(self, tx: Tx, saga: Saga[Any, Any], run: Run[Any, Any], lines: Sequence[Line]) -> None:
@@ -80,7 +80,7 @@ class OutboxWriter:
                 notifications += self._stamped(run.operation, saga.name, run.input, source.events(run, line, seen))
             except Exception:
                 self.failures += 1
-                logger.exception("a line of %s %s could not be turned into notifications", saga.name, run.operation)
+                logger.exception("notifications of a commit of %s %s could not be built", saga.name, run.operation)
         OUTBOX.write(tx, notifications)
 
     def of_change(self, principal: Principal, request_id: str, event: ChangeEvent) -> ChangeListener:

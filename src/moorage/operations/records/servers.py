@@ -69,7 +69,7 @@ async def change(
             return written
         if table is cell_servers.servers and await database.read(partial(record_transfer.is_sealed, server=found.id)):
             await asyncio.sleep(BUILT_SOON_S)  # another cell will have the record in a moment
-    raise Conflict(f"Server {server_id} is being changed by others all the time; try again later.")
+    raise Conflict(f"Server {server_id} is changed by other requests all the time; try again later.")
 
 
 def _write(

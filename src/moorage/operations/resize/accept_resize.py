@@ -70,7 +70,7 @@ async def begin(
         check(now)
         move_ports.refuse_silent(context, now.host or "")
         if now.moved is not None:
-            raise Conflict(f"Instance {now.id} was moved, and that is neither confirmed nor reverted.")
+            raise Conflict(f"Instance {now.id} was moved, and the move is neither confirmed nor reverted.")
         input = Resize(
             server=now,
             seq=seq,

@@ -252,7 +252,7 @@ async def begin(
     def make(now: Server, operation: OperationId, seq: int) -> Accepted:
         check(now)
         if _version(now) is not saga:
-            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+            raise Conflict(f"Instance {now.id} was moved again meanwhile; try again.")
         move_ports.refuse_silent(context, moving.source_of(now).name)
         if moving.moved_of(
             now

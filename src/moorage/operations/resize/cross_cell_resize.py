@@ -303,6 +303,3 @@ RESIZE_ACROSS_CELLS = Saga(
     transfer_image.delete_image,
     ended=_ended,
 )
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

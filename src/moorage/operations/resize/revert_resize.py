@@ -388,7 +388,7 @@ async def begin(
         check(now)
         moving.moved_of(now)
         if _version(now) is not saga:
-            raise Conflict(f"Instance {now.id} was moved once more meanwhile; try again.")
+            raise Conflict(f"Instance {now.id} was moved again meanwhile; try again.")
         input = RevertResize(now, seq, request_id, principal.user, global_request_id.get(), principal.project or "")
         return accepted(saga, operation, now, input, owner=owner, user=principal.user, seq=seq, request_id=request_id)
 

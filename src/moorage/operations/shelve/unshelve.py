@@ -279,6 +279,3 @@ UNSHELVE_ACROSS = Saga(
     ended=records.release_server,
 )
 """For servers that may get addresses of other segments."""
-
-
-# ------------------------------------------------------------------------------------------------- what is asked

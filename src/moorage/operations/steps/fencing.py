@@ -94,7 +94,7 @@ async def _known(context: SagaContext, server: Server, found: Host | None, *, be
         if not begun:  # without `begun`, also in a dry run, nothing is switched off
             return None
         if not context.hosts.is_silent(host):
-            raise Unavailable("The host is heard again, and is asked itself.").naming(f"Host {host} is heard again.")
+            raise Unavailable("The host reports again, and is asked itself.").naming(f"Host {host} reports again.")
         if await _confirmed(context, fence.switch_off(host), fence.off_within_s + PLUGIN_WITHIN_S, host):
             return FenceProof(host, FencedBy.PLUGIN, now_us(), fence.name)
     if found is None or not found.forced_down:
@@ -111,7 +111,7 @@ async def _confirmed(context: SagaContext, input: Awaitable[bool], within_s: flo
         async with asyncio.timeout(within_s):
             return await input
     except Exception as failure:  # noqa: BLE001 - a plug-in's: whatever it is, nothing is confirmed
-        logger.warning("fence plug-in %s does not say whether %s is off: %r", context.fence.name, host, failure)
+        logger.warning("fence plug-in %s could not tell whether %s is off: %r", context.fence.name, host, failure)
         return False
 
 

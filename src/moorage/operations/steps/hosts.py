@@ -75,7 +75,9 @@ async def destroy_or_leave(
     except HostFailed as failed:
         if failed.code != HOST_SILENT:
             raise
-        logger.warning("%s: host %s is silent; its guest of %s goes when it returns", run.operation, host, server)
+        logger.warning(
+            "%s: host %s is silent; it destroys its guest of %s when it returns", run.operation, host, server
+        )
         return False
     return True
 
@@ -97,7 +99,10 @@ async def unplug_or_leave(run: Run[AboutServer, SagaContext], step: str, server:
         if failed.code != HOST_SILENT:
             raise
         logger.warning(
-            "%s: host %s is silent; the guest of %s keeps a dead card", run.operation, server.host, server.id
+            "%s: host %s is silent; the guest of %s keeps an unconnected interface",
+            run.operation,
+            server.host,
+            server.id,
         )
         return False
     return True

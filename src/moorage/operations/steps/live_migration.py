@@ -60,7 +60,7 @@ def command_after(run: MoveRun, step: str, attempt: int) -> CommandContext:
     return msgspec.structs.replace(mine, turn=msgspec.structs.replace(mine.turn, attempt=max(attempt, run.attempt)))
 
 
-# ---------------------------------------------------------------------------------------------------- before the move
+# -------------------------------------------------------------------------------------------------- before the switch
 
 
 async def source_of(run: MoveRun, source: HostAddress) -> LiveSource:
@@ -202,7 +202,7 @@ async def stay(run: MoveRun, way: LiveMovePath) -> None:
     """The undo: the same. Raises Unavailable while no host can tell."""
     if await stays(run, way):
         return
-    raise Unavailable("neither host says where the guest is; it is waited for")
+    raise Unavailable("neither host reports where the guest is; waiting for them")
 
 
 async def _force(run: MoveRun, way: LiveMovePath, *, post_copy: bool) -> None:

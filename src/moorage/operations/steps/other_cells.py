@@ -113,7 +113,7 @@ async def chosen(
     return saga, owner
 
 
-# ------------------------------------------------------------------------------------------- which cells can have it
+# ---------------------------------------------------------------------------------------------------- suitable cells
 
 
 async def reach_of(context: SagaContext, server: Server, cards: Cards, takes: Takes) -> CellReach:
@@ -169,7 +169,7 @@ def _unfit(
     return None
 
 
-# -------------------------------------------------------------------------------------------------- what is asked
+# --------------------------------------------------------------------------------------------------- the requests
 
 
 def widened(run: Run[Any, SagaContext], tries: Tries, home: CellId, reach: CellReach | None) -> Tries:

@@ -76,7 +76,7 @@ def nic_of(port: Port, facts: NetworkFacts | None) -> Nic:
     segments = {} if facts is None else {subnet.id: subnet.segment for subnet in facts.subnets}
     return Nic(
         index=port.index,
-        network=port.network,  # type: ignore[arg-type]  # an id as the network service told it
+        network=port.network,  # type: ignore[arg-type]  # an id of the network service
         network_name="" if facts is None else facts.name,
         port=port.id or None,  # type: ignore[arg-type]  # none yet: the host makes it
         mac=port.mac,

@@ -50,7 +50,7 @@ async def thaw_if_possible(context: SagaContext, server: Server, why: str) -> No
         found = await records.find(context, server.id)
         await thaw(context, found.server or server, why)
     except Problem as failed:
-        logger.info("%s was not thawed by us: %s", server.id, failed.private or failed.public)
+        logger.info("server %s could not be thawed: %s", server.id, failed.private or failed.public)
 
 
 def _host_of(server: Server) -> HostAddress:

@@ -35,7 +35,7 @@ from moorage.store.cell.record_transfer import RecordCopy
 from moorage.store.region import hidden_records
 from moorage.store.region import servers as region_servers
 
-A_FENCE = "a fence: who was overtaken writes nothing there any more"
+A_FENCE = "a fence: an executor that was overtaken can no longer write there"
 SHOWN_THERE = "the other cell's record is shown by now"
 
 CopyRun: TypeAlias = Run[AboutServer, SagaContext]
@@ -147,7 +147,12 @@ async def removed(run: CopyRun, cell: CellId) -> bool:
         )
     except Unavailable as out:
         logger.info(
-            "%s: the record of %s in %s is left for later: %s %s", run.operation, server, cell, out, out.private
+            "%s: the record of server %s in cell %s is removed later: %s %s",
+            run.operation,
+            server,
+            cell,
+            out,
+            out.private,
         )
         return False
 

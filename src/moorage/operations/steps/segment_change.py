@@ -97,7 +97,7 @@ def _segments_of(port: Port, network: NetworkFacts) -> set[str]:
     return {segment for ip in port.fixed_ips if (segment := by_subnet.get(ip.subnet)) is not None}
 
 
-# ------------------------------------------------------------------------------------------------- what was chosen
+# --------------------------------------------------------------------------------------------- the chosen segments
 
 
 def subnets_for(cards: Cards, choice: Choice, may_leave: Collection[int]) -> dict[int, str]:
@@ -166,7 +166,7 @@ def readdressed(cards: Cards, subnets: Mapping[int, str], ports: Iterable[Port])
     return tuple(found)
 
 
-# ------------------------------------------------------------------------------------------------- until it is confirmed
+# ---------------------------------------------------------------------------------------------------- before the confirm
 
 
 def shown(server: Server, ports: Iterable[Port]) -> tuple[Port, ...]:

@@ -66,7 +66,7 @@ async def _redraw(context: SagaContext, network: NetworkId) -> None:
     try:
         await context.redraw_segments(network)
     except Unavailable as out:  # the next round copies them; this boot avoids the segment all the same
-        logger.info("the pools of network %s cannot be drawn now: %s", network, out)
+        logger.info("the pools of network %s cannot be read now: %s", network, out)
 
 
 def without_exhausted(ask: Ask, ports: Sequence[Port], exhausted: frozenset[str]) -> Ask:

@@ -78,7 +78,7 @@ async def accept(
         if isinstance(answer, _Busy) and (late or not await _soon_over(context, server, answer)):
             raise Conflict(f"Cannot '{word}' instance {server} while another action is in progress.")
         if late:
-            raise Unavailable(f"instance {server} is never left alone; try again later")
+            raise Unavailable(f"instance {server} is always in use by other operations; try again later")
         if isinstance(answer, _Busy):
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, LOOK_MOST_S)
@@ -180,7 +180,7 @@ async def ended(context: SagaContext, operation: OperationId, owner: ConductorId
     await context.region.write(lambda tx: region_operations.ask_to_cancel(tx, operation, GIVEN_UP))
     await context.dispatcher.cancelled(operation, owner)
     if not await _wait(context, operation, UNWOUND_WITHIN_S):
-        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being taken back; try again later")
+        raise Unavailable(f"it could not be done in {within_s:.0f} s, and is being undone; try again later")
 
 
 async def ended_or(

@@ -77,7 +77,7 @@ async def find(context: SagaContext, server: ServerId) -> LocatedServer:
         if where.recorded_in is None:
             return LocatedServer(where.order)
         looked = cell
-    raise Unavailable(f"instance {server} moves from cell to cell all the time; try again later")
+    raise Unavailable(f"instance {server} keeps moving between cells; try again later")
 
 
 async def change(

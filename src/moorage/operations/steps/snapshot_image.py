@@ -95,7 +95,7 @@ async def drop(context: SagaContext, image: ImageId) -> None:
     try:
         await asyncio.shield(context.images.delete(image))
     except Problem as problem:
-        log.info("image %s, which is of no use any more, waits to be deleted: %s", image, problem)
+        log.info("image %s is no longer needed, and could not be deleted yet: %s", image, problem)
 
 
 def record_of(

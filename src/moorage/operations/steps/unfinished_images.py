@@ -37,9 +37,9 @@ async def went(context: SagaContext, server: ServerId) -> bool:
             if not await _without_snapshots(context, image.id, until):
                 return False
             await context.images.delete(image.id)
-            logger.warning("image %s of server %s was half made, and is deleted with the server", image.id, server)
+            logger.warning("image %s of server %s was incomplete, and is deleted with the server", image.id, server)
     except Problem as out:
-        logger.info("half-made images of server %s stay for now: %s", server, out)
+        logger.info("incomplete images of server %s stay for now: %s", server, out)
         return False
     return bool(images)
 

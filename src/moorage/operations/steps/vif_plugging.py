@@ -51,7 +51,7 @@ async def unplugged_after(run: Run[AboutServer, SagaContext], ports: set[str], h
             try:
                 waiting -= await plugged_ports(run.context, server, waiting, host)
             except Unavailable as out:  # the plug is not reported yet, which is what this waits for
-                logger.info("%s: whether ports are plugged cannot be asked yet: %s", run.operation, out)
+                logger.info("%s: the state of ports cannot be read yet: %s", run.operation, out)
             left_s = until - loop.time()
             if not waiting or left_s <= 0:
                 return waiting

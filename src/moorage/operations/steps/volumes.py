@@ -79,7 +79,7 @@ def next_device(server: Server, taken: Iterable[str | None] = ()) -> str:
         name = device_name(place, prefix)
         if name not in used:
             return name
-    raise Conflict("The server has as many disk devices as there are names for.", code="too_many_disk_devices")
+    raise Conflict("The server has a disk device for every possible name.", code="too_many_disk_devices")
 
 
 # ---------------------------------------------------------------------------------- at the volume service
@@ -152,7 +152,7 @@ async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
         try:
             found[each.bdm] = await held_only(context, server.id, each.volume)
         except NotFound:
-            logger.warning("volume %s of server %s is not at the volume service any more", each.volume, server.id)
+            logger.warning("volume %s of server %s no longer exists at the volume service", each.volume, server.id)
     return found
 
 
@@ -282,7 +282,7 @@ async def unplug_volume_or_leave(run: Run[AboutServer, SagaContext], step: str, 
         if failed.code != HOST_SILENT:
             raise
         logger.warning(
-            "%s: host %s is silent; the guest of %s keeps a dead disk", run.operation, server.host, server.id
+            "%s: host %s is silent; the guest of %s keeps an unconnected disk", run.operation, server.host, server.id
         )
         return False
     return True

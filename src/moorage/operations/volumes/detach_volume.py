@@ -102,7 +102,7 @@ async def begin_detaching(run: DetachRun) -> None:
             return
         await client.begin_detaching(run.input.volume)
     except NotFound:  # it was deleted at the volume service, and the record is to drop it
-        logger.warning("%s: volume %s is not there any more", run.operation, run.input.volume)
+        logger.warning("%s: volume %s no longer exists", run.operation, run.input.volume)
 
 
 @begin_detaching.undo
@@ -166,7 +166,7 @@ DETACH_VOLUME = Saga(
 )
 
 
-# --------------------------------------------------------------------------------------------------- beginning
+# -------------------------------------------------------------------------------------------------- acceptance
 
 
 def device_of(server: Server, volume: str) -> BlockDevice:

@@ -38,7 +38,7 @@ class DeviceColumns:
         self.grown = False
         """Columns were added or replaced since the last view."""
 
-    # ------------------------------------------------------------------------------------------------- drawing
+    # ------------------------------------------------------------------------------------------------- writing
 
     def draw(self, place: int, host: int) -> None:
         """Write the whole provider, as it was read; `host` is its root's slot, or NO_SLOT."""

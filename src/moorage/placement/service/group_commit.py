@@ -93,7 +93,7 @@ class GroupCommit:
                 outcome = await self._region.write(work)
         except Unavailable as problem:  # no request was served, or the outcome is unknown
             _refuse(batch, problem)
-        except Exception as failure:  # noqa: BLE001  it may be of one request's making
+        except Exception as failure:  # noqa: BLE001  one request may have caused it
             if len(batch) == 1:
                 _refuse(batch, failure)
                 return

@@ -210,7 +210,7 @@ def drop_inventory(tx: Tx, uuid: str, resource: str) -> None:
         )
 
 
-# -------------------------------------------------------------------------------------- traits, aggregates, words
+# -------------------------------------------------------------------------------------- traits, aggregates, names
 
 
 def unknown_traits(tx: Tx, names: Sequence[str]) -> list[str]:

@@ -115,11 +115,11 @@ class Journal:
             with label(current_label() or _about(lines, status)):
                 answered = await self._region.write(together)
         except _NotOurs as lost:
-            raise Fenced(f"operation {self._operation} has another teller than epoch {self._epoch}") from lost
+            raise Fenced(f"operation {self._operation} has another executor than epoch {self._epoch}") from lost
         except (Unavailable, DBAPIError, OSError) as unknown:
             if not told:
                 raise
-            raise CommitUnknown(f"operation {self._operation}: the journal did not say whether it wrote") from unknown
+            raise CommitUnknown(f"operation {self._operation}: the outcome of a journal write is unknown") from unknown
         if isinstance(answered, _Refused):
             return Appended(answered.answer, None, self._head, refused=True)  # type: ignore[arg-type]
         answer, cancel = answered

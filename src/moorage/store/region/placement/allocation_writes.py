@@ -259,7 +259,7 @@ def write(tx: Tx, plan: WritePlan, sight: LockedRows) -> WriteResult:
     advanced = tx.each(_ADVANCE, [(steps, at, at, now, uuid) for uuid, steps in moved]) if moved else 0
     if counted != len(rows) or advanced != len(moved):
         raise Internal(
-            "allocations were judged wrongly", private=f"{counted} of {len(rows)}, {advanced} of {len(moved)}"
+            "allocations were checked wrongly", private=f"{counted} of {len(rows)}, {advanced} of {len(moved)}"
         )
     if plan.dropped:
         tx.each(_DROP, plan.dropped)
@@ -310,7 +310,7 @@ def _write_postgresql(
     if owned != len(holders):
         tx.lost()
     if len(rows) != len(changes) or len(steps) != len(moved):
-        raise Internal("allocations were judged wrongly", private=f"{len(rows)} of {len(changes)} rows taken")
+        raise Internal("allocations were checked wrongly", private=f"{len(rows)} of {len(changes)} rows taken")
     return WriteResult(rows, steps)
 
 
