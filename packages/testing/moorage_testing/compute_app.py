@@ -33,6 +33,7 @@ def token(principal: Principal) -> str:
 
 
 async def authenticate(sent: str, service: str | None) -> Principal:
+    """The principal of a token. Raises Unauthenticated for an unknown one."""
     try:
         return msgspec.json.decode(sent, type=Principal)
     except msgspec.DecodeError as failure:

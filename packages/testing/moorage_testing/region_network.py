@@ -77,6 +77,7 @@ class DictNetwork(DictBindings):
     async def bind_ports(
         self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]:
+        """Bind ports. Raises Stale when another host or server has one of them."""
         asked = options or BindOptions()
         mine = None if asked.tried is None else {*asked.tried, host, ""}
         for port in ports:
@@ -143,6 +144,7 @@ class DictNetwork(DictBindings):
         return tuple(port for port in self.ports.values() if port.device_id == server and not self.blind)
 
     async def port(self, port: str, token: str | None = None) -> Port:
+        """A port. Raises NotFound."""
         if port not in self.ports or self.blind:
             raise NotFound(f"Port {port} could not be found.")
         return self.ports[port]

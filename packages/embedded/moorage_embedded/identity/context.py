@@ -60,6 +60,7 @@ class IdentityContext:
         return await self.database.read(work)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
+        """Run a write. Raises Conflict when a concurrent write made the same entry."""
         try:
             return await self.database.write(work)
         except store.Doubled as failure:

@@ -45,6 +45,7 @@ class Passwords:
         self._nobody = b""
 
     async def hash(self, password: str) -> str:
+        """The hash of a password. Raises Invalid for an empty or too long one."""
         if not password or len(password) > PASSWORD_MAX_CHARS:
             raise Invalid(f"A password has 1 to {PASSWORD_MAX_CHARS} characters.")
         made = await self._aside(lambda: bcrypt.hashpw(_prepared(password), bcrypt.gensalt(self._rounds)))

@@ -16,10 +16,12 @@ async def index(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
+    """Raises NotFound: this service has no trusts."""
     raise NotFound(f"Could not find trust: {call.path('id')[:64]}.")
 
 
 async def create(call: Call) -> Response:
+    """Raises NotBuilt: this service creates no trusts."""
     raise NotBuilt("The embedded identity service makes no trusts.")
 
 

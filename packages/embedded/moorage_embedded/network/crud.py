@@ -118,6 +118,7 @@ def create(call: Call, noun: ResourceType, body: Doc) -> Doc:
 
 
 def check_revision(doc: Doc, if_match: str | None) -> None:
+    """Check the `If-Match` header. Raises Fault: 400 for another form, 412 for another revision."""
     if if_match is None:
         return
     found = _REVISION.match(if_match)

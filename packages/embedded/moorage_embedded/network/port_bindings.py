@@ -111,6 +111,7 @@ def update(call: Call, id: str, host: str, body: Any) -> Doc:
 
 
 def activate(call: Call, id: str, host: str) -> Doc:
+    """Activate a binding. Raises Fault: 409 when it is active, 500 for a port that cannot be bound."""
     port = _port(call, id, "activate", write=True)
     found = _find(port, host)
     if found["status"] == "ACTIVE":

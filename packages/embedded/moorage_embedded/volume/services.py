@@ -155,7 +155,7 @@ async def hosts(call: Call) -> Response:
 
 
 async def host(call: Call) -> Response:
-    """How many volumes and snapshots lie there, of all and of each project."""
+    """How many volumes and snapshots the host has, in all and by project. Raises Fault (404) for another host."""
     only_admin(call, "volume_extension:hosts")
     name = call.parts[1]
     if name != _host_of(call, "cinder-volume"):
