@@ -100,9 +100,9 @@ class IdentityContext:
         return found
 
     async def validate(self, token: str) -> Principal:
-        """The caller behind a token; raises Unauthenticated.
+        """The principal of a token. Raises Unauthenticated.
 
-        So does a token that may only make certain calls: who asks here does not say which call it is about.
+        Tokens that may only make certain calls are refused too, because the call is not known here.
         """
         claims = await self.claims(token)
         standing = await self.standing(claims)

@@ -77,7 +77,7 @@ async def create(call: Call) -> Response:
 
 
 async def index(call: Call) -> Response:
-    """One's own; for those who may read the system, everybody's."""
+    """The caller's own; for callers who may read the system, all."""
     equal: Record = {}
     for name in ("user_id", "type"):
         if (value := call.query(name)) is not None:

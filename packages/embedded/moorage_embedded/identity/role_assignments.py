@@ -1,4 +1,4 @@
-"""Role assignments: who has which role on what, given, taken and listed, as stored or in effect."""
+"""Role assignments: which user or group has which role on what; granted, revoked and listed, as stored or in effect."""
 
 from collections.abc import Iterator
 

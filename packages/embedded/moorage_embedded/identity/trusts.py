@@ -1,4 +1,4 @@
-"""`/v3/OS-TRUST/trusts`, to be read: nobody lends roles by trusts here, so there are none.  None can be made, either."""
+"""`/v3/OS-TRUST/trusts`, read-only: this service has no trusts, and none can be created."""
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -9,7 +9,7 @@ from moorage_embedded.identity.request import Call, listing, route
 
 
 async def index(call: Call) -> Response:
-    """One's own, or for those who may read the system, everybody's."""
+    """The caller's own, or for callers who may read the system, all."""
     whose = call.query("trustor_user_id") or call.query("trustee_user_id")
     call.require(whose == call.user_id or call.may_read())
     return listing(call, "trusts", [])

@@ -1,4 +1,4 @@
-"""Users with their passwords and application credentials, groups and who is in them."""
+"""Users with their passwords and application credentials, groups and their members."""
 
 import secrets
 import uuid
@@ -61,7 +61,7 @@ async def change_password(call: Call) -> Response:
 
 
 async def _user(call: Call) -> Record:
-    """The user of the path, for themselves and for who may read users."""
+    """The user in the path, for that user and for callers who may read users."""
     if call.path("id") != call.user_id:
         call.require(call.may_read(call.domain_scope))
     row = await call.context.read(lambda tx: store.need(tx, "users", call.path("id"), "user"))

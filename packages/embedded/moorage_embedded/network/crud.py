@@ -15,7 +15,7 @@ _REVISION = re.compile(r"^\s*revision_number=(\d{1,18})\s*$")
 
 
 def find(call: Call, noun: ResourceType, id: str, *, lock: bool = False) -> Doc:
-    """The thing, or 404 for whoever may not see it."""
+    """The resource. Raises Fault (404) also for a caller who may not see it."""
     doc = call.store.get(noun.name, id, lock=lock)
     if doc is None or not noun.visible(call, doc):
         raise not_found(noun.name, id)

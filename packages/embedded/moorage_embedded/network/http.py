@@ -43,7 +43,7 @@ BODY = JsonBody(
 
 @dataclass
 class NetworkRequest:
-    """A request, once it is known who asks and what is said."""
+    """A request, with its caller and body."""
 
     method: str
     parts: tuple[str, ...]

@@ -50,7 +50,7 @@ def _rule_shown(rule: Doc) -> Doc:
 
 
 def ensure_default(call: Call, project: str) -> Doc:
-    """The project's default group; made, once, by whoever needs it first."""
+    """The project's default group; created once, by the first request that needs it."""
     found = call.store.many("security_group", where={"key": [default_key(project)]})
     if found:
         return found[0]

@@ -47,7 +47,7 @@ def _service(call: Call, binary: str, doc: Doc | None) -> Doc:
 
 
 async def services(call: Call) -> Response:
-    """The service is this process: whoever answers is up."""
+    """The service is this process, so it is up when it answers."""
     only_admin(call, "volume_extension:services:index")
     asked = dict(call.pairs)
     held = await call.context.read(lambda store: {doc["id"]: doc for doc in store.many("service")})

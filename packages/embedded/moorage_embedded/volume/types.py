@@ -1,4 +1,4 @@
-"""Volume types: what kinds of volumes there are, who may use them, and a project's own default."""
+"""Volume types, their access, and a project's own default."""
 
 from typing import Any
 
