@@ -1,4 +1,4 @@
-"""A API over fresh databases, and a token that says who it is."""
+"""An API over fresh databases, with tokens that contain the principal."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

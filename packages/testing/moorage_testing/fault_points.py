@@ -23,7 +23,7 @@ CANCEL_WORD = "deleted"
 
 
 class HeldClock:
-    """Time that passes only when somebody sleeps."""
+    """A clock whose time passes only when a task sleeps."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,6 +1,7 @@
-"""A small region whose hosts are old: some make and bind ports themselves, through the agents' own code (RULES §13).
+"""A small region with old hosts: some make and bind ports themselves, with the agents' own code (RULES §13).
 
-The network service counts how often each port was made: once in a saga, whoever did it and however often a build was tried.
+The network service counts how often each port was made: once in a saga, by whichever process, however often a build was
+tried.
 """
 
 from collections import Counter

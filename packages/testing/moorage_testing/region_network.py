@@ -1,6 +1,6 @@
-"""The network service of a small region, in a dict: what RULES §10 says of the real one.
+"""The network service of a small region, in a dict, as RULES §10 describes the real one.
 
-A MAC is unique, a bind names a host, and what nobody may delete stays.
+A MAC is unique, a bind names a host, and protected ports are not deleted.
 """
 
 from collections.abc import Collection, Mapping, Sequence

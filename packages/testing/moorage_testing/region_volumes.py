@@ -1,8 +1,9 @@
-"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the sagas can see it.
+"""A volume service in dicts, for proofs: what Cinder 29 does with volumes and attachments, as far as the sagas can see
+it.
 
-Rules that matter: a volume is reserved by one server, and again by the same one only while it is in use or reserved; an export
-changes its status to `attaching`; another export is refused while one stands (for volumes of one writer); `os-complete` says that
-it is in use; who lets go of the last attachment leaves it available.
+The rules: a volume is reserved by one server, and again by the same one only while it is in use or reserved; an export
+changes its status to `attaching`; another export is refused while one exists (for volumes with one writer);
+`os-complete` makes it `in-use`; removing the last attachment makes it available.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -67,7 +67,7 @@ SLOW_PART = 0.05
 
 @dataclass
 class World:
-    """What is there to be named: tokens, and ids by the word that stands before them in a path."""
+    """Existing values for requests: tokens, and ids by the name that precedes them in a path."""
 
     tokens: list[str] = field(default_factory=list)
     project: str = ""
