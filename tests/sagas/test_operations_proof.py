@@ -237,9 +237,7 @@ async def test_a_shelved_server_is_deleted_with_its_image(part: Part, small: Sma
 
 @matrix_part
 @pytest.mark.parametrize("state", ["stopped", "paused"])
-async def test_a_server_that_stands_still_is_shelved_and_stays_on_its_host(
-    state: str, part: Part, small: SmallRegion
-) -> None:
+async def test_a_paused_server_is_shelved_and_stays_on_its_host(state: str, part: Part, small: SmallRegion) -> None:
     asked = shelving(offload=False)
     asked = msgspec.structs.replace(asked, server=msgspec.structs.replace(asked.server, vm_state=VmState(state)))
     await prove(SAGAS["shelve/1"], asked, PreparedRegion(small, lambda: imaged(small, VmState(state))), part)
@@ -336,7 +334,7 @@ async def test_what_a_booted_server_with_guaranteed_ports_holds(small: SmallRegi
 
 
 @pytest.mark.parametrize("verb", sorted(EFFECTS))
-async def test_every_power_verb_is_told(verb: Any, small: SmallRegion) -> None:
+async def test_every_power_verb_is_executed(verb: Any, small: SmallRegion) -> None:
     await booted(small)
     power = SAGAS["power/1"]
     asked = Power(a_server(), seq=2, verb=verb, request_id="req-1")
@@ -347,7 +345,7 @@ async def test_every_saga_is_proved(small: SmallRegion) -> None:
     assert set(plots(small)) == set(SAGAS)
 
 
-def test_every_saga_has_a_plan_that_was_agreed() -> None:
+def test_every_saga_has_its_agreed_steps() -> None:
     """The order of the steps is a wire format: in-flight journals name them (RULES §19)."""
     assert {name: [step.name for step in saga.steps] for name, saga in SAGAS.items()} == {
         "boot/1": ["make_ports", "claim_host", "bind_ports", "record_server", "start_guest", "await_vifs", "announce"],

@@ -1,4 +1,4 @@
-"""SAGAS: name/version → saga; what a conductor of this release can tell, and what the proof breaks."""
+"""SAGAS: name/version → saga; what a conductor of this release can execute, and what the proof tests."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -44,7 +44,7 @@ BODY = JsonBody(
 
 @dataclass
 class NetworkRequest:
-    """A request, once it is known who asks and what is said."""
+    """A request, with its caller and body."""
 
     method: str
     parts: tuple[str, ...]
@@ -68,7 +68,10 @@ class Runner:
         """Transactions that were committed."""
 
     async def write(self, who: NetworkCaller, work: Callable[[Call], T]) -> T:
-        """One transaction; what it changes of claimed guarantees is changed in placement before it is committed."""
+        """Run one transaction; its changes of claimed guarantees are made in placement before the commit.
+
+        Raises Fault (503) when guarantees keep changing, 409 when they cannot be served.
+        """
         taken: tuple[GuaranteeChange, ...] = ()
         for _ in range(CLAIM_TRIES_MAX):
             try:
@@ -124,6 +127,7 @@ class NetworkEndpoint(Endpoint):
 
     @override
     async def answer(self, request: Request) -> Response:
+        """Answer a request. Raises Fault (404) for another version than v2.0."""
         path = str(request.scope["path"])
         parts = path_parts(request.scope)
         if parts:

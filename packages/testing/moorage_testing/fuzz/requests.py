@@ -84,7 +84,7 @@ ENDLESS = ("/events",)
 
 @dataclass
 class World:
-    """What is there to be named: tokens, and ids by the word that stands before them in a path."""
+    """Existing values for requests: tokens, and ids by the name that precedes them in a path."""
 
     tokens: list[str] = field(default_factory=list)
     sessions: list[tuple[str, str]] = field(default_factory=list)

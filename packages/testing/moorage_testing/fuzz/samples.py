@@ -1,4 +1,4 @@
-"""Bodies of the services that have no Structs, as they are rightly asked; words in angle brackets are drawn anew each time."""
+"""Valid bodies for services without Structs; values in angle brackets are drawn anew each time."""
 
 from collections.abc import Mapping
 from typing import Any

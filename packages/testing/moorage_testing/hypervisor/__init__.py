@@ -1,4 +1,5 @@
-"""Real guests for tests: `python -m moorage_testing.hypervisor` installs what they need and runs them where they disturb nobody.
+"""Real guests for tests: `python -m moorage_testing.hypervisor` installs what they need and runs them isolated from the
+machine.
 
 machine.py       Debian's packages, the guest, a libvirt daemon of our own in namespaces of its own
 probe.py         whether a guest really can run here

@@ -1,4 +1,5 @@
-"""A machine for guests inside this one: network, mounts and host name of its own, and a libvirt daemon that nobody else sees.
+"""Isolates guests inside this machine: its own network, mounts and host name, and a libvirt daemon that is invisible
+outside.
 
     install     Debian's packages, the real Neutron with its agents and its neighbours, and the guest; as root, for packages are the machine's
     install cloud-init      and a small cloud image, made of Debian's packages

@@ -45,7 +45,7 @@ SERVICE_ROLES = ("admin", "service")
 
 @dataclass(frozen=True)
 class Login:
-    """Somebody who may ask for a token."""
+    """A user who may request a token."""
 
     user: str
     password: str

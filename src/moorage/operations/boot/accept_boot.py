@@ -1,6 +1,6 @@
-"""What is decided before a boot's first step: names become ids, MACs are minted, rights and quota are looked at, once.
+"""Accepts a boot: names become ids, MACs are minted, rights and quota are checked, once, before the first step.
 
-The user's token is used here, while the request is answered, and nowhere after (RULES §7).
+The user's token is used here, while the request is answered, and never afterwards (RULES §7).
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ from moorage.store.region import servers as region_servers
 
 SERVERS_AT_ONCE_MAX = 1000
 NUMBER_MAX = 2**31 - 1
-"""Whoever asks for more servers than that is counted as asking for so many."""
+"""A request for more servers counts as a request for this many."""
 
 
 async def begin(
@@ -64,14 +64,14 @@ async def begin(
     rights: BootRights,
     request_id: str = "",
 ) -> tuple[Server, ...]:
-    """Accept the boot of one or more servers, in one commit, or refuse all of it with a reason.
+    """Accept the boot of one or more servers in one commit, or refuse all of it with a reason.
 
     Raises Invalid (unknown flavor, image, key, zone, network …), Forbidden, OverQuota, Conflict (a port in use, `auto`
-    refused), and Unavailable when a service that must be asked is out.
+    refused), and Unavailable when a service that is needed does not answer.
     """
     project = principal.project
     if project is None:
-        raise Forbidden("A server belongs to a project, and this token is for none.")
+        raise Forbidden("A server belongs to a project, and this token has no project.")
     if not 1 <= request.min_count <= request.max_count:
         raise Invalid("min_count must be <= max_count, and at least 1")
     check_counts(request)
@@ -114,7 +114,8 @@ async def begin(
 async def _refuse_so_many(
     context: SagaContext, principal: Principal, project: str, request: BootRequest, flavor: Flavor
 ) -> NoReturn:
-    """More than one request may make: the quota is what forbids it in Nova, so it is asked first, and nothing is built for it.
+    """Refuse more servers than one request may make. The quota is checked first, because in Nova it is the quota that
+    forbids this.
 
     Raises OverQuota.
     """
@@ -128,16 +129,10 @@ async def _refuse_so_many(
     short = await context.region.write(work)
     if short is not None:
         raise short.problem()
-    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be asked for in one request.")
+    raise OverQuota(f"At most {SERVERS_AT_ONCE_MAX} servers may be requested at once.")
 
 
-# ------------------------------------------------------------------------------------------------- looking up
-
-
-# ------------------------------------------------------------------------------------------------- making up
-
-
-# ------------------------------------------------------------------------------------------------- accepting
+# ------------------------------------------------------------------------------------------------ acceptance
 
 
 async def _accept(
@@ -203,7 +198,7 @@ async def _accept(
 
 
 async def _begun(context: SagaContext, answer: list[tuple[Server, Accepted]] | Shortfall) -> tuple[Server, ...]:
-    """Told to whoever executes it. Raises what the quota says."""
+    """Hand the accepted operations to their conductors. Raises the quota's problem when there was a shortfall."""
     if isinstance(answer, Shortfall):
         raise answer.problem()
     if context.preview:
@@ -221,7 +216,7 @@ async def _saga_of(context: SagaContext, boot: Boot) -> Saga[Boot, SagaContext]:
 
 
 class _Fit(msgspec.Struct, frozen=True):
-    """How many servers of a request there is room for, and why not for more."""
+    """How many servers of a request fit, and why not more."""
 
     count: int
     refusal: NoRoom
@@ -230,10 +225,10 @@ class _Fit(msgspec.Struct, frozen=True):
 async def _that_have_room(
     context: SagaContext, boots: Sequence[Boot], rules: Mapping[str, Sequence[Json]]
 ) -> _Fit | None:
-    """Of several servers asked for together, either all have a host or none gets one (RULES §17, as Nova).
+    """Check the room for several servers of one request: either all get a host or none does (RULES §17, as Nova).
 
-    Judged on the picture as it is now, each server counted before the next is placed; None: there is room for all.
-    What their networks will guarantee to ports that are not made yet is known from the rules of their policies.
+    The world as it is now decides; each server is counted before the next is placed. None: all fit. The rules of a
+    network's policy tell what it will guarantee to ports that are not made yet.
     """
     if len(boots) == 1:
         return None
@@ -256,6 +251,6 @@ def _amounts(boots: Sequence[Boot]) -> dict[str, int]:
 
 
 def _that_fit(short: Shortfall, boot: Boot) -> int:
-    """How many servers every broken limit still has room for."""
+    """How many servers fit within every limit that was exceeded."""
     each = _amounts([boot])
     return min(max(over.limit - over.used, 0) // max(each[over.resource], 1) for over in short.over)

@@ -1,4 +1,4 @@
-"""The claim of a boot: compute and addresses on the best willing host, in one transaction."""
+"""The claim of a boot: compute and addresses on the best host that has room, in one transaction."""
 
 import msgspec
 
@@ -21,11 +21,11 @@ from moorage.store.region.placement.claim_statements import Owner
 
 LOST_KEPT_MAX = 20
 CLAIM_ROUNDS_MAX = 50
-"""Ranked anew this often at most; each round but the first follows a lost claim."""
+"""How often the hosts are ranked; each round but the first follows a lost claim."""
 
 
 class HostClaim:
-    """One attempt of a boot to get a host; whoever loses a claim takes the next host (N1)."""
+    """One attempt of a boot to claim a host; when another claim was faster, it tries the next host (N1)."""
 
     def __init__(self, run: BootRun, made: Made) -> None:
         self._run = run
@@ -54,7 +54,11 @@ class HostClaim:
             engine.picture.pend(own, +1)
 
     async def take_best(self) -> Claim:
-        """The claim on the best host that nobody else took first.  Raises NoCapacity when no host is left."""
+        """Claim the best host that no other request claimed first.
+
+        Raises NoCapacity when no host is left, Unavailable while the database of a cell that may have room does not
+        answer.
+        """
         engine = self._run.context.placement
         ports, exhausted = (
             self._ports,
@@ -73,7 +77,7 @@ class HostClaim:
                 if isinstance(answer, Claim):
                     return answer
                 lost.append(answer.why())
-                if answer.stale:  # so may be the others of this verdict
+                if answer.stale:  # the other choices of this verdict may be stale too
                     break
             if fresh and not verdict.best:
                 if ask.cells_out and engine.rank(msgspec.structs.replace(ask, cells_out=())).best:
@@ -90,7 +94,7 @@ class HostClaim:
         )
 
     def _claim_of(self, choice: Choice, ask: Ask, ledger: DecisionRecord, lost: tuple[str, ...]) -> Claim:
-        """What a claim on this host would be, as the picture knows the host now."""
+        """The claim on this host, as the world shows the host now."""
         world = self._run.context.placement.world()
         slot = world.slots[choice.host]
         return Claim(
@@ -108,7 +112,7 @@ class HostClaim:
         )
 
     async def _take(self, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
-        """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
+        """In one transaction: the claim, and the server's cell. A shortage writes nothing."""
         boot, engine = self._run.input, self._run.context.placement
         server = boot.server
         owner = Owner(server.id, server.project, server.user, operation=self._run.operation, attempt=self._run.attempt)
@@ -137,7 +141,7 @@ class HostClaim:
         return granted(engine, answer)
 
     def _subnets(self, segments: tuple[ProviderId | None, ...]) -> dict[int, str]:
-        """For each NIC with a claimed segment, that segment's IPv4 subnet, unless its address was chosen before."""
+        """For each NIC with a claimed segment, that segment's IPv4 subnet, unless the NIC has a chosen address."""
         found: dict[int, str] = {}
         for port, segment in zip(self._ports, segments, strict=False):
             network = self._networks.get(port.network)
@@ -150,7 +154,7 @@ class HostClaim:
 
 
 def _was_changed(boot: Boot, order: Server | None) -> bool:
-    """Whether the owner changed what is shown of the server since it was asked; fences and the place do not count."""
+    """Whether the owner changed the server since the boot was accepted; fences and the host do not count."""
     kept = {
         name: getattr(boot.server, name) for name in ("generation", "operation", "op_epoch", "op_line", "updated_at")
     }
