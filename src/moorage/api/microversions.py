@@ -183,7 +183,7 @@ def _refuse(places: Mapping[str, set[str]]) -> Translate | None:
 
 
 def unexpected(names: Iterable[str]) -> None:
-    """Refuse fields that this version does not know, in JSON schema's words."""
+    """Refuse fields that this version does not know, in the words of JSON schema. Raises Invalid when there are any."""
     listed = list(names)
     if listed:
         quoted = ", ".join(f"'{name}'" for name in listed)

@@ -71,6 +71,7 @@ async def index(call: Call[None]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """List a period's usage audit. Raises Invalid for a date that cannot be parsed."""
     call.require(RULE + "show", {})
     text = call.path["before"]
     try:

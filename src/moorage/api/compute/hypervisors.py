@@ -195,6 +195,7 @@ async def show(call: Call[None]) -> Response:
 
 
 async def uptime(call: Call[None]) -> Response:
+    """Show a hypervisor's uptime. Raises Invalid when its host is down, and NotBuilt when the driver does not report it."""
     call.require(RULE + "uptime", {})
     host = await _one(call)
     said = uptime_of(call, host)

@@ -93,6 +93,10 @@ async def show(call: Call[None]) -> Response:
 
 
 async def update(call: Call[Wanted]) -> Response:
+    """Enable or disable a host by the older API.
+
+    Raises Invalid for an empty change, and NotBuilt for the maintenance mode.
+    """
     call.require(RULE + "update", {})
     status, maintenance = call.body.status, call.body.maintenance_mode
     if status is None and maintenance is None:

@@ -144,6 +144,7 @@ async def show_class(call: Call[None]) -> Response:
 
 
 async def update_class(call: Call[UpdateClassBody]) -> Response:
+    """Change the default quotas (quota class). Raises Invalid for a name that is too long."""
     call.require(CLASSES + "update", {})
     name, config = call.path["id"], call.context.config.quotas
     if len(name) > CLASS_NAME_MAX_CHARS:

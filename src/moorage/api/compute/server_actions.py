@@ -188,6 +188,11 @@ class ConsoleBody(Body):
 
 
 async def console_output(call: Call[ConsoleBody]) -> Response:
+    """Show the last lines of the guest's console.
+
+    Raises Conflict while the server has no host or the host does not answer, and NotBuilt when the driver keeps no
+    console log.
+    """
     server = await the_server(call, "os_compute_api:os-console-output")
     if server.host is None or server.vm_state is VmState.BUILDING:
         raise Conflict(f"Instance {server.id} is not ready")

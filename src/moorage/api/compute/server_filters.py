@@ -163,7 +163,10 @@ def _times(fields: dict[str, str], found: JsonObject) -> None:
 
 
 def instant(text: str, field: str) -> int:
-    """Microseconds of an ISO 8601 time; without a zone it is UTC."""
+    """Return an ISO 8601 time in microseconds since 1970; a time without a zone is UTC.
+
+    Raises Invalid when it cannot be parsed.
+    """
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00").replace(" ", "T" if "T" not in text else "+"))
     except ValueError:

@@ -24,6 +24,7 @@ async def addresses(call: AnyCall) -> Response:
 
 
 async def addresses_on(call: AnyCall) -> Response:
+    """Show a server's addresses on one network. Raises NotFound when it has none there."""
     server = await the_server(call, "os_compute_api:ips:show")
     network = call.path["network"]
     found = _bare(server)

@@ -185,6 +185,10 @@ async def _update_by_id(call: Call[Json], asked: ById) -> Response:
 
 
 async def delete(call: Call[None]) -> Response:
+    """Delete a compute service.
+
+    Raises Invalid for an id that is not an integer in old versions, and NotFound when there is no such service.
+    """
     call.require(RULE + "delete", {})
     service = call.path["id"]
     if call.version >= v2_053.BY_UUID:

@@ -31,7 +31,10 @@ class FailoverBody(Body):
 
 
 async def show(call: AnyCall) -> Response:
-    """Of a flavor and networks, by the query."""
+    """Answer how many servers of a flavor on these networks fit, as the query asks.
+
+    Raises Invalid without a flavor, and for too many networks or hosts.
+    """
     call.require(RULE)
     flavor = call.first("flavor")
     if not flavor:

@@ -78,7 +78,10 @@ async def delete(call: AnyCall) -> Response:
 
 
 async def balance(call: Call[BalanceBody]) -> Response:
-    """A plan: which moves would even out the cells, and what each costs. Nothing is begun."""
+    """Plan which moves would balance the cells, with the cost of each. Nothing is begun.
+
+    Raises Invalid when it is not a dry run.
+    """
     call.require("moorage:cells:balance")
     wanted = call.body.balance
     if not wanted.dry_run:

@@ -72,6 +72,7 @@ def _wanted(req: Req, data: JsonObject) -> WantedAllocations:
 
 
 async def put(req: Req) -> Rep:
+    """Replace the allocations of one consumer. Raises Invalid when the consumer's id is not a UUID."""
     if not is_uuid(req.path["consumer"]):
         raise Invalid(f"Malformed consumer_uuid: {req.path['consumer']}")
     consumer = uuid_of(req.path["consumer"])

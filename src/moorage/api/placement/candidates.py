@@ -20,6 +20,7 @@ SHOWN_KINDS_MAX = 4
 
 
 async def index(req: Req) -> Rep:
+    """List allocation candidates. Raises Invalid for unknown resource classes and traits."""
     req.check_query(schemas.pick(schemas.CANDIDATES, req.version[1]))
     rules = query.rules(req)
     groups = query.groups(req, rules)

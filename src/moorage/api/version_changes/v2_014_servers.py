@@ -7,6 +7,7 @@ NO_PASSWORD_SHOWN = (2, 14)
 
 
 def require_shared_storage(body: Json) -> None:
+    """Require `onSharedStorage`, as old versions do. Raises Invalid when it is missing."""
     for evacuate in rows_at(body, "evacuate"):
         if "onSharedStorage" not in evacuate:
             raise Invalid("Invalid input for field/attribute evacuate. 'onSharedStorage' is a required property")

@@ -5,6 +5,7 @@ from moorage.model.errors import Invalid
 
 
 def no_power_update(body: Json) -> None:
+    """Refuse the event `power-update`, which older versions do not know. Raises Invalid."""
     for event in rows_at(body, "events"):
         if event.get("name") == "power-update":
             raise Invalid(
