@@ -105,7 +105,7 @@ class JournalFile:
             database.close()
 
     async def write(self, statements: Sequence[Statement]) -> None:
-        """Return when it is on the disk."""
+        """Write the statements; returns when they are on the disk. Raises Internal when the journal is closed."""
         if self._thread is None:
             raise Internal("the host's journal is closed", private=str(self.path))
         loop = asyncio.get_running_loop()

@@ -86,6 +86,10 @@ class Plumbing:
         return self._left.pop(server, None)
 
     async def start_guest(self, driver: Driver, command: Command) -> Answer:
+        """Make or bind the ports as the command orders, then start the guest.
+
+        Raises AuthorityOver when the host must not start guests any more.
+        """
         asked = payload_of(command, StartGuest)
         if asked.order is None:
             return await VERBS[Verb.START_GUEST](driver, command)

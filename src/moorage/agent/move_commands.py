@@ -16,6 +16,7 @@ from moorage.model.guest import PowerState
 
 
 async def guest_power(driver: Driver, command: Command) -> Answer:
+    """Return the guest's power state. Raises HostFailed when the host has no such guest."""
     power = (await driver.guests()).get(command.server)
     if power is None:
         raise HostFailed("the host has no such guest", private=command.server, code="guest_not_found")

@@ -28,7 +28,11 @@ class Permissions(msgspec.Struct, frozen=True):
 
 
 def of_agent(cell: str, host: str) -> Permissions:
-    """One host: says everything under its own name, hears what is said to it, and learns nothing of any other."""
+    """Return the permissions of one host: it publishes everything under its own name, receives what is sent to it, and
+    learns nothing about other hosts.
+
+    Raises Invalid when cell or host is empty.
+    """
     if not cell or not host:
         raise Invalid("an agent's permissions are those of one host in one cell: name both")
     return Permissions((subjects.from_host(CellId(cell), host, ">"),), (subjects.to_host(CellId(cell), host),))

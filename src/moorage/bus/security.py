@@ -105,7 +105,10 @@ def public_key(path: Path) -> str:
 
 
 def public_of(seed: str, where: str = "the seed") -> str:
-    """The public half of a seed. Raises Invalid when it is none."""
+    """Return the public half of a seed; `where` names its place in errors.
+
+    Raises Invalid when it is not the seed of a user (ErrInvalidSeed is only raised inside).
+    """
     try:
         kind, raw = nkeys.decode_seed(bytearray(seed.encode()))
         if kind != nkeys.PREFIX_BYTE_USER or new_seed(bytes(raw)) != seed:

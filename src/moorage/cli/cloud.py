@@ -21,7 +21,7 @@ def options(name: str, says: str) -> argparse.ArgumentParser:
 
 
 def connect(cloud: str | None) -> Any:
-    """An openstacksdk connection; says what is missing and ends the command when there is none."""
+    """Open a connection of openstacksdk. If this is not possible, it prints what is missing and raises SystemExit."""
     try:
         import openstack.exceptions
     except ImportError:
@@ -53,7 +53,7 @@ def why_not(reply: Any) -> str:
 
 
 def get(connection: Any, path: str, **params: str) -> Any:
-    """GET below the compute endpoint at the newest version; a refusal ends the command with its sentence."""
+    """GET a path below the compute endpoint, at the newest version. A refusal is printed and raises SystemExit."""
     reply = connection.compute.get(path, params=params, microversion=LATEST)
     if reply.status_code >= 400:
         print(f"moorage: {why_not(reply)} ({reply.status_code})", file=sys.stderr)

@@ -185,6 +185,7 @@ class SimulatedDriver(
             return self._become(server, PowerState.SHUTDOWN)
 
     async def reboot(self, server: ServerId, *, hard: bool) -> PowerState:
+        """Reboot a guest. Raises HostFailed when it is not running."""
         async with self._trouble("reboot"):
             guest = self._of(server)
             if not hard and guest.power is not PowerState.RUNNING:
@@ -222,6 +223,10 @@ class SimulatedDriver(
             )
 
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        """Return the address of a guest's console.
+
+        Raises HostFailed when the guest is not running, or has no such console.
+        """
         async with self._trouble("get_console") as knob:
             guest = self._of(server)
             if guest.power not in WITH_CONSOLES:

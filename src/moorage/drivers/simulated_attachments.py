@@ -56,6 +56,7 @@ class SimulatedAttachments(ABC):
             )
 
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
+        """Replace a volume of the guest by another one. Raises HostFailed when the guest has no such volume."""
         async with self._trouble("swap_volume"):
             spec = self._of(server).spec
             kept = tuple(each for each in spec.volumes if each.volume not in {old, disk.volume})

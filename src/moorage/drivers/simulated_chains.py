@@ -25,6 +25,7 @@ class SimulatedChains(ABC):
     def _keep(self, guest: SimulatedGuest) -> PowerState: ...
 
     async def take_volume_snapshot(self, server: ServerId, volume: str, snapshot: str, new_file: str) -> PowerState:
+        """Add a file to the volume's chain of snapshots. Raises HostFailed when the chain is too long."""
         async with self._trouble("take_volume_snapshot"):
             guest, chain = self._chain(server, volume)
             if (snapshot, new_file) not in chain:

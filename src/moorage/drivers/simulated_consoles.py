@@ -69,7 +69,11 @@ class SimulatedConsoles:
         self._open: dict[tuple[ServerId, str], tuple[_Listening, ConsoleSocket]] = {}
 
     async def socket(self, server: ServerId, kind: str, name: str, written: Callable[[], str]) -> ConsoleSocket:
-        """Where it listens; opened now if it was not. `written`: what the guest wrote to its serial console so far."""
+        """Return the address of a guest's console, which is opened now if it was not open. `written`: what the guest has
+        written to its serial console.
+
+        Raises HostFailed when the host has no port left.
+        """
         known = self._open.get((server, kind))
         if known is not None:
             return known[1]

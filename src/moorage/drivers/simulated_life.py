@@ -120,7 +120,10 @@ class SimulatedLife(ABC):
     # ---- what is done to a guest that runs -------------------------------------------------------------------------
 
     async def set_admin_password(self, server: ServerId, password: str) -> None:
-        """A guest has an agent unless its image says that it has none; the agent keeps a salted hash, as guests do."""
+        """Set a guest's password; its agent keeps a salted hash, as guests do.
+
+        Raises HostFailed when the guest has no agent, because its image says so.
+        """
         async with self._trouble("set_admin_password"):
             guest = self._running(server)
             if guest.spec.image_properties.get("hw_qemu_guest_agent", "yes").lower() in WITHOUT_AGENT:
@@ -162,7 +165,10 @@ class SimulatedLife(ABC):
     # ---- images ----------------------------------------------------------------------------------------------------
 
     async def cache_image(self, image: str) -> None:
-        """An empty file by the image's name says that it is here."""
+        """Cache an image: an empty file with the image's name shows that it is here.
+
+        Raises HostFailed for an id that is not an image's, and when the cache is full.
+        """
         async with self._trouble("cache_image"):
             room = self._room / "images"
             if not image or "/" in image or image.startswith("."):

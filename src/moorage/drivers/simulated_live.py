@@ -110,6 +110,7 @@ class SimulatedLive(ABC):
     # ---- before ----------------------------------------------------------------------------------------------------
 
     async def live_source(self, server: ServerId) -> LiveSource:
+        """Describe this host as the source of a live migration. Raises HostFailed when the guest is not running."""
         async with self._trouble("live_source") as knob:
             guest = self._of(server)
             if guest.power not in LIVE:
@@ -139,6 +140,7 @@ class SimulatedLive(ABC):
             return MoveTarget("127.0.0.1", where)
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Prepare for a guest that arrives; may be repeated. Raises HostFailed when an earlier guest is here."""
         async with self._trouble("prepare_live"):
             self._see_arrivals()
             here = self._guests.get(spec.server)
@@ -165,6 +167,7 @@ class SimulatedLive(ABC):
     # ---- at the source ---------------------------------------------------------------------------------------------
 
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        """Begin to send a guest. Raises HostFailed when it is not running, or another move sends it."""
         async with self._trouble("send_live"):
             if self._departed.get(server) == move:
                 return PowerState.NOSTATE
@@ -285,6 +288,7 @@ class SimulatedLive(ABC):
     # ---- at the destination ----------------------------------------------------------------------------------------
 
     async def drop_live(self, server: ServerId, move: str) -> PowerState:
+        """Remove what was prepared; nothing is success. Raises HostFailed when the guest has arrived."""
         async with self._trouble("drop_live"):
             guest = self._guests.get(server)
             if guest is None or guest.move != move:
@@ -304,6 +308,7 @@ class SimulatedLive(ABC):
             return PowerState.NOSTATE
 
     async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Record a guest that has arrived, with its final spec. Raises HostFailed when it has not arrived."""
         async with self._trouble("land_live"):
             guest = self._of(spec.server)
             if guest.incoming or guest.move != move:

@@ -26,6 +26,11 @@ class SimulatedFreezing(ABC):
     def _keep(self, guest: SimulatedGuest) -> PowerState: ...
 
     async def freeze_guest(self, server: ServerId, why: str, for_s: float) -> PowerState:
+        """Quiesce a guest for this purpose, for at most `for_s` seconds; a repeat is success.
+
+        Raises HostFailed when the guest is not running, was thawed already for this purpose, or is quiesced for
+        another one.
+        """
         async with self._trouble("quiesce"):
             guest = self._of(server)
             if guest.power is not PowerState.RUNNING:
@@ -39,6 +44,10 @@ class SimulatedFreezing(ABC):
             return self._keep(guest)
 
     async def thaw_guest(self, server: ServerId, why: str) -> PowerState:
+        """Let a quiesced guest write again; a repeat is success.
+
+        Raises HostFailed when the guest was not quiesced for this purpose until now.
+        """
         async with self._trouble("thaw_guest"):
             guest = self._of(server)
             if guest.thawed_for != why:

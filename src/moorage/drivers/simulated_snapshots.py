@@ -54,6 +54,7 @@ class SimulatedSnapshots(ABC):
             _log.info("%s was not quiesced: %s", guest.spec.server, failed)
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Send the copy of a guest's disk into the image; a repeat is success. Raises HostFailed when there is no copy."""
         async with self._trouble("upload_snapshot"):
             guest = self._of(server)
             if guest.snapshot != image:

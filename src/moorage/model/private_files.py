@@ -15,7 +15,11 @@ BESIDE_A_DATABASE = ("-wal", "-shm", "-journal")
 
 
 def private_directory(path: Path) -> Path:
-    """The directory; it and those above it that were missing are the owner's alone. One that was there stays as it is."""
+    """Return the directory. If it, or parents of it, are missing, they are made for their owner only; an existing one is
+    not changed.
+
+    Raises NotADirectoryError when the path is a file.
+    """
     missing: list[Path] = []
     at = path
     while not at.exists():

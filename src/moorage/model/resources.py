@@ -72,11 +72,12 @@ def needs_of(
     extra_specs: Mapping[str, str] | None = None,
     image_properties: Mapping[str, str] | None = None,
 ) -> Needs:
-    """Amounts and traits of a flavor with its extra specs and of an image with its `trait:` properties.
+    """Return the amounts and traits of a flavor with its extra specs, and of an image with its `trait:` properties.
 
-    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.  With a suffix
-    they are a group that one provider serves; a policy that nobody said, or that is no policy, is `none`.
-    `disk_gb` is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
+    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.
+    With a suffix they are a group that one provider serves; a policy that is missing or unknown is `none`.  `disk_gb`
+    is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
+    Raises Invalid for values that are not allowed, and for a trait that is both required and forbidden.
     """
     own = _ParsedGroup({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
     suffixed: dict[str, _ParsedGroup] = {}

@@ -62,7 +62,7 @@ class CancelListener:
             executor.cancel()
 
     async def listen(self, waiting: Awaitable[T]) -> T:
-        """Await what a hint may interrupt."""
+        """Await something that a hint may interrupt. Raises Interrupted when it was interrupted."""
         executor = asyncio.current_task()
         assert executor is not None
         self._listening = True

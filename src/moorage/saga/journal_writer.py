@@ -41,14 +41,20 @@ class JournalWriter:
     async def append(
         self, lines: Sequence[Line], work: Callable[[Any], object] | None = None, *, status: Status = "running"
     ) -> None:
-        """One commit: what is pending, and `lines`, beside the work."""
+        """Write the pending lines and `lines` in one commit, together with `work`.
+
+        Raises Internal when the work refuses.
+        """
         if (await self._commit(lines, work or _nothing, _no_more, status)).refused:
             raise Internal("a commit of the saga's own lines cannot be refused")
 
     async def commit(
         self, run: Run[Any, Any], work: Callable[[Any], T], result: Callable[[T], object] | None = None
     ) -> T:
-        """For `Run.commit`."""
+        """Commit a step's work for `Run.commit`.
+
+        Raises Internal when the step has committed already, or when no step is being executed.
+        """
         saga, name, attempt = self.state.saga, run._step, run.attempt
         at = saga.at.get(name, -1)
         if at < 0 or (run.phase == "do" and self.state.is_done(name)):

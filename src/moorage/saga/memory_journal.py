@@ -101,6 +101,10 @@ class MemoryJournal:
         then: Callable[[T], Sequence[Line]] | None = None,
         status: Status = "running",
     ) -> Appended[T]:
+        """Append lines in one commit, together with `work`.
+
+        Raises Killed where the test wants the process to die, and Fenced when another executor has taken over.
+        """
         torn = self.tears_after is not None and self.row.appends >= self.tears_after
         if torn and self.tears == "before":
             raise Killed

@@ -98,10 +98,11 @@ class Run(Generic[Input_co, Context_co]):
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
     def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """The same, or None when it was not done, its result was lost with its process, or only another version of the saga has it:
-        for undos, and for steps that versions share.
+        """Return a step's result; None if the step was not done, if its result was lost with its process, or if only
+        another version of the saga has the step: for undos, and for steps that versions share.
 
-        The undo of a region step may ask for that step's own: it was written by the commit that did the work.
+        The undo of a region step may ask for that step's own result, because the commit that did the work wrote it.
+        Raises Internal when a step asks for its own result in any other case.
         """
         if step.name == self._step and not (step.region and self.phase == "undo"):
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")

@@ -42,7 +42,7 @@ class Tree:
         return max(self.revisions())
 
     def revisions(self) -> dict[str, Path]:
-        """Number → file."""
+        """Return the number of each revision → its file. Raises LookupError when there are none."""
         found = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
         if not found:
             raise LookupError(f"the tree {self.name} has no revisions in {self.directory}")

@@ -118,6 +118,12 @@ class PostgresqlDatabase:
         return len(await self._read_once(lambda tx: tx.rows(END_STALLED, facts)))
 
     async def write(self, work: Work[T]) -> T:
+        """Run a function in a transaction that writes; see `Database.write`.
+
+        After a deadlock, a lost race, or a pooled connection that was cut long ago, the function is run again.
+        Raises Unavailable when the database is out, or when other transactions always come first, and UnknownOutcome
+        when the outcome of the commit is unknown.
+        """
         check_barred(self)
         tries_after_cut = 1
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):

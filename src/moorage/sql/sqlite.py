@@ -128,6 +128,11 @@ class SqliteDatabase:
         check_barred(self)
 
     async def write(self, work: Work[T]) -> T:
+        """Run a function in a transaction that writes; see `Database.write`.
+
+        Raises Unavailable when too much work waits or the database is out, and UnknownOutcome when the outcome of the
+        commit is unknown.
+        """
         self._check_open()
         if self._waiting.qsize() > QUEUE_MAX:
             raise Unavailable(f"the {self.name} database is busy; try again later")

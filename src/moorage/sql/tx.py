@@ -65,7 +65,11 @@ class Tx:
         return self._connection.exec_driver_sql(statement.numbered, statement.values(parameters)).fetchall()
 
     def each(self, statement: RawStatement, rows: Sequence[Sequence[Any]]) -> int:
-        """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
+        """Run one statement of SQLite for every row of parameters, and return how many rows it changed. (PostgreSQL is
+        given arrays.)
+
+        Raises Internal on PostgreSQL.
+        """
         if self._raw is None:
             raise Internal("this statement is for SQLite alone")
         self._meter.statements[self._name, current_label()] += 1
@@ -133,13 +137,16 @@ class Tx:
         self._execute(statement, parameters).close()
 
     def refuse(self, value: object) -> NoReturn:
-        """Take back all this function wrote, and make `write` return `value`."""
+        """Roll back everything that this function wrote, and make `write` return `value`. It raises Refused, which
+        `write` catches.
+        """
         raise Refused(value)
 
     def lost(self) -> NoReturn:
-        """Somebody was first where only this shows it: take back all, and run the function again, as after a deadlock.
+        """Roll back everything and run the function again, as after a deadlock: another transaction was first, and only
+        this statement shows it.
 
-        Not on SQLite, where one writes at a time.
+        It raises LostRace, which `write` catches.  It is not used on SQLite, where one transaction writes at a time.
         """
         raise LostRace
 

@@ -146,6 +146,7 @@ class Seats:
         self._taken = set(taken)
 
     def take(self, bus: str) -> str:
+        """Take the next free device name on this bus. Raises HostFailed when there is none."""
         for letter in string.ascii_lowercase:
             name = f"{PREFIXES[bus]}{letter}"
             if name not in self._taken:

@@ -45,6 +45,10 @@ class Life(Core):
         return written if lines is None else "".join(written.splitlines(keepends=True)[-lines:] if lines > 0 else [])
 
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        """Return the address of a guest's console.
+
+        Raises HostFailed when the guest is not running, or has no such console.
+        """
         record = self._records.of(server)
         await self._active(server)
         if kind == ConsoleType.SERIAL:

@@ -54,6 +54,10 @@ class Live(LiveArrivals):
     # ---- before ----------------------------------------------------------------------------------------------------
 
     async def live_source(self, server: ServerId) -> LiveSource:
+        """Describe this host as the source of a guest's live migration.
+
+        Raises HostFailed when the guest is not running, or is in rescue.
+        """
         assert self._machine is not None
         record = self._records.of(server)
         await self._active(server)
@@ -65,6 +69,11 @@ class Live(LiveArrivals):
     # ---- at the source ---------------------------------------------------------------------------------------------
 
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        """Begin to send a running guest to the host that waits for it; a repeat does nothing more.
+
+        Raises HostFailed when the guest is not running, is being sent by another move, or the other host cannot be
+        reached.
+        """
         async with self._alone(server):
             record = self._records.find(server)
             if record is not None and record.departed and record.leaving_by == move:

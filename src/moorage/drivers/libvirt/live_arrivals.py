@@ -60,6 +60,10 @@ class LiveArrivals(Core):
         return self._place().target()
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Prepare the host for a guest that arrives by live migration; may be repeated.
+
+        Raises HostFailed when an earlier guest is still here.
+        """
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
@@ -108,12 +112,20 @@ class LiveArrivals(Core):
                 raise HostFailed("the guest has other devices here", private=str(other), code="live_refused") from other
 
     def awaited(self, server: ServerId, move: str) -> GuestRecord:
+        """Return the record of a guest for which this host waits.
+
+        Raises HostFailed when it does not wait for it by this move.
+        """
         record = self._records.find(server)
         if record is None or not record.incoming or not record.made or record.move != move:
             raise HostFailed("the other host does not wait for the guest", private=move, code="nothing_waits")
         return record
 
     async def drop_live(self, server: ServerId, move: str) -> PowerState:
+        """Remove what was prepared for a guest that does not arrive; a missing one is success.
+
+        Raises HostFailed when the guest has arrived.
+        """
         async with self._alone(server):
             record = self._records.find(server)
             if record is None or record.move != move:
@@ -129,6 +141,7 @@ class LiveArrivals(Core):
             return PowerState.NOSTATE
 
     async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Record a guest that has arrived, with its final spec. Raises HostFailed when it has not arrived."""
         server = spec.server
         async with self._alone(server):
             record = self._records.find(server)

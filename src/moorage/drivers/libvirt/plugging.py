@@ -96,7 +96,11 @@ class Plugging(Core):
             return await self._power(server)
 
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
-        """What the guest reads stays in its place on the bus; only where it lies changes, at one instant."""
+        """Replace a volume by a copy. The disk keeps its place on the guest's bus; only its source changes, in one
+        moment.
+
+        Raises HostFailed when the guest has no such volume, or is suspended.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             there = {each.volume for each in record.spec.volumes}
@@ -130,7 +134,10 @@ class Plugging(Core):
         return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
-        """The volume service has made it larger; the guest is told so."""
+        """Tell the guest that the volume service has made a volume larger.
+
+        Raises HostFailed when the guest has no such volume.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             if all(each.volume != volume for each in record.spec.volumes):
@@ -185,6 +192,7 @@ def path_of(disk: VolumeDisk) -> Path:
 
 
 async def refuse_absent(disk: VolumeDisk) -> None:
+    """Check that a volume's device exists on this host. Raises HostFailed when it does not."""
     if not await asyncio.to_thread(path_of(disk).exists):
         raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
 

@@ -27,6 +27,10 @@ class Snapshots(Core):
     """The half of `LibvirtDriver` that copies disks."""
 
     async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
+        """Copy the guest's disk.
+
+        Raises HostFailed when its root disk is a volume, or when it must be quiesced and cannot be.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             power = await self._power(server)
@@ -57,6 +61,10 @@ class Snapshots(Core):
             await self._settle_overlay(record)
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Send the copy into the image.
+
+        Raises HostFailed when there is no copy, or the host has no access to the image service.
+        """
         record = self._records.of(server)
         copy = self._copy_of(server)
         if record.snapshot != image:
