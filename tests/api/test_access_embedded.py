@@ -18,7 +18,7 @@ from tests.helpers.access_matrix import HERS, PERSONAS
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.identity.app import Bootstrap, FirstUser, IdentitySettings, make_identity
 from moorage_embedded.image.app import make_image
 from moorage_embedded.image.routes import ROUTES as IMAGE_ROUTES
 from moorage_embedded.network.app import make_network
@@ -189,7 +189,11 @@ async def test_identity_answers_nobody_and_tells_a_plain_user_little(tmp_path: P
     )
     database = await open_database(f"sqlite:///{tmp_path}/it.db", name="identity", durability="process")
     service = make_identity(
-        database, public_url="http://identity/v3", bootstrap=first, key=b"k" * 32, password_rounds=4
+        database,
+        public_url="http://identity/v3",
+        bootstrap=first,
+        key=b"k" * 32,
+        settings=IdentitySettings(password_rounds=4),
     )
     await service.start()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://identity") as http:

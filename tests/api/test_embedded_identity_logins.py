@@ -17,7 +17,7 @@ from moorage.main.config import Config
 from moorage.model.errors import Unauthenticated, Unavailable
 from moorage.sql import open_database
 from moorage_embedded.identity import passwords, store
-from moorage_embedded.identity.app import make_identity
+from moorage_embedded.identity.app import IdentitySettings, make_identity
 from moorage_embedded.identity.lockout import ACCOUNTS, DEFAULTS, KEPT_MAX, Buckets, Limits, home_of
 from moorage_embedded.identity.passwords import ROUNDS, Passwords
 
@@ -41,8 +41,7 @@ def opened(tmp_path: Path) -> Open:
             bootstrap=FIRST,
             key=b"k" * 32,
             clock=clock,
-            password_rounds=rounds,
-            limits=limits,
+            settings=IdentitySettings(password_rounds=rounds, limits=limits),
         )
         await service.start()
         transport = httpx.ASGITransport(service.app, client=(address, 40_000))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from moorage.sql import open_database
-from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.identity.app import Bootstrap, FirstUser, IdentitySettings, make_identity
 
 FIRST = Bootstrap(users=(FirstUser("admin", "secret", (("admin", "admin"),), ("admin",)),))
 
@@ -44,7 +44,9 @@ async def cloud(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_url")
     database = await open_database(url, name="identity")
-    service = make_identity(database, public_url="http://c:5000/v3", bootstrap=FIRST, key=b"k", password_rounds=4)
+    service = make_identity(
+        database, public_url="http://c:5000/v3", bootstrap=FIRST, key=b"k", settings=IdentitySettings(password_rounds=4)
+    )
     await service.start()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(service.app), base_url="http://c:5000") as http:
         made = Cloud(http)

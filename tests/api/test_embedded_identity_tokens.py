@@ -9,7 +9,14 @@ import pytest
 
 from moorage.model.errors import Unauthenticated
 from moorage.sql import open_database
-from moorage_embedded.identity.app import Bootstrap, FirstService, FirstUser, IdentityService, make_identity
+from moorage_embedded.identity.app import (
+    Bootstrap,
+    FirstService,
+    FirstUser,
+    IdentityService,
+    IdentitySettings,
+    make_identity,
+)
 
 FIRST = Bootstrap(
     users=(
@@ -68,7 +75,12 @@ async def cloud(tmp_path: Path) -> AsyncIterator[Cloud]:
     database = await open_database(f"sqlite:///{tmp_path}/identity.db", name="identity")
     clock = Clock()
     service = make_identity(
-        database, public_url="http://cloud:5000", bootstrap=FIRST, key=b"k" * 32, clock=clock, password_rounds=4
+        database,
+        public_url="http://cloud:5000",
+        bootstrap=FIRST,
+        key=b"k" * 32,
+        clock=clock,
+        settings=IdentitySettings(password_rounds=4),
     )
     await service.start()
     await service.start()

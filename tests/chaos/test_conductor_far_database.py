@@ -1,6 +1,7 @@
 """The region's database is far away, and cut off for longer than the lease: the conductor is back soon after the database is."""
 
 import asyncio
+import dataclasses
 import itertools
 import types
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.bus.memory import MemoryBus
+from moorage.conductor.options import ConductorOptions
 from moorage.conductor.worker import Conductor
 from moorage.main.config import Config, RegionSettings
 from moorage.main.config import Database as DatabaseSettings
@@ -32,6 +34,7 @@ pytestmark = [
 ]
 
 LEASE_S, BEAT_S = 8.0, 2.0
+PACE = ConductorOptions(lease_s=LEASE_S, beat_s=BEAT_S)
 OUTAGE_S = 10.0
 ONE_WAY_MS = (0, 15, 100)
 
@@ -106,7 +109,7 @@ async def one(server: Server, one_way_ms: int, how: str) -> None:
     wire = Wire(port, one_way_ms / 1000)
     far = await open_database(url.replace(str(port), str(await wire.open())), name="region")
     context = cast("SagaContext", types.SimpleNamespace(region=far))
-    conductor = Conductor(ConductorId("me"), context, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S)
+    conductor = Conductor(ConductorId("me"), context, MemoryBus(), SystemClock(), PACE)
     await conductor.start()
     try:
         assert conductor.alive
@@ -144,7 +147,7 @@ async def test_a_pool_whose_connections_all_hang_keeps_no_lease_from_being_renew
     apart = await open_for_lease(config, region)
     context = cast("SagaContext", types.SimpleNamespace(region=region))
     conductor = Conductor(
-        ConductorId("me"), context, MemoryBus(), SystemClock(), lease_s=LEASE_S, beat_s=BEAT_S, lease_on=apart
+        ConductorId("me"), context, MemoryBus(), SystemClock(), dataclasses.replace(PACE, lease_on=apart)
     )
     await conductor.lease.take()
     hung = [asyncio.create_task(region.read(lambda tx: tx.scalar(sa.text("SELECT pg_sleep(600)")))) for _ in range(4)]

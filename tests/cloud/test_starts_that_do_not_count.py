@@ -8,7 +8,7 @@ import pytest
 from tests.helpers.agent_host import CELL, HOST, SERVER, Place, command_context, guest, place
 
 from moorage.agent import held_guests
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import MAKES_PORTS, Plumbing
 from moorage.bus import subjects
@@ -314,7 +314,7 @@ async def test_a_host_that_sees_to_ports_asks_for_its_authority_before_it_starts
         plumbing = Plumbing(HOST.host, MAKES_PORTS, None)  # type: ignore[arg-type]
         host = at.host
         host.agent = Agent(
-            HOST.host, CELL, at.bus, host.driver, host.journal, host.clock, plumbing=plumbing, beat_s=0.05
+            HOST.host, CELL, at.bus, host.driver, host.journal, host.clock, AgentOptions(plumbing=plumbing, beat_s=0.05)
         )
         begun = 0
 

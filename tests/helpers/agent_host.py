@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.bus import subjects
 from moorage.bus.agent_calls import CommandContext, HostAddress
@@ -113,7 +113,9 @@ class Host:
         self.driver = SimulatedDriver(self.directory, clock, self.dials, hostname=HOST.host)
         self.file = JournalFile(self.directory / "journal.db")
         self.journal = AgentJournal(self.file, HOST.host)
-        self.agent = Agent(HOST.host, CELL, self.bus, self.driver, self.journal, clock, beat_s=self.beat_s)
+        self.agent = Agent(
+            HOST.host, CELL, self.bus, self.driver, self.journal, clock, AgentOptions(beat_s=self.beat_s)
+        )
 
     async def start(self) -> None:
         await self.agent.start()

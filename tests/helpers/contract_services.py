@@ -21,7 +21,7 @@ from moorage.clients.network import NetworkClient
 from moorage.clients.service_tokens import ServiceTokens
 from moorage.model.network import NicAsk, mint_mac
 from moorage.sql import open_database
-from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.identity.app import Bootstrap, FirstUser, IdentitySettings, make_identity
 from moorage_embedded.image.app import make_image
 from moorage_embedded.network.app import HostNetworks, make_network
 from moorage_testing.real_services.stack import HOSTS, Stack
@@ -204,7 +204,11 @@ async def embedded_ground(data: Path) -> AsyncIterator[Ground]:
         for name in ("identity", "image", "network")
     ]
     identity = make_identity(
-        databases[0], public_url="http://identity", bootstrap=first, key=b"k" * 32, password_rounds=4
+        databases[0],
+        public_url="http://identity",
+        bootstrap=first,
+        key=b"k" * 32,
+        settings=IdentitySettings(password_rounds=4),
     )
     validate = identity.validate
     image = make_image(databases[1], files=data / "images", public_url="http://image", validate_token=validate)

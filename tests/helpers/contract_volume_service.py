@@ -22,9 +22,9 @@ from moorage.clients.http import ServiceClient, embedded_transport
 from moorage.clients.service_tokens import ServiceTokens
 from moorage.main.volume_images import EmbeddedImages
 from moorage.sql import open_database
-from moorage_embedded.identity.app import Bootstrap, FirstUser, make_identity
+from moorage_embedded.identity.app import Bootstrap, FirstUser, IdentitySettings, make_identity
 from moorage_embedded.image.app import make_image
-from moorage_embedded.volume.app import make_volume
+from moorage_embedded.volume.app import OtherServices, make_volume
 from moorage_testing.real_services.stack import Stack, start_cinder
 
 PASSWORD = "ground"
@@ -176,7 +176,11 @@ async def embedded_volume_ground(data: Path) -> AsyncIterator[VolumeGround]:
         for name in ("identity", "image", "volume")
     ]
     identity = make_identity(
-        databases[0], public_url="http://identity", bootstrap=first, key=b"k" * 32, password_rounds=4
+        databases[0],
+        public_url="http://identity",
+        bootstrap=first,
+        key=b"k" * 32,
+        settings=IdentitySettings(password_rounds=4),
     )
     compute = Compute()
     image = make_image(databases[1], files=data / "images", public_url="http://image", validate_token=identity.validate)
@@ -192,9 +196,7 @@ async def embedded_volume_ground(data: Path) -> AsyncIterator[VolumeGround]:
         files=data / "volumes",
         public_url="http://volume",
         validate_token=identity.validate,
-        images=EmbeddedImages(image),
-        notify_compute=notify,
-        server_volumes=server_volumes,
+        others=OtherServices(EmbeddedImages(image), notify, server_volumes),
     )
     for service in (identity, image, volume):
         await service.start()

@@ -10,6 +10,7 @@ import pytest
 from moorage.bus.memory import MemoryBus
 from moorage.conductor import worker
 from moorage.conductor.bulkheads import Places
+from moorage.conductor.options import ConductorOptions
 from moorage.conductor.worker import STUCK_AGAIN_S, Conductor
 from moorage.model.ids import ConductorId, OperationId
 from moorage.model.operation import Operation, OperationStatus
@@ -75,7 +76,7 @@ async def small(tmp_path: Path) -> AsyncIterator[SmallRegion]:
 
 async def a_conductor(small: SmallRegion, clock: Clock) -> Conductor:
     """With a lease, and nobody looking by the clock."""
-    conductor = Conductor(ME, small.context, MemoryBus(), clock, lease_s=LONG_S)
+    conductor = Conductor(ME, small.context, MemoryBus(), clock, ConductorOptions(lease_s=LONG_S))
     await conductor.lease.take()
     return conductor
 

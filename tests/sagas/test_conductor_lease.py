@@ -16,6 +16,7 @@ from moorage.conductor.bulkheads import Places
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.lease import ConductorLease, LeaseLost
 from moorage.conductor.operation_runner import AGAIN_MOST_S
+from moorage.conductor.options import ConductorOptions
 from moorage.conductor.reconcile_loop import ReconcileLoop
 from moorage.conductor.worker import Conductor
 from moorage.model.clock import SystemClock
@@ -126,7 +127,9 @@ async def test_a_conductor_that_lost_its_lease_is_back_within_a_lease_and_a_beat
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     slow = Slow(small.region)
     context = dataclasses.replace(small.context, region=cast("Database", slow))
-    conductor = Conductor(ME, context, MemoryBus(), SystemClock(), lease_s=12.0, beat_s=1.2, look_every_s=0.1)
+    conductor = Conductor(
+        ME, context, MemoryBus(), SystemClock(), ConductorOptions(lease_s=12.0, beat_s=1.2, look_every_s=0.1)
+    )
     await conductor.start()
     try:
         await write(small, saga, ME, FIRST)
@@ -175,10 +178,7 @@ async def test_a_conductor_that_has_more_to_do_than_its_machine_carries_comes_ou
         small.context,
         MemoryBus(),
         SystemClock(),
-        lease_s=30.0,
-        beat_s=0.3,
-        look_every_s=0.1,
-        places=Places(actions=64),
+        ConductorOptions(lease_s=30.0, beat_s=0.3, look_every_s=0.1, places=Places(actions=64)),
     )
     await conductor.start()
     try:
@@ -260,7 +260,7 @@ async def test_a_clock_of_the_database_that_stepped_back_keeps_no_dead_conductor
     saga = carry_saga(gate, seen)
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     clock = Hands()
-    conductor = Conductor(ME, small.context, MemoryBus(), clock, lease_s=15.0)
+    conductor = Conductor(ME, small.context, MemoryBus(), clock, ConductorOptions(lease_s=15.0))
     await conductor.lease.take()
     await small.region.write(lambda tx: conductors.take(tx, OTHER, (), "host", ["boot/1"], 3_600.0))
     await write(small, saga, OTHER, FIRST)
@@ -332,7 +332,7 @@ async def test_after_a_write_of_unknown_outcome_an_operation_waits_longer_each_t
     monkeypatch.setitem(worker.SAGAS, saga.name, saga)
     full, clock = Full(small.region), Hands()
     context = dataclasses.replace(small.context, region=cast("Database", full))
-    conductor = Conductor(ME, context, MemoryBus(), clock, lease_s=1e6)
+    conductor = Conductor(ME, context, MemoryBus(), clock, ConductorOptions(lease_s=1e6))
     await conductor.lease.take()
     await write(small, saga, ME, FIRST)
     await conductor.poll()
@@ -357,7 +357,7 @@ async def test_boots_that_wait_keep_no_stop_and_no_delete_waiting(
     others = [msgspec_renamed(carry_saga(opened, done), name) for name in ("power/99", "delete/99")]
     for saga in (boots, *others):
         monkeypatch.setitem(worker.SAGAS, saga.name, saga)
-    conductor = Conductor(ME, small.context, MemoryBus(), Hands(), lease_s=1e6)
+    conductor = Conductor(ME, small.context, MemoryBus(), Hands(), ConductorOptions(lease_s=1e6))
     await conductor.lease.take()
     await write(small, boots, ME, *(f"boot-{number}" for number in range(1_500)))
     await conductor.poll()

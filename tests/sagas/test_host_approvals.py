@@ -10,7 +10,7 @@ from moorage.bus import subjects
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport
 from moorage.bus.memory import MemoryBus
 from moorage.bus.messages import Message, encode
-from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
 from moorage.model.clock import SystemClock
 from moorage.model.guest import ResourceInventory
 from moorage.model.ids import CellId, OperationId
@@ -34,8 +34,9 @@ class Doors:
     def another(self, **said: Any) -> CellConductor:
         small = self.small
         return CellConductor(
-            self.cell, small.cells[self.cell], small.region, small.engine, self.bus, SystemClock(), **said
-        )
+            self.cell, small.cells[self.cell], small.region, small.engine, self.bus, SystemClock(),
+            CellConductorOptions(**said),
+        )  # fmt: skip
 
     async def hear(self, subject: str, payload: bytes) -> None:
         self.told.append((subject, payload))

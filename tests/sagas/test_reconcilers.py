@@ -53,6 +53,7 @@ from moorage.store.cell.notifications import OUTBOX as CELL_OUTBOX
 from moorage.store.region import aggregates, quotas, server_lists, user_quotas
 from moorage.store.region import servers as region_servers
 from moorage.store.region.notifications import OUTBOX
+from moorage.store.region.placement.claim_statements import Owner
 from moorage.store.region.placement.tables import placement_metadata
 from moorage_testing.fault_points import HeldClock
 from moorage_testing.region_fixture import HOSTS, PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -506,8 +507,8 @@ async def test_what_a_device_no_longer_has_or_a_device_that_is_no_more_goes(smal
     group = RequestGroup("g", {"NET_BW_EGR_KILOBIT_PER_SEC": 3_000}, ("CUSTOM_PHYSNET_WIRE_BR2",))
     ask = Ask(resources={}, groups=(group,))
     (choice,) = small.engine.rank(ask).best
-    owner = {"project": PROJECT, "user": "u", "operation": "o", "attempt": 1, "replace": False}
-    await small.region.write(lambda tx: small.engine.claim(tx, "somebody", choice, ask, **owner))  # type: ignore[arg-type]
+    owner = Owner("somebody", PROJECT, "u", operation="o", attempt=1)
+    await small.region.write(lambda tx: small.engine.claim(tx, owner, choice, ask, replace=False))
     network.bandwidths = {"br1": 4_000}
     await devices.run()
     bandwidth = "NET_BW_EGR_KILOBIT_PER_SEC"

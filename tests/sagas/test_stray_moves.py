@@ -30,6 +30,7 @@ from moorage.store.cell import servers as cell_servers
 from moorage.store.region import operations as region_operations
 from moorage.store.region import servers as region_servers
 from moorage.store.region.placement import claim_statements
+from moorage.store.region.placement.claim_statements import Owner
 from moorage.store.servers import replace_server
 from moorage_testing.fake_server_service import a_migration
 from moorage_testing.region_fixture import PROJECT, SERVER, SmallRegion, a_boot, a_server
@@ -59,10 +60,8 @@ async def moved(small: SmallRegion, status: MigrationStatus | None) -> str:
     migration = a_migration(1, MigrationType.RESIZE, status or MigrationStatus.FINISHED, server=SERVER)
     ask = Ask(resources={"VCPU": 1}, cells=(server.cell,), not_on=() if server.provider is None else (server.provider,))
     there = (await small.engine.rank_fresh(ask)).best[0]
-    more = {"project": PROJECT, "user": "u", "operation": "resize", "attempt": 1}
-    answer = await small.region.write(
-        lambda tx: small.engine.move(tx, SERVER, migration.uuid, there, ask, **more)  # type: ignore[arg-type]
-    )
+    owner = Owner(SERVER, PROJECT, "u", operation="resize", attempt=1)
+    answer = await small.region.write(lambda tx: small.engine.move(tx, owner, migration.uuid, there, ask))
     assert isinstance(answer, Claimed)
     if status is not None:
         await small.cells[server.cell].write(partial(cell_migrations.put, migration=migration))

@@ -27,7 +27,7 @@ from moorage.sql import Database, Tx
 from moorage.store.region import aggregates
 from moorage.store.region.placement import cells, placement_metadata, provider_statements
 from moorage.store.region.placement.cells import CellStatus
-from moorage.store.region.placement.claim_statements import drift
+from moorage.store.region.placement.claim_statements import Owner, drift
 from moorage.store.region.placement.tables import stamp
 from moorage.store.region.tables import region_metadata
 
@@ -174,7 +174,7 @@ async def try_claim(
     database: Database, engine: Engine, choice: Choice, consumer: str, ask: Ask = ASK
 ) -> Claimed | Shortage:
     def work(tx: Tx) -> Claimed | Shortage:
-        answer = engine.claim(tx, consumer, choice, ask, project="p", user="u", operation="o", attempt=1, replace=False)
+        answer = engine.claim(tx, Owner(consumer, "p", "u", operation="o", attempt=1), choice, ask, replace=False)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         return answer

@@ -3,9 +3,10 @@
 import asyncio
 import ipaddress
 
+import msgspec
 import pytest
 
-from moorage.model.flat_network import AddressRequest, Exhausted, FlatPool, pool_of
+from moorage.model.flat_network import AddressRequest, Exhausted, FlatPool, completed
 from moorage.model.ids import CellId
 from moorage.sql import Database
 from moorage.store.region import flat_addresses
@@ -15,7 +16,7 @@ ONE, TWO = CellId("cell1"), CellId("cell2")
 
 
 def pool(size: int, cell: CellId = ONE) -> FlatPool:
-    return pool_of("net", cell, "10.0.0.0/24", first="10.0.0.10", last=f"10.0.0.{9 + size}", gateway="", dns=())
+    return completed(FlatPool("net", cell, "10.0.0.0/24", "10.0.0.10", f"10.0.0.{9 + size}", "", ()))
 
 
 @pytest.fixture
@@ -81,11 +82,11 @@ async def test_a_refusal_leaves_what_was_held(region: Database) -> None:
 )
 def test_pools_that_cannot_be_meant(cidr: str, more: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        pool_of("net", ONE, cidr, **{"first": "", "last": "", "gateway": "", "dns": (), **more})  # type: ignore[arg-type]
+        completed(msgspec.structs.replace(FlatPool("net", ONE, cidr, "", "", "", ()), **more))
 
 
 def test_a_pool_by_its_cidr_alone() -> None:
-    made = pool_of("net", ONE, "10.0.0.0/29", first="", last="", gateway="", dns=())
+    made = completed(FlatPool("net", ONE, "10.0.0.0/29", "", "", "", ()))
     assert (made.gateway, made.first, made.last, made.size) == ("10.0.0.1", "10.0.0.2", "10.0.0.6", 5)
     assert ipaddress.ip_address(made.address(4)) == ipaddress.ip_address("10.0.0.6")
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +18,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
 from moorage.store.region.placement import claim_statements, placement_metadata
+from moorage.store.region.placement.claim_statements import Owner
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 CELL = CellId("cell-1")
@@ -68,9 +68,8 @@ async def claim(
     replace: bool = False,
 ) -> Claimed | Shortage:
     def work(tx: Tx) -> Claimed | Shortage:
-        answer = engine.claim(
-            tx, consumer, choice, ask, project="p", user="u", operation="op", attempt=attempt, replace=replace
-        )
+        owner = Owner(consumer, "p", "u", operation="op", attempt=attempt)
+        answer = engine.claim(tx, owner, choice, ask, replace=replace)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         return answer
@@ -82,6 +81,10 @@ async def claim(
     else:
         engine.lost(answer)
     return answer
+
+
+def mover(attempt: int, server: str = "server") -> Owner:
+    return Owner(server, "p", "u", operation="mv", attempt=attempt)
 
 
 async def used(database: Database, provider: str) -> dict[str, int]:
@@ -189,11 +192,9 @@ async def test_a_move_shifts_the_source_and_its_undo_brings_it_back(engine: Engi
     before = Choice(h1, "h1", CELL, (SegmentId("s1"),))
     after = Choice(h2, "h2", CELL, (SegmentId("s1"),))
     assert isinstance(await claim(engine, database, "server", before, ask), Claimed)
-    move = partial(
-        engine.move, server="server", migration="m", host=after, ask=ask, project="p", user="u", operation="mv"
-    )
+    move = partial(engine.move, migration="m", host=after, ask=ask)
     for attempt in (1, 2):
-        moved = await database.write(partial(move, attempt=attempt))
+        moved = await database.write(partial(move, owner=mover(attempt)))
         assert isinstance(moved, Claimed)
         assert (await used(database, h1), await used(database, h2)) == (SMALL, SMALL)
         assert await used(database, "s1") == {"IPV4_ADDRESS": 1}
@@ -217,8 +218,8 @@ async def test_who_is_alone_in_an_affinity_group_moves_with_its_home(engine: Eng
 
     async def moved(server: str, to: str, attempt: int) -> Claimed | Shortage:
         await engine.catch_up()
-        what = partial(engine.move, server=server, migration=f"m-{server}", host=at[to], ask=moving(attempt))
-        return await database.write(partial(what, project="p", user="u", operation="mv", attempt=attempt))
+        owner, ask = mover(attempt, server), moving(attempt)
+        return await database.write(lambda tx: engine.move(tx, owner, f"m-{server}", at[to], ask))
 
     def willing(asked: Ask) -> set[str]:
         return {each.name for each in engine.rank(asked).best}
@@ -251,9 +252,9 @@ async def test_a_move_keeps_addresses_that_its_ask_is_beside(engine: Engine, dat
     assert isinstance(await claim(engine, database, "server", here, two), Claimed)
     none = Ask(resources=SMALL, nics=tuple(NicRequirement("net", (SegmentId("s1"),), addresses=0) for _ in range(2)))
     stays = {(ProviderId("s1"), "IPV4_ADDRESS"): 2}
-    move = partial(engine.move, server="server", migration="m", host=there, ask=none, project="p", user="u")
+    move = partial(engine.move, migration="m", host=there, ask=none)
     for attempt in (1, 2):
-        assert isinstance(await database.write(partial(move, operation="mv", attempt=attempt, stays=stays)), Claimed)
+        assert isinstance(await database.write(partial(move, owner=mover(attempt), stays=stays)), Claimed)
         assert await used(database, "s1") == {"IPV4_ADDRESS": 2}
         assert await database.read(lambda tx: claim_statements.held(tx, "server")) == {
             **{(h2, name): n for name, n in SMALL.items()},
@@ -369,19 +370,13 @@ async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engin
         rows = [await database.read(partial(claim_statements.held, consumer=each)) for each in ("server", "m")]
         return [{key: n for key, n in held.items() if key[1] == "IPV4_ADDRESS"} for held in rows]
 
-    who: dict[str, Any] = {
-        "server": "server",
-        "migration": "m",
-        "project": "p",
-        "user": "u",
-        "operation": "mv",
-        "stays": {old: 1},
-    }
-    across = partial(engine.move, host=choice("h2", "s2"), ask=ask("s2"), leaves={old: 1}, **who)
-    beside = partial(engine.move, host=choice("h3", "s1"), ask=ask("s1", 0), leaves={}, **who)
+    across = partial(
+        engine.move, migration="m", host=choice("h2", "s2"), ask=ask("s2"), stays={old: 1}, leaves={old: 1}
+    )
+    beside = partial(engine.move, migration="m", host=choice("h3", "s1"), ask=ask("s1", 0), stays={old: 1}, leaves={})
     assert isinstance(await claim(engine, database, "server", choice("h1", "s1"), ask("s1")), Claimed)
     for attempt, attempted in enumerate((across, across, beside, across), start=1):
-        assert isinstance(await database.write(partial(attempted, attempt=attempt)), Claimed)
+        assert isinstance(await database.write(partial(attempted, owner=mover(attempt))), Claimed)
         assert await addresses() == ([{old: 1}, {}] if attempted is beside else [{new: 1}, {old: 1}])
         assert await used(database, "s2") == ({} if attempted is beside else {"IPV4_ADDRESS": 1})
         assert isinstance(await claim(engine, database, "other", choice("h1", "s1"), ask("s1")), Shortage)
@@ -389,7 +384,7 @@ async def test_a_move_across_segments_leaves_its_old_address_with_the_move(engin
         await database.write(partial(engine.move_back, server="server", migration="m", before={old: 1}))
         assert await addresses() == [{old: 1}, {}]
         assert (await used(database, "s1"), await used(database, "s2")) == ({"IPV4_ADDRESS": 1}, {})
-    assert isinstance(await database.write(partial(across, attempt=5)), Claimed)
+    assert isinstance(await database.write(partial(across, owner=mover(5))), Claimed)
     await database.write(partial(engine.release, consumer="m"))
     assert await addresses() == [{new: 1}, {}]
     assert await used(database, "s1") == {}

@@ -20,7 +20,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx
 from moorage.store.region.placement import placement_metadata, virtual_functions
-from moorage.store.region.placement.claim_statements import drift
+from moorage.store.region.placement.claim_statements import Owner, drift
 from moorage.store.region.placement.tables import allocations, inventories
 
 EGR, PPS = "NET_BW_EGR_KILOBIT_PER_SEC", "NET_PACKET_RATE_KILOPACKET_PER_SEC"
@@ -79,9 +79,7 @@ async def two_engines(database: Database) -> AsyncIterator[list[Engine]]:
 
 async def claim(engine: Engine, database: Database, consumer: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
     def work(tx: Tx) -> Claimed | Shortage:
-        answer = engine.claim(
-            tx, consumer, choice, ask, project="p", user="u", operation="o", attempt=1, replace=False
-        )  # fmt: skip
+        answer = engine.claim(tx, Owner(consumer, "p", "u", operation="o", attempt=1), choice, ask, replace=False)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         return answer
@@ -171,8 +169,8 @@ async def test_what_was_chosen_is_held_replaced_extended_shrunk_and_given_back(d
         assert isinstance(full, Shortage)
         assert f"{EGR}: 600 asked, 400 of 1000 free" in full.why()
 
-        owner = {"project": "p", "user": "u", "operation": "o", "attempt": 2, "replace": True}
-        await database.write(lambda tx: engine.claim(tx, "server", second, ask, **owner))  # type: ignore[arg-type]
+        owner = Owner("server", "p", "u", operation="o", attempt=2)
+        await database.write(lambda tx: engine.claim(tx, owner, second, ask, replace=True))
         assert await database.read(held) == {(second.host, "VCPU"): 1, (second.providers["g"], EGR): 600}
 
         more = Ask(resources={}, groups=(RequestGroup("card", {EGR: 100}, (WIRE,)),), host=second.name)
@@ -307,8 +305,8 @@ async def test_a_move_leaves_the_function_with_the_source_and_brings_it_back(dat
         here = engine.rank(ask).best[0]
         assert isinstance(await claim(engine, database, "server", here, ask), Claimed)
         there = next(choice for choice in engine.rank(ask).best if choice.host != here.host)
-        moved = {"project": "p", "user": "u", "operation": "o2", "attempt": 1}
-        answer = await database.write(lambda tx: engine.move(tx, "server", "migration", there, ask, **moved))  # type: ignore[arg-type]
+        owner = Owner("server", "p", "u", operation="o2", attempt=1)
+        answer = await database.write(lambda tx: engine.move(tx, owner, "migration", there, ask))
         assert isinstance(answer, Claimed)
         assert answer.functions["port"].address == "0000:81:01.0"
         cards = {

@@ -26,7 +26,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Tx, open_database
 from moorage.store.region.placement import placement_metadata
-from moorage.store.region.placement.claim_statements import drift
+from moorage.store.region.placement.claim_statements import Owner, drift
 from moorage.store.region.placement.tables import allocations, consumers, inventories
 
 HOSTS, SEGMENTS = 8, 2
@@ -85,7 +85,7 @@ async def _claim(
     choice = Choice(host, "", CellId("cell1"), segments=(ProviderId(segment),))
 
     def work(tx: Tx) -> Claimed | Shortage:
-        answer = engine.claim(tx, consumer, choice, ask, project="p", user="u", operation="o", attempt=1, replace=False)
+        answer = engine.claim(tx, Owner(consumer, "p", "u", operation="o", attempt=1), choice, ask, replace=False)
         if isinstance(answer, Shortage):
             tx.refuse(answer)
         return answer

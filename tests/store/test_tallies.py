@@ -19,10 +19,10 @@ def an_operation(name: str, saga: str, *, at: int, after: str | None = None) -> 
 
 
 def standing(tx: Tx, name: str, status: OperationStatus, waiting: str | None = None) -> None:
-    assert operations.append(
-        tx, OperationId(name), epoch=1, head=1, after=2, more=b"", spill=False, status=status, ended=status is OperationStatus.DONE,
-        waiting=waiting,
-    )[0]  # fmt: skip
+    write = operations.JournalWrite(
+        epoch=1, head=1, after=2, more=b"", spill=False, status=status, ended=status is OperationStatus.DONE, waiting=waiting
+    )  # fmt: skip
+    assert operations.append(tx, OperationId(name), write)[0]
 
 
 async def test_operations_are_counted_by_saga_and_state(database: Database) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from moorage.clients.network.flat import FlatNetwork
 from moorage.main.flat_networks import Book
-from moorage.model.flat_network import FlatPool, pool_of
+from moorage.model.flat_network import FlatPool, completed
 from moorage.model.ids import CellId, OperationId
 from moorage.model.network import NicAsk, mint_mac
 from moorage.model.server import Server
@@ -26,7 +26,7 @@ NET = "flat-net"
 def pools(*sizes: int) -> tuple[FlatPool, ...]:
     """For each cell a pool of so many addresses; 0: the cell has none."""
     return tuple(
-        pool_of(NET, cell, f"10.{at}.0.0/16", first=f"10.{at}.1.0", last=f"10.{at}.1.{size - 1}", gateway="", dns=())
+        completed(FlatPool(NET, cell, f"10.{at}.0.0/16", f"10.{at}.1.0", f"10.{at}.1.{size - 1}", "", ()))
         for at, (cell, size) in enumerate(zip(CELLS, sizes, strict=True))
         if size
     )

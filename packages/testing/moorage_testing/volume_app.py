@@ -12,7 +12,7 @@ import httpx
 from moorage.model.errors import Unauthenticated
 from moorage.model.principal import Principal
 from moorage.sql import Database, open_database
-from moorage_embedded.volume.app import Settings, VolumeService, make_volume
+from moorage_embedded.volume.app import OtherServices, Settings, VolumeService, make_volume
 from moorage_testing.waiting import PATIENCE_S
 
 VERSION = "3.71"
@@ -109,9 +109,7 @@ async def volume_service(directory: Path, settings: Settings | None = None, url:
         files=directory / "volumes",
         validate_token=validate,
         public_url="http://volume",
-        images=images,
-        notify_compute=notify,
-        server_volumes=server_volumes,
+        others=OtherServices(images, notify, server_volumes),
         settings=settings,
     )
     await service.start()

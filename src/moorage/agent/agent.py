@@ -8,6 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 
 from moorage.agent.authority import Authority
@@ -21,7 +22,7 @@ from moorage.agent.journal import AgentJournal
 from moorage.agent.legacy_ports import Plumbing
 from moorage.agent.report import LEVEL
 from moorage.agent.report_subjects import Outgoing
-from moorage.agent.reporter import Reporter
+from moorage.agent.reporter import AgentIdentity, Reporter
 from moorage.agent.server_queues import ServerQueues
 from moorage.bus import subjects
 from moorage.bus.command_messages import Command, ResultKey, ResultTaken
@@ -50,11 +51,24 @@ LATE_S = 5.0
 PAUSED = "it could not be heard for a while, or was paused"
 
 
-class Agent:
-    """One host.  `start` returns at once; `home` is set while the cell's word on who belongs here is good.
+@dataclass(frozen=True)
+class AgentOptions:
+    """The pace of an agent, and what it does besides for older levels."""
 
-    `silence_s`: after so long without a beat the host is taken for dead by the others (`host_silence_s`).
-    """
+    plumbing: Plumbing | None = None
+    """A host of level 1 or 2 sees to ports itself."""
+    beat_s: float = 5.0
+    silence_s: float = 30.0
+    """After so long without a beat others take the host for dead (`host_silence_s`)."""
+    beats_per_look: int = 12
+    at_once: int = 16
+    """Commands of different servers."""
+    earlier: bool = True
+    """Conductors of release 0.1.0 may be there (`Outgoing`)."""
+
+
+class Agent:
+    """One host.  `start` returns at once; `home` is set while the cell's word on who belongs here is good."""
 
     def __init__(
         self,
@@ -64,15 +78,9 @@ class Agent:
         driver: Driver,
         journal: AgentJournal,
         clock: Clock,
-        *,
-        plumbing: Plumbing | None = None,
-        beat_s: float = 5.0,
-        silence_s: float = 30.0,
-        beats_per_look: int = 12,
-        at_once: int = 16,
-        earlier: bool = True,
+        options: AgentOptions = AgentOptions(),
     ) -> None:
-        """`earlier`: conductors of release 0.1.0 may be there (`Outgoing`)."""
+        plumbing, silence_s = options.plumbing, options.silence_s
         self.host = host
         self.cell = cell
         self.boot = uuid.uuid4().hex
@@ -84,12 +92,13 @@ class Agent:
         self.level = LEVEL if plumbing is None else plumbing.level
         if plumbing is not None:
             plumbing.may_start = self._may_start
-        self._beat_s = min(beat_s, silence_s / BEATS_PER_SILENCE)
-        self._outgoing = Outgoing(bus, cell, host, earlier=earlier)
+        self._beat_s = min(options.beat_s, silence_s / BEATS_PER_SILENCE)
+        self._outgoing = Outgoing(bus, cell, host, earlier=options.earlier)
         self._reporter = Reporter(
-            host, cell, self.boot, self.level, self._outgoing, driver, journal, beats_per_look=beats_per_look
-        )
-        self._lanes = ServerQueues(at_once)
+            AgentIdentity(host, cell, self.boot, self.level),
+            self._outgoing, driver, journal, beats_per_look=options.beats_per_look,
+        )  # fmt: skip
+        self._lanes = ServerQueues(options.at_once)
         self._settler = Settler(host, driver, journal, clock, self._lanes)
         self._hold = Hold(host, driver, journal, clock, self.is_doing)
         self._authority = Authority(clock, silence_s, partial(self._leave_home, "it could not be heard for a while"))

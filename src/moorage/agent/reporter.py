@@ -1,6 +1,7 @@
 """What a host says of itself unasked: a beat often, its whole report when something changed, and now and then what it may forget."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from moorage.agent.journal import AgentJournal
 from moorage.agent.report import changes, described, report
@@ -17,25 +18,29 @@ TOMBSTONES_ASKED_MAX = 500
 """At once."""
 
 
+class AgentIdentity(NamedTuple):
+    """One life of one host's agent."""
+
+    host: str
+    cell: CellId
+    boot: str
+    """Names the life."""
+    level: int
+
+
 class Reporter:
-    """One life of one host's agent, which `boot` names."""
+    """Reports what one life of a host's agent has to say."""
 
     def __init__(
         self,
-        host: str,
-        cell: CellId,
-        boot: str,
-        level: int,
+        me: AgentIdentity,
         outgoing: Outgoing,
         driver: Driver,
         journal: AgentJournal,
         *,
         beats_per_look: int,
     ) -> None:
-        self._host = host
-        self._cell = cell
-        self._boot = boot
-        self._level = level
+        self._host, self._cell, self._boot, self._level = me
         self._outgoing = outgoing
         self._driver = driver
         self._journal = journal

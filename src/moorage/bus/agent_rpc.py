@@ -15,6 +15,7 @@ How a call may end:
 import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -59,6 +60,16 @@ NOT_SUPPORTED, TURN_IS_PAST = "not_supported", "turn_is_past"
 ANY_CELL: tuple[CellId | None, ...] = (None,)
 
 
+@dataclass(frozen=True)
+class AudibleHosts:
+    """Which hosts a process hears."""
+
+    cells: Sequence[CellId] = ()
+    """Only hosts of these cells, where the broker separates cells; empty: all."""
+    earlier: bool = True
+    """Hosts of release 0.1.0 too, which name themselves in their messages only."""
+
+
 class AgentClient:
     """Made once per process that tells sagas; `start` before the first call."""
 
@@ -71,11 +82,9 @@ class AgentClient:
         resend_s: float = 2.0,
         silent_s: float = 15.0,
         taken_after_s: float = 30.0,
-        cells: Sequence[CellId] = (),
-        earlier: bool = True,
+        heard: AudibleHosts = AudibleHosts(),
     ) -> None:
-        """`cells`: whose hosts may be heard, where the broker tells cells apart; empty: all. `earlier`: hosts of release 0.1.0 too."""
-        self._cells, self._earlier = cells, earlier
+        self._cells, self._earlier = heard.cells, heard.earlier
         self._bus = bus
         self._me = me
         self._clock = clock

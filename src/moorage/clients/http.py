@@ -24,9 +24,9 @@ The kinds of failures, for the step that must decide whether to look before it a
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
@@ -64,6 +64,19 @@ def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
     return app if isinstance(app, EmbeddedTransport) else EmbeddedTransport(app)
 
 
+class _Request(NamedTuple):
+    method: str
+    path: str
+    body: Body | None
+    params: Params | None
+    headers: dict[str, str]
+
+    @property
+    def kind(self) -> str:
+        """The kind by which calls are counted: `GET ports`."""
+        return f"{self.method} {_kind(self.path)}"
+
+
 class ServiceClient:
     """Calls one service."""
 
@@ -75,7 +88,6 @@ class ServiceClient:
         tokens: ServiceTokens | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         call_deadline_s: float = CALL_DEADLINE_S,
-        headers: Mapping[str, str] | None = None,
         breaker: Breaker | None = None,
         ca_file: str = "",
     ) -> None:
@@ -90,7 +102,7 @@ class ServiceClient:
         self.breaker = breaker or Breaker(name)
         """The circuit breaker of this endpoint; clients of the same endpoint share it."""
         self.call_deadline_s = call_deadline_s
-        usual = {"Accept": "application/json", "User-Agent": "moorage", **(headers or {})}
+        usual = {"Accept": "application/json", "User-Agent": "moorage"}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
         self._base = Base(self.url, usual)
         self._ways = PoolSet(transport, call_deadline_s, usual, ca_file)
@@ -105,39 +117,42 @@ class ServiceClient:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
-        counted: bool = True,
     ) -> ServiceResponse:
         """Make one call; `token=None`: with our own credentials.
 
-        `counted`: whether a failure counts for the circuit breaker; false for a call whose request itself may make the service fail.
-        Raises Unavailable when the call was not carried out or a read has no answer, UnknownOutcome when a write may have been
-        carried out, and the Refusal that the docstring of this module names when the service refuses.
+        Raises Unavailable when the call was not carried out or a read has no answer, UnknownOutcome when a write may
+        have been carried out, and the Refusal that the docstring of this module names when the service refuses.
         """
-        kind = f"{method} {_kind(path)}"
-        with span(SpanType.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind) as doing:
-            return await self._called(
-                method, path, kind, token, body, params, headers, deadline_s, doing, counted=counted
-            )
+        request = _Request(method, path, body, params, dict(headers or {}))
+        return await self._traced(request, token, deadline_s, self.breaker.enter)
 
-    async def _called(
-        self,
-        method: str,
-        path: str,
-        kind: str,
-        token: str | None,
-        body: Body | None,
-        params: Params | None,
-        headers: Mapping[str, str] | None,
-        deadline_s: float | None,
-        doing: Span,
-        *,
-        counted: bool,
+    async def call_uncounted(
+        self, method: str, path: str, *, body: Body | None = None, params: Params | None = None
     ) -> ServiceResponse:
+        """Make a call with our own credentials whose own request may make the service fail: the circuit breaker does not
+        count it.
+        """
+        return await self._traced(_Request(method, path, body, params, {}), None, None, self.breaker.aside)
+
+    async def _traced(
+        self, request: _Request, token: str | None, deadline_s: float | None, enter: Callable[[str], Permit]
+    ) -> ServiceResponse:
+        kind = request.kind
+        with span(SpanType.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind) as doing:
+            return await self._within(request, token, deadline_s, enter, doing)
+
+    async def _within(
+        self,
+        request: _Request,
+        token: str | None,
+        deadline_s: float | None,
+        enter: Callable[[str], Permit],
+        doing: Span,
+    ) -> ServiceResponse:
+        kind, method, said = request.kind, request.method, request.headers
         patience_s = self.call_deadline_s if deadline_s is None else deadline_s
-        enter = self.breaker.enter if counted else self.breaker.aside
         passage = enter(kind)
         ours = self.tokens if token is None else None
-        said = dict(headers or {})
         if token is not None:
             said["X-Auth-Token"] = token
         began = time.monotonic()
@@ -152,7 +167,7 @@ class ServiceClient:
                     said["X-Auth-Token"] = await ours.get()
                     if not fresh:
                         passage = enter(kind)
-                return await self._call(method, path, ours, body, params, said, passage, doing)
+                return await self._call(request, ours, passage, doing)
         except LeaseEnds:
             raise Unavailable(
                 f"the {self.name} service was not asked: the conductor's lease is about to end", code="lease_ends"
@@ -228,26 +243,19 @@ class ServiceClient:
         await self._ways.close()
 
     async def _call(
-        self,
-        method: str,
-        path: str,
-        ours: ServiceTokens | None,
-        body: Body | None,
-        params: Params | None,
-        headers: dict[str, str],
-        passage: Permit,
-        doing: Span,
+        self, request: _Request, ours: ServiceTokens | None, passage: Permit, doing: Span
     ) -> ServiceResponse:
-        """`ours`: the source of the token in `headers`, if it is not a user's."""
+        """`ours`: the source of the token in the headers, if it is not a user's."""
         passage.sent = True
-        status, answered, content = await self._send(method, path, body, params, headers, passage)
+        status, answered, content = await self._send(request, passage)
         if status == 401 and ours is not None:  # not carried out, so it may be sent again
             passage.answered()
             passage.sent = False
-            headers["X-Auth-Token"] = await ours.get(fresh=True)
+            request.headers["X-Auth-Token"] = await ours.get(fresh=True)
             passage.sent = True
-            status, answered, content = await self._send(method, path, body, params, headers, passage)
+            status, answered, content = await self._send(request, passage)
         doing.came_to(str(status))
+        method = request.method
         if status >= 400:
             problem = problem_of(self.name, method, status, answered, content, ours=ours is not None)
             if status >= 500 and not isinstance(problem, Refusal):
@@ -265,16 +273,9 @@ class ServiceClient:
         passage.answered()
         return reply
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Body | None,
-        params: Params | None,
-        headers: dict[str, str],
-        passage: Permit,
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        self.calls[f"{method} {_kind(path)}"] += 1
+    async def _send(self, request: _Request, passage: Permit) -> tuple[int, Mapping[str, str], bytes]:
+        method, path, body, params, headers = request
+        self.calls[request.kind] += 1
         if told := global_request_id.get():
             headers["X-OpenStack-Request-ID"] = told
         if trace := traceparent():

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from moorage.bus import legacy_subjects, subjects
 from moorage.bus.host_messages import AgentReturned, Heartbeat, HostReport, ReportWanted, ServersOfHost, ServerTurn
@@ -49,13 +50,26 @@ FIRST_REPORT_S = 2.0
 STORED_WITHIN_S = 2.0
 
 
-class CellConductor:
-    """One per cell, in whichever process is configured for it; several may run, they write the same.
+@dataclass(frozen=True)
+class CellConductorOptions:
+    """What a cell's conductor takes for granted of its hosts."""
 
-    `alone`: no agent that was here before this process can still live, for it had them all. `cells`: all of them, for servers that left this one.
-    `earlier`: hosts of release 0.1.0 are heard too, who name themselves in their messages only.
-    `approves_itself`: no operator has to approve a host before it is heard (`approvals.py`).
-    """
+    zone: str = "nova"
+    """The availability zone of hosts without one."""
+    silent_s: float = SILENT_S
+    """A host that was not heard for so long is down."""
+    alone: bool = False
+    """No agent from before this process can be alive, because they all lived in its predecessor."""
+    cells: Mapping[CellId, Database] | None = None
+    """The databases of all cells, for servers that left this one; without it, this cell alone."""
+    earlier: bool = True
+    """Hosts of release 0.1.0 are heard too, which name themselves in their messages only."""
+    approves_itself: bool = True
+    """No operator has to approve a host before it is heard (`approvals.py`)."""
+
+
+class CellConductor:
+    """One per cell, in whichever process is configured for it; several may run, they write the same."""
 
     def __init__(
         self,
@@ -65,33 +79,27 @@ class CellConductor:
         engine: Engine,
         bus: Bus,
         clock: Clock,
-        *,
-        zone: str = "nova",
-        silent_s: float = SILENT_S,
-        alone: bool = False,
-        cells: Mapping[CellId, Database] | None = None,
-        earlier: bool = True,
-        approves_itself: bool = True,
+        options: CellConductorOptions = CellConductorOptions(),
     ) -> None:
         self.cell = cell
-        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if earlier else ()))
+        self._heard_under = (subjects.hosts_of, *((legacy_subjects.of_cell,) if options.earlier else ()))
         self._database = database
         self._region = region
         self._engine = engine
         self._bus = bus
         self._clock = clock
-        self._zone = zone
-        self._silent_s = silent_s
-        self._alone = alone
+        self._zone = options.zone
+        self._silent_s = options.silent_s
+        self._alone = options.alone
         self._belonging = Belonging(cell, database, region, engine)
         self._comparison = ReportComparison(
-            self._belonging, cell, bus, clock, region, engine, {cell: database} if cells is None else cells
+            self._belonging, cell, bus, clock, region, engine, options.cells or {cell: database}
         )
         self._who = AgentAdmission(cell, database, bus, clock, reports_in_hand=lambda: self._taking_reports)
         self._subscriptions: list[Subscription] = []
         self._life: asyncio.Task[None] | None = None
         self._known = KnownHosts()
-        self._approvals = Approvals(cell, region, clock, automatic=approves_itself)
+        self._approvals = Approvals(cell, region, clock, automatic=options.approves_itself)
         self._senders = Senders(clock, self._approvals.refuse_forged)
         self._to_flush: set[str] = set()
         self._forced_down: set[str] = set()

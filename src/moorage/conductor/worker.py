@@ -9,15 +9,16 @@ are executed at once, and whose, is decided by `bulkheads.py`.
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from moorage.bus import subjects
 from moorage.bus.messages import OperationHint, read
 from moorage.bus.transport import Bus, Subscription
-from moorage.conductor.bulkheads import Bulkheads, Places, berth_of
+from moorage.conductor.bulkheads import Bulkheads, berth_of
 from moorage.conductor.lease import ConductorLease, LeaseLost, Peers
 from moorage.conductor.operation_runner import AGAIN_MOST_S, OperationRunner, operation_of
+from moorage.conductor.options import DEFAULTS, ConductorOptions
 from moorage.model.clock import Clock
 from moorage.model.errors import Problem
 from moorage.model.ids import ConductorId, OperationId
@@ -25,13 +26,12 @@ from moorage.model.operation import Accepted, Operation, OperationStatus
 from moorage.model.retry import Backoff, SeldomLog, jittered
 from moorage.operations.context import SagaContext
 from moorage.operations.registry import SAGAS
-from moorage.sql import Database, label
+from moorage.sql import label
 from moorage.store.region import conductors, operation_owners, operations
 
 logger = logging.getLogger(__name__)
 
 FETCHED_AT_ONCE_MAX = 200
-LOOK_EVERY_S = 1.0
 STUCK_AGAIN_S = 30.0
 RENEW_FIRST_S = 0.2
 
@@ -45,25 +45,18 @@ class Conductor:
         context: SagaContext,
         bus: Bus,
         clock: Clock,
-        *,
-        alone: bool = False,
-        lease_s: float = conductors.LEASE_S,
-        beat_s: float = conductors.BEAT_S,
-        look_every_s: float = LOOK_EVERY_S,
-        places: Places | None = None,
-        renamed: Callable[[ConductorId], Awaitable[None]] | None = None,
-        lease_on: Database | None = None,
+        options: ConductorOptions = DEFAULTS,
     ) -> None:
-        """`renamed` hears of the new id after a lost lease was taken again; `lease_on`: where the lease is renewed, if elsewhere."""
         self.context = context
-        self.lease = ConductorLease(conductor, lease_on or context.region, clock, SAGAS, lease_s=lease_s)
-        self.peers = Peers(lease_s)
-        self.bulkheads = Bulkheads(places or Places())
+        lease_on = options.lease_on or context.region
+        self.lease = ConductorLease(conductor, lease_on, clock, SAGAS, lease_s=options.lease_s)
+        self.peers = Peers(options.lease_s)
+        self.bulkheads = Bulkheads(options.places)
         self._bus = bus
         self._clock = clock
-        self._alone = alone
-        self._beat_s, self._look_every_s = beat_s, look_every_s
-        self._renamed = renamed
+        self._alone = options.alone
+        self._beat_s, self._look_every_s = options.beat_s, options.look_every_s
+        self._renamed = options.renamed
         self._told: dict[OperationId, asyncio.Task[None]] = {}
         self._stuck_until: dict[OperationId, float] = {}
         self._poll_now = asyncio.Event()

@@ -140,9 +140,7 @@ async def _end(
     deleted = any(each.record is not None and each.record.deleted for each in seen.values())
 
     def work(tx: Tx) -> None:
-        region_operations.append(
-            tx,
-            operation.id,
+        end = region_operations.JournalWrite(
             epoch=operation.epoch,
             head=operation.head,
             after=operation.head + 1,
@@ -152,6 +150,7 @@ async def _end(
             ended=True,
             fault=f"the region's database was restored, and {why}",
         )
+        region_operations.append(tx, operation.id, end)
         heir = region_servers.release(tx, server, operation.id, drop_order=where is not None)
         if heir is not None:
             region_operations.let_begin(tx, heir)

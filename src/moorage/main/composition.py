@@ -9,15 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from moorage.bus.agent_rpc import AgentClient
+from moorage.bus.agent_rpc import AgentClient, AudibleHosts
 from moorage.bus.memory import MemoryBus
 from moorage.bus.nats import connect
 from moorage.bus.security import Security, wants_tls
 from moorage.bus.transport import Bus
 from moorage.conductor.bulkheads import Places
-from moorage.conductor.cell_conductor import CellConductor
+from moorage.conductor.cell_conductor import CellConductor, CellConductorOptions
 from moorage.conductor.dispatcher import BusDispatcher
 from moorage.conductor.external_events import Events
+from moorage.conductor.options import ConductorOptions
 from moorage.conductor.reconcilers.segments import Segments
 from moorage.conductor.worker import Conductor
 from moorage.drivers.redfish_fence import RedfishFence
@@ -35,7 +36,6 @@ from moorage.model.clock import Clock, SystemClock
 from moorage.model.errors import Invalid
 from moorage.model.fence_proof import FencePlugin
 from moorage.model.ids import CellId, ConductorId
-from moorage.model.json_types import JsonObject
 from moorage.model.service_health import CircuitSeen
 from moorage.operations.cell_databases import Cells, circuits_of
 from moorage.operations.context import SagaContext, SagaSettings
@@ -138,10 +138,10 @@ async def open_bus(config: Config) -> Bus:
     return await connect(said.url.split(","), security=security)
 
 
-def callers_part(config: Config) -> JsonObject:
-    """Say whose messages this process accepts: if it has credentials, only those of its cells' hosts."""
+def audible_hosts(config: Config) -> AudibleHosts:
+    """Return the hosts whose messages this process accepts: if it has credentials, only those of its own cells."""
     cells = tuple(CellId(each.name) for each in config.cells) if config.bus.has_credentials else ()
-    return {"cells": cells, "earlier": config.bus.earlier}
+    return AudibleHosts(cells, earlier=config.bus.earlier)
 
 
 async def open_region(
@@ -174,7 +174,7 @@ async def open_region(
     )
     await engine.start()
     me = ConductorId(f"conductor-{uuid.uuid4().hex[:12]}")
-    hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, **callers_part(config))
+    hosts = AgentClient(bus, me, clock, silent_s=config.compute.host_silence_s, heard=audible_hosts(config))
     await hosts.start()
     dispatcher = BusDispatcher(databases.region, bus)
     flat = config.network.backend == "flat"
@@ -294,19 +294,21 @@ async def start_conducting(
         region.context,
         region.bus,
         region.clock,
-        alone=alone,
-        lease_s=config.compute.lease_s,
-        beat_s=config.compute.lease_beat_s,
-        places=Places(
-            boots=config.compute.boots_at_once,
-            deletes=config.compute.deletes_at_once,
-            live_migrations=config.compute.live_migrations_at_once,
-            actions=config.compute.actions_at_once,
-            project_part=config.compute.project_part_max,
-            cell_part=config.compute.cell_part_max,
+        ConductorOptions(
+            alone=alone,
+            lease_s=config.compute.lease_s,
+            beat_s=config.compute.lease_beat_s,
+            places=Places(
+                boots=config.compute.boots_at_once,
+                deletes=config.compute.deletes_at_once,
+                live_migrations=config.compute.live_migrations_at_once,
+                actions=config.compute.actions_at_once,
+                project_part=config.compute.project_part_max,
+                cell_part=config.compute.cell_part_max,
+            ),
+            renamed=region.gates.become,
+            lease_on=region.lease_on,
         ),
-        renamed=region.gates.become,
-        lease_on=region.lease_on,
     )
     await region.conductor.start()
     await region.gates.become(me)
@@ -324,12 +326,14 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
         region.engine,
         region.bus,
         region.clock,
-        zone=region.config.compute.default_availability_zone,
-        silent_s=region.config.compute.host_silence_s,
-        alone=alone and isinstance(region.bus, MemoryBus),
-        cells=region.databases.cells,
-        earlier=region.config.bus.earlier,
-        approves_itself=region.config.approves_hosts_itself,
+        CellConductorOptions(
+            zone=region.config.compute.default_availability_zone,
+            silent_s=region.config.compute.host_silence_s,
+            alone=alone and isinstance(region.bus, MemoryBus),
+            cells=region.databases.cells,
+            earlier=region.config.bus.earlier,
+            approves_itself=region.config.approves_hosts_itself,
+        ),
     )
     try:
         await conductor.start()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from moorage.api.console.app import ConsoleProxy, ProxySettings
 from moorage.bus.agent_rpc import AgentClient
 from moorage.main.cell_intake import CellIntake
-from moorage.main.composition import RegionProcess, callers_part, open_bus
+from moorage.main.composition import RegionProcess, audible_hosts, open_bus
 from moorage.main.config import OPTIONAL_PORTS, Config
 from moorage.main.databases import Databases, open_databases
 from moorage.main.http_servers import HttpServer
@@ -85,7 +85,9 @@ async def console(config: Config, stopping: asyncio.Event) -> None:
     intake.start()
     bus = await open_bus(config)
     me = f"{ROLE}-{uuid.uuid4().hex[:12]}"
-    hosts = AgentClient(bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, **callers_part(config))
+    hosts = AgentClient(
+        bus, ConductorId(me), clock, silent_s=config.compute.host_silence_s, heard=audible_hosts(config)
+    )
     await hosts.start()
     proxy = await open_proxy(door, config, make_consoles(config, databases, hosts, clock), observed)
     presence = Presence(databases.region, clock, me, ROLE)

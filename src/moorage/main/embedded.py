@@ -22,6 +22,7 @@ from moorage_embedded.identity.app import (
     FirstService,
     FirstUser,
     IdentityService,
+    IdentitySettings,
     make_identity,
 )
 from moorage_embedded.identity.lockout import Limits
@@ -31,7 +32,7 @@ from moorage_embedded.network.app import NetworkService, make_network
 from moorage_embedded.network.guarantees import ChangeGuarantees
 from moorage_embedded.network.hosts import HostNetworks
 from moorage_embedded.network.outbox import NotifyCompute
-from moorage_embedded.volume.app import ServerVolumes, VolumeService, make_volume
+from moorage_embedded.volume.app import OtherServices, ServerVolumes, VolumeService, make_volume
 
 
 @dataclass
@@ -109,12 +110,14 @@ async def open_embedded(
         public_url=config.api.identity.url,
         bootstrap=bootstrap(config),
         key=secret(config.data, "token-key", 32).encode(),
-        token_life_s=config.token_life_s,
-        password_rounds=config.security_compliance.password_hash_rounds,
-        limits=Limits(
-            config.security_compliance.lockout_failure_attempts,
-            config.security_compliance.lockout_duration,
-            config.security_compliance.login_failures_per_minute,
+        settings=IdentitySettings(
+            token_life_s=config.token_life_s,
+            password_rounds=config.security_compliance.password_hash_rounds,
+            limits=Limits(
+                config.security_compliance.lockout_failure_attempts,
+                config.security_compliance.lockout_duration,
+                config.security_compliance.login_failures_per_minute,
+            ),
         ),
     )
     await found.identity.start()
@@ -147,9 +150,11 @@ async def open_embedded(
             files=config.data / "volumes",
             validate_token=validate,
             public_url=config.api.volume.url,
-            images=None if found.image is None else EmbeddedImages(found.image),
-            notify_compute=notify_compute,
-            server_volumes=server_volumes,
+            others=OtherServices(
+                images=None if found.image is None else EmbeddedImages(found.image),
+                notify_compute=notify_compute,
+                server_volumes=server_volumes,
+            ),
         )
         await found.volume.start()
     return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from moorage.clients.network.flat import FlatNetwork
 from moorage.main.config import Config
 from moorage.model.errors import Invalid
-from moorage.model.flat_network import AddressLease, AddressRequest, Exhausted, FlatPool, pool_of
+from moorage.model.flat_network import AddressLease, AddressRequest, Exhausted, FlatPool, completed
 from moorage.model.ids import CellId
 from moorage.placement.engine import Engine
 from moorage.sql import Database, label
@@ -51,9 +51,10 @@ def pools_of(config: Config) -> tuple[FlatPool, ...]:
         if each.cell not in cells:
             raise Invalid(f"[[network.pools]] {each.network}: there is no cell {each.cell}")
         try:
-            pool = pool_of(
-                each.network, CellId(each.cell), each.cidr,
-                first=each.first, last=each.last, gateway=each.gateway, dns=each.dns, bridge=each.bridge,
+            pool = completed(
+                FlatPool(
+                    each.network, CellId(each.cell), each.cidr, each.first, each.last, each.gateway, each.dns, each.bridge
+                )
             )  # fmt: skip
         except ValueError as wrong:
             raise Invalid(f"[[network.pools]] {each.network} in {each.cell}: {wrong}") from wrong

@@ -3,7 +3,7 @@
 import socket
 from dataclasses import dataclass
 
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND, HostPortClient, Plumbing
 from moorage.bus.transport import Bus
@@ -177,9 +177,7 @@ class Fleet:
             driver,
             journal,
             self._clock,
-            plumbing=plumbing,
-            beat_s=beat_s,
-            silence_s=silence_s,
+            AgentOptions(plumbing=plumbing, beat_s=beat_s, silence_s=silence_s),
         )
 
     async def restart(self, plan: HostPlan) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal, JournalFile
 from moorage.agent.legacy_ports import PORTS_ARRIVE_BOUND
 from moorage.bus.memory import MemoryBus
@@ -135,9 +135,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
         driver,
         AgentJournal(file, mine.host),
         clock,
-        plumbing=plumbing,
-        silence_s=config.compute.host_silence_s,
-        earlier=config.bus.earlier,
+        AgentOptions(plumbing=plumbing, silence_s=config.compute.host_silence_s, earlier=config.bus.earlier),
     )
     await serving.start()
     services = () if clients is None else clients.services

@@ -92,26 +92,21 @@ def vif_id(server: str, nic: int) -> str:
     return flat_id(f"{server}/nic/{nic}")
 
 
-def pool_of(
-    network: str,
-    cell: CellId,
-    cidr: str,
-    *,
-    first: str,
-    last: str,
-    gateway: str,
-    dns: tuple[str, ...],
-    bridge: str = "",
-) -> FlatPool:
-    """A pool with what was left out filled in: the first address is the gateway, the rest is given out. Raises ValueError."""
+def completed(pool: FlatPool) -> FlatPool:
+    """A pool in which `first`, `last` and `gateway` are filled in where they are empty.
+
+    The first address of the network is the gateway, and the others are given out.
+    Raises ValueError when the pool cannot be meant so.
+    """
+    cidr = pool.cidr
     net = ipaddress.ip_network(cidr)
     if net.version != 4:
         raise ValueError(f"{cidr}: pools of flat networks are IPv4")
     if net.num_addresses < 4:
         raise ValueError(f"{cidr} has no address to give out")
-    door = ipaddress.ip_address(gateway) if gateway else net[1]
-    begin = ipaddress.ip_address(first) if first else net[2]
-    end = ipaddress.ip_address(last) if last else net[-2]
+    door = ipaddress.ip_address(pool.gateway) if pool.gateway else net[1]
+    begin = ipaddress.ip_address(pool.first) if pool.first else net[2]
+    end = ipaddress.ip_address(pool.last) if pool.last else net[-2]
     for each in (door, begin, end):
         if each not in net:
             raise ValueError(f"{each} is not in {cidr}")
@@ -119,4 +114,4 @@ def pool_of(
         raise ValueError(f"from {begin} to {end}: a pool has 1 to {POOL_MAX} addresses")
     if int(begin) <= int(door) <= int(end):
         raise ValueError(f"the gateway {door} is among the addresses to give out")
-    return FlatPool(network, cell, cidr, str(begin), str(end), str(door), dns, bridge)
+    return msgspec.structs.replace(pool, first=str(begin), last=str(end), gateway=str(door))

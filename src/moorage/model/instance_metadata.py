@@ -182,7 +182,6 @@ def metadata_of(
     domain: str = "",
     zone: str | None = None,
     admin_password: str | None = None,
-    files: tuple[File, ...] = (),
     static_vendor_data: Mapping[str, Any] | None = None,
     vendor_data: Mapping[str, Any] | None = None,
 ) -> InstanceMetadata:
@@ -207,7 +206,6 @@ def metadata_of(
         interfaces=tuple(interfaces),
         disks=tuple(_disks(server.block_devices)),
         mappings=_mappings(server),
-        files=files,
         admin_password=admin_password,
         static_vendor_data=dict(static_vendor_data or {}),
         vendor_data=dict(vendor_data or {}),

@@ -23,6 +23,7 @@ from moorage.operations.steps.segment_change import Tries
 from moorage.operations.unshelve_input import addresses_of
 from moorage.sql import Tx
 from moorage.store.region import inbox
+from moorage.store.region.placement.claim_statements import Owner
 
 ROUNDS_MAX = 50
 
@@ -83,14 +84,10 @@ async def _take(run: MovingRun, cards: Cards, choice: Choice, ask: Ask, claim: C
     def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.move(
             tx,
-            server.id,
+            Owner(server.id, server.project, server.user, operation=run.operation, attempt=run.attempt),
             run.input.migration,
             choice,
             ask,
-            project=server.project,
-            user=server.user,
-            operation=run.operation,
-            attempt=run.attempt,
             stays=addresses_of(cards),
             leaves=segment_change.leaves(cards, claim.subnets),
         )

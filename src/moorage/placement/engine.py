@@ -3,7 +3,7 @@
     verdict = engine.rank(ask)
     for choice in verdict.best:
         with engine.holding(choice, ask):                       # rivals in this process see it at once
-            answer = await region.write(work)                   # in it: engine.claim(tx, consumer, choice, ask, ...)
+            answer = await region.write(work)                   # in it: engine.claim(tx, owner, choice, ask, ...)
         if isinstance(answer, Claimed): engine.claimed(answer)  # pending → confirmed
         else: engine.lost(answer)                               # the true numbers; try the next
 
@@ -220,19 +220,14 @@ class Engine:
     def claim(
         self,
         tx: Tx,
-        consumer: str,
+        owner: Owner,
         host: Choice,
         ask: Ask,
         *,
-        project: str,
-        user: str,
-        operation: str,
-        attempt: int,
         replace: bool,
         stays: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
         """Inside the caller's transaction; on a Shortage the caller does `tx.refuse(shortage)`."""
-        owner = Owner(consumer, project, user, operation=operation, attempt=attempt)
         return claims.claim(tx, owner, host, ask, replace=replace, stays=stays)
 
     def claimed(self, claimed: Claimed) -> None:
@@ -299,20 +294,15 @@ class Engine:
     def move(
         self,
         tx: Tx,
-        server: str,
+        owner: Owner,
         migration: str,
         host: Choice,
         ask: Ask,
         *,
-        project: str,
-        user: str,
-        operation: str,
-        attempt: int,
         stays: Mapping[Key, int] | None = None,
         leaves: Mapping[Key, int] | None = None,
     ) -> Claimed | Shortage:
         """Source rows to the migration consumer, new rows for the server; alternates replace only the server's (RULES §11)."""
-        owner = Owner(server, project, user, operation=operation, attempt=attempt)
         return migration_claims.move(tx, owner, migration, host, ask, stays=stays, leaves=leaves)
 
     def move_back(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -35,7 +36,18 @@ from moorage_embedded.identity.request import unknown_path_handlers
 from moorage_embedded.identity.store import TABLES, Record
 from moorage_embedded.identity.tokens import Seal
 
-__all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "make_identity"]
+__all__ = ["Bootstrap", "FirstService", "FirstUser", "IdentityService", "IdentitySettings", "make_identity"]
+
+
+@dataclass(frozen=True)
+class IdentitySettings:
+    """How long tokens are good, and what a password costs."""
+
+    token_life_s: float = TOKEN_LIFE_S
+    password_rounds: int = ROUNDS
+    """bcrypt's cost."""
+    limits: Limits = DEFAULTS
+    """How many wrong passwords may be tried."""
 
 
 class IdentityService:
@@ -104,19 +116,17 @@ def make_identity(
     bootstrap: Bootstrap,
     key: bytes,
     clock: Callable[[], float] = time.time,
-    token_life_s: float = TOKEN_LIFE_S,
-    password_rounds: int = ROUNDS,
-    limits: Limits = DEFAULTS,
+    settings: IdentitySettings = IdentitySettings(),
 ) -> IdentityService:
-    """`key` seals the tokens: those of the same key stay good over a restart. `password_rounds` is bcrypt's cost, `limits` what wrong ones may be tried."""
+    """`key` seals the tokens: those of the same key stay good over a restart."""
     context = IdentityContext(
         database,
         seal=Seal(key),
-        passwords=Passwords(password_rounds),
-        limits=limits,
+        passwords=Passwords(settings.password_rounds),
+        limits=settings.limits,
         clock=clock,
         public_url=public_url,
-        token_life_s=token_life_s,
+        token_life_s=settings.token_life_s,
     )
     return IdentityService(context, bootstrap)
 

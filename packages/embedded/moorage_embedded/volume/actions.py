@@ -61,8 +61,7 @@ async def extend(call: Call, said: Doc) -> Response:
             raise invalid_volume(
                 f"Volume {doc['id']} status must be '{{'status': '{expected}'}}' to extend, currently {doc['status']}."
             )
-        more = size - doc["size"]
-        quotas.charge(call, store, doc["project_id"], "volume", doc["volume_type_id"], more, more=False, own_size=size)
+        quotas.charge_growth(call, store, doc, size)
         doc |= {
             "previous_status": doc["status"],
             "status": "extending",

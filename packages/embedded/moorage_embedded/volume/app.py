@@ -1,6 +1,7 @@
 """The embedded volume service, joined: `make_volume` gives the ASGI app."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -17,7 +18,16 @@ from moorage_embedded.volume.service_clients import Images, NotifyCompute, Serve
 from moorage_embedded.volume.store import TABLES, Store
 from moorage_embedded.volume.types import new_type
 
-__all__ = ["Images", "NotifyCompute", "ServerVolumes", "Settings", "VolumeService", "make_volume"]
+__all__ = ["Images", "NotifyCompute", "OtherServices", "ServerVolumes", "Settings", "VolumeService", "make_volume"]
+
+
+@dataclass(frozen=True)
+class OtherServices:
+    """How the volume service reaches the services that it works with; without one, what needs it is refused."""
+
+    images: Images | None = None
+    notify_compute: NotifyCompute | None = None
+    server_volumes: ServerVolumes | None = None
 
 
 class VolumeService:
@@ -60,13 +70,13 @@ def make_volume(
     files: Path,
     validate_token: ValidateToken,
     public_url: str,
-    images: Images | None = None,
-    notify_compute: NotifyCompute | None = None,
-    server_volumes: ServerVolumes | None = None,
+    others: OtherServices = OtherServices(),
     settings: Settings | None = None,
 ) -> VolumeService:
     """Build the service over a database and a directory of its own; nothing is touched before `start`."""
     said = settings or Settings()
     jobs = Jobs(said.jobs_max)
-    context = VolumeContext(database, Files(files), jobs, said, public_url.rstrip("/"), images, server_volumes)
-    return VolumeService(context, Worker(context, notify_compute), validate_token)
+    context = VolumeContext(
+        database, Files(files), jobs, said, public_url.rstrip("/"), others.images, others.server_volumes
+    )
+    return VolumeService(context, Worker(context, others.notify_compute), validate_token)

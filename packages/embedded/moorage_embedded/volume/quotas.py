@@ -1,5 +1,7 @@
 """What a project may have, and what it has: counted from its volumes and snapshots whenever somebody wants more."""
 
+from typing import NamedTuple
+
 from moorage_embedded.volume.faults import over_limit
 from moorage_embedded.volume.request import Call
 from moorage_embedded.volume.store import Doc, Store
@@ -45,19 +47,31 @@ def charge(
     noun: str,
     type: str,
     gib: int,
-    *,
-    more: bool = True,
-    own_size: int | None = None,
 ) -> None:
-    """Raises 413 when the project may not have one more volume or snapshot of this size; nobody else counts until the commit.
+    """Raises 413 when the project may not have one more volume or snapshot of this size; nobody else counts until the commit."""
+    _charge(call, store, project, _Growth(noun, type, gib, gib, one_more=True))
 
-    `more=False`: one that it has grows by `gib` to `own_size`.
-    """
+
+def charge_growth(call: Call, store: Store, volume: Doc, size_gib: int) -> None:
+    """Raises 413 when a volume that the project has may not grow to this size; nobody else counts until the commit."""
+    more = size_gib - volume["size"]
+    _charge(call, store, volume["project_id"], _Growth("volume", volume["volume_type_id"], more, size_gib))
+
+
+class _Growth(NamedTuple):
+    noun: str
+    type: str
+    more_gib: int
+    whole_gib: int
+    one_more: bool = False
+
+
+def _charge(call: Call, store: Store, project: str, growth: _Growth) -> None:
+    noun, type, gib, whole, one_more = growth
     store.alone(project)
     name = (store.get("type", type) or {}).get("name")
     types = {} if name is None else {type: name}
     allowed = limits(call, store, project, types)
-    whole = gib if own_size is None else own_size
     if noun == "volume" and 0 <= allowed["per_volume_gigabytes"] < whole:
         raise over_limit(
             f"Requested volume size {whole}G is larger than maximum allowed limit {allowed['per_volume_gigabytes']}G."
@@ -71,7 +85,7 @@ def charge(
                 f"Requested volume or snapshot exceeds allowed {gigabytes} quota. Requested {gib}G, quota is"
                 f" {allowed[gigabytes]}G and {consumed}G has been consumed."
             )
-        if more and 0 <= allowed[count] < now.get(count, 0) + 1:
+        if one_more and 0 <= allowed[count] < now.get(count, 0) + 1:
             raise over_limit(_too_many(noun, count, allowed[count]))
 
 

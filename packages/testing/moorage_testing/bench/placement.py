@@ -21,6 +21,7 @@ from moorage.scheduler.profile import Profile
 from moorage.scheduler.rank import rank
 from moorage.sql import Database, Durability, Tx, open_database
 from moorage.store.region.placement import tables
+from moorage.store.region.placement.claim_statements import Owner
 from moorage_testing.bench.fleet import fill, wire
 from moorage_testing.bench.table import Row, Table
 
@@ -106,9 +107,8 @@ async def _claims(engine: Engine, database: Database) -> tuple[float, float, int
 
 
 def _take(tx: Tx, *, engine: Engine, consumer: str, choice: Choice, ask: Ask) -> Claimed | Shortage:
-    answer = engine.claim(
-        tx, consumer, choice, ask, project="p", user="u", operation="o", attempt=1, replace=False
-    )  # fmt: skip
+    owner = Owner(consumer, "p", "u", operation="o", attempt=1)
+    answer = engine.claim(tx, owner, choice, ask, replace=False)
     if isinstance(answer, Shortage):
         tx.refuse(answer)
     return answer

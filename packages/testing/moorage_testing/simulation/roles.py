@@ -6,7 +6,7 @@ import httpx
 import msgspec
 from typing_extensions import override
 
-from moorage.agent.agent import Agent
+from moorage.agent.agent import Agent, AgentOptions
 from moorage.agent.journal import AgentJournal
 from moorage.clients.asgi_transport import Base
 from moorage.conductor.reconcile_loop import ReconcileLoop
@@ -236,9 +236,11 @@ class AgentRole(Role):
             self.driver,
             journal,
             clock,
-            plumbing=plumbing,
-            beat_s=cloud.config.hosts.beat_s,
-            silence_s=cloud.config.compute.host_silence_s,
+            AgentOptions(
+                plumbing=plumbing,
+                beat_s=cloud.config.hosts.beat_s,
+                silence_s=cloud.config.compute.host_silence_s,
+            ),
         )
         await self.agent.start()
 

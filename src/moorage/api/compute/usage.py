@@ -78,7 +78,9 @@ async def _rows(call: AnyCall, project: str | None) -> tuple[list[JsonObject], i
     async def ask(name: str, cell: Database, look: CellQuery) -> Sequence[Server]:
         most = limit + look.more
         return await cell.read(
-            lambda tx: reads.ran_between(tx, start, stop, project, marker, most, only=look.only, without=look.without)
+            lambda tx: reads.ran_between(
+                tx, reads.Period(start, stop), project, marker, most, only=look.only, without=look.without
+            )
         )
 
     now = now_us(call.context.clock)

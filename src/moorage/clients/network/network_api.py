@@ -38,12 +38,9 @@ class NetworkApi:
         body: Body | None = None,
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
-        counted: bool = True,
     ) -> ServiceResponse:
         """Make one request, by default with our own credentials. Raises a Problem as `ServiceClient.call` does."""
-        return await self.service.call(
-            method, path, token=token, body=body, params=params, headers=headers, counted=counted
-        )  # fmt: skip
+        return await self.service.call(method, path, token=token, body=body, params=params, headers=headers)
 
     async def pages(self, collection: str, params: Params, token: str | None = None) -> AsyncIterator[Json]:
         """Yield every row of a collection. A page may be shorter than its limit; the answer then has a link to the next page.

@@ -1,7 +1,7 @@
 """Reads from the network service, with our own credentials: networks, segments, addresses left, ports of a server."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from moorage.clients.http import Json, Params
@@ -226,23 +226,13 @@ class NetworkQueries:
         our account is accepted.
         Raises a Refusal, or Unavailable with the code `credentials` when a role is missing.
         """
-        await self._allowed("admin", "GET", path_of("agents"), params={"limit": 1, "fields": "id"})
+        agents = self._api.call("GET", path_of("agents"), params={"limit": 1, "fields": "id"})
+        await _allowed("admin", agents)
         try:
-            await self._allowed(
-                "service", "POST", path_of("ports", NO_PORT, "bindings"), body={"binding": {"host": "nowhere"}},
-                counted=False,
-            )  # fmt: skip
+            bindings, nowhere = path_of("ports", NO_PORT, "bindings"), {"binding": {"host": "nowhere"}}
+            await _allowed("service", self._api.service.call_uncounted("POST", bindings, body=nowhere))
         except (NotFound, UnknownOutcome):
             return
-
-    async def _allowed(self, role: str, method: str, path: str, **asked: Any) -> None:
-        try:
-            await self._api.call(method, path, **asked)
-        except Unavailable as out:
-            if out.code == CREDENTIALS and out.private.startswith("403"):
-                private = f"the user of [service_user] lacks the role {role}: {out.private}"
-                raise Unavailable(out.public, private=private, code=CREDENTIALS) from out
-            raise
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         """Return the security groups of a server's ports, as the service describes them, with the user's token."""
@@ -272,3 +262,14 @@ class NetworkQueries:
         async for row in self._api.pages("floatingips", asked):
             found.setdefault(row["port_id"], []).append((row["floating_ip_address"], row["fixed_ip_address"]))
         return found
+
+
+async def _allowed(role: str, call: Awaitable[object]) -> None:
+    """Says which role our user lacks, where the service refuses the call with 403."""
+    try:
+        await call
+    except Unavailable as out:
+        if out.code == CREDENTIALS and out.private.startswith("403"):
+            private = f"the user of [service_user] lacks the role {role}: {out.private}"
+            raise Unavailable(out.public, private=private, code=CREDENTIALS) from out
+        raise

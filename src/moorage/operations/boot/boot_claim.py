@@ -16,6 +16,7 @@ from moorage.operations.steps.segments import without_exhausted
 from moorage.sql import Tx, label
 from moorage.store.region import inbox
 from moorage.store.region import servers as region_servers
+from moorage.store.region.placement.claim_statements import Owner
 
 LOST_KEPT_MAX = 20
 CLAIM_ROUNDS_MAX = 50
@@ -85,17 +86,15 @@ class HostClaim:
     async def _take(self, choice: Choice, ask: Ask, claim: Claim) -> Claim | Shortage:
         """One transaction: the claim, and in which cell the server is to be; a shortage writes nothing."""
         boot, engine = self._run.input, self._run.context.placement
+        server = boot.server
+        owner = Owner(server.id, server.project, server.user, operation=self._run.operation, attempt=self._run.attempt)
 
         def work(tx: Tx) -> tuple[Claim, Claimed]:
             answer = engine.claim(
                 tx,
-                boot.server.id,
+                owner,
                 choice,
                 ask,
-                project=boot.server.project,
-                user=boot.server.user,
-                operation=self._run.operation,
-                attempt=self._run.attempt,
                 replace=self._run.attempt > 1 or self._run.unsure,
             )
             if isinstance(answer, Shortage):

@@ -31,6 +31,7 @@ from moorage.saga import Run, step
 from moorage.sql import Tx
 from moorage.store.cell import actions
 from moorage.store.region import inbox
+from moorage.store.region.placement.claim_statements import Owner
 
 NETWORK_PATIENCE_S = 300.0
 CLAIM_ROUNDS_MAX = 50
@@ -132,13 +133,9 @@ async def _take(run: UnshelveRun, choice: Choice, ask: Ask, claim: Claim) -> Cla
     def work(tx: Tx) -> tuple[Claim, Claimed]:
         answer = engine.claim(
             tx,
-            server.id,
+            Owner(server.id, server.project, server.user, operation=run.operation, attempt=run.attempt),
             choice,
             ask,
-            project=server.project,
-            user=server.user,
-            operation=run.operation,
-            attempt=run.attempt,
             replace=True,
             stays=addresses_of(run[read_ports]),
         )

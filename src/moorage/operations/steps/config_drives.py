@@ -47,7 +47,6 @@ async def with_drive(
         domain=settings.dhcp_domain,
         zone=guest.availability_zone or None,
         admin_password=password,
-        files=tuple(File(each.path, each.contents) for each in guest.files),
         static_vendor_data=settings.static_vendor_data,
         vendor_data={} if context.vendor_data is None else await context.vendor_data.of(server),
     )

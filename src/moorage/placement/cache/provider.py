@@ -127,16 +127,15 @@ class HostFacts:
         zone: str,
         physnets: str | None,
         level: int,
-        forced_down: bool = False,
-        cell_disabled: bool = False,
+        *off: bool,
     ) -> None:
+        """`off`: whether the host is forced down, and whether its cell is disabled."""
         self.host = host
         self.node = node if node != host else host
         self.cell = CellId(cell)
         self.zone = zone
         self.level = level
-        self.forced_down = bool(forced_down)
-        self.cell_disabled = bool(cell_disabled)
+        self.forced_down, self.cell_disabled = map(bool, off or (False, False))
         self.physnets: tuple[str, ...] | None = None if physnets is None else tuple(n for n in physnets.split(",") if n)
 
 

@@ -1,6 +1,7 @@
 """Which servers ran in a span of time, for reports of usage; deleted ones too while their rows are kept."""
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -10,10 +11,14 @@ from moorage.store.cell.servers import servers
 from moorage.store.servers import record_columns, server_of
 
 
+class Period(NamedTuple):
+    start_us: int
+    stop_us: int
+
+
 def ran_between(
     tx: Tx,
-    start_us: int,
-    stop_us: int,
+    period: Period,
     project: str | None,
     after: str | None,
     limit: int,
@@ -21,15 +26,15 @@ def ran_between(
     only: Collection[str] | None = None,
     without: Collection[str] = (),
 ) -> Sequence[Server]:
-    """Launched before `stop`, not ended before `start`; by id, after the one named.
+    """Launched before the period's end, not ended before its start; by id, after the one named.
 
     `only`: among these; `without`: not these, whose record here is not the one that is shown.
     """
     query = (
         sa.select(*record_columns(servers))
         .where(
-            servers.c.launched_at <= stop_us,
-            sa.or_(servers.c.terminated_at.is_(None), servers.c.terminated_at >= start_us),
+            servers.c.launched_at <= period.stop_us,
+            sa.or_(servers.c.terminated_at.is_(None), servers.c.terminated_at >= period.start_us),
         )
         .order_by(servers.c.id)
         .limit(limit)

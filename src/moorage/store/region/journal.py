@@ -91,9 +91,7 @@ class Journal:
             all_lines = [*lines, *(then(answer) if then is not None else ())]
             more = encode_lines(all_lines).encode()
             after = self._head + max(len(all_lines), 1)
-            ours, cancel = operations.append(
-                tx,
-                self._operation,
+            write = operations.JournalWrite(
                 epoch=self._epoch,
                 head=self._head,
                 after=after,
@@ -104,6 +102,7 @@ class Journal:
                 waiting=_waiting(all_lines),
                 fault=_fault(all_lines),
             )
+            ours, cancel = operations.append(tx, self._operation, write)
             if not ours:
                 raise _NotOurs
             written, told = len(more), True

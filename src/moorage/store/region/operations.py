@@ -6,7 +6,7 @@ same UPDATE that is the fence.  Above 64 KiB the lines spill into `operation_lin
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -131,43 +131,46 @@ _append = (
 )
 
 
-def append(
-    tx: Tx,
-    operation: OperationId,
-    *,
-    epoch: int,
-    head: int,
-    after: int,
-    more: bytes,
-    spill: bool,
-    status: OperationStatus,
-    ended: bool,
-    waiting: str | None = None,
-    fault: str | None = None,
-    ledger: bytes | None = None,
-) -> tuple[bool, str | None]:
+class JournalWrite(NamedTuple):
+    """Lines to append to an operation's journal, and what its row says from then on."""
+
+    epoch: int
+    """With `head` the fence: the row must still have both."""
+    head: int
+    after: int
+    """The number of the next line."""
+    more: bytes
+    spill: bool
+    """The lines go to a row of their own, because the operation's row is large enough."""
+    status: OperationStatus
+    ended: bool
+    waiting: str | None = None
+    fault: str | None = None
+
+
+def append(tx: Tx, operation: OperationId, write: JournalWrite) -> tuple[bool, str | None]:
     """The fence and the lines in one statement: (still ours, the row's `cancel`).  Not ours: nothing was written."""
     now = now_us()
     row = tx.row(
         _append,
         {
             "b_id": operation,
-            "b_epoch": epoch,
-            "b_head": head,
-            "b_next": after,
-            "b_more": "" if spill else more.decode(),
-            "b_status": status.value,
+            "b_epoch": write.epoch,
+            "b_head": write.head,
+            "b_next": write.after,
+            "b_more": "" if write.spill else write.more.decode(),
+            "b_status": write.status.value,
             "b_now": now,
-            "b_ended": now if ended else None,
-            "b_waiting": waiting,
-            "b_fault": fault,
-            "b_ledger": None if ledger is None else ledger.decode(),
+            "b_ended": now if write.ended else None,
+            "b_waiting": write.waiting,
+            "b_fault": write.fault,
+            "b_ledger": None,
         },
     )
     if row is None:
         return False, None
-    if spill and more:
-        tx.run(operation_lines.insert().values(operation=operation, line=after, text=more.decode()))
+    if write.spill and write.more:
+        tx.run(operation_lines.insert().values(operation=operation, line=write.after, text=write.more.decode()))
     return True, row.cancel
 
 
