@@ -1,4 +1,4 @@
-"""Amounts of things a host, a network card or a segment can give: resource classes, inventories, what a flavor asks for.
+"""Resource classes, inventories of hosts, network cards and segments, and the needs of a flavor.
 
 Names of classes and traits are those of os-resource-classes and os-traits; a site's own begin with `CUSTOM_`.
 """
@@ -31,14 +31,14 @@ CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 AMOUNT_MAX = 2_147_483_647
 DIGITS_MAX = 18
 CAPACITY_MAX = 1 << 62
-"""Overcommit ratios may be as large as a float; sums of capacities and amounts must stay within 64 bits."""
+"""Limit of a capacity: overcommit ratios may be as large as a float, and sums of capacities and amounts must stay within 64 bits."""
 
 _RESOURCE_SPEC = re.compile(r"^resources([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 _TRAIT_SPEC = re.compile(r"^trait([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """How much of one class a provider has, and in which portions it gives it away."""
+    """How much of one class a provider has, and the limits of a single allocation."""
 
     total: int
     reserved: int = 0
@@ -49,12 +49,12 @@ class Inventory(msgspec.Struct, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """What may be used in all: Placement's `(total - reserved) * allocation_ratio`, whole units only."""
+        """The amount that may be used in all: Placement's `(total - reserved) * allocation_ratio`, whole units only."""
         return math.floor(min(max((self.total - self.reserved) * self.ratio, -CAPACITY_MAX), CAPACITY_MAX))
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a flavor and an image ask of the host itself, and what the flavor asks of single providers."""
+    """What a flavor and an image ask of the host itself, and the flavor's groups for single providers."""
 
     resources: dict[str, int]
     required: tuple[str, ...] = ()
