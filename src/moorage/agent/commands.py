@@ -1,4 +1,4 @@
-"""From a command's verb to the driver: one small function each, in one table."""
+"""The table of verbs: a small function for each, which calls the driver."""
 
 from collections.abc import Awaitable, Callable
 

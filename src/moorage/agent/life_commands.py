@@ -1,4 +1,4 @@
-"""Verbs of a guest's life after its boot: rebuild, rescue, password, crash dump, diagnostics, and images kept beforehand."""
+"""Verbs for a guest after its boot: rebuild, rescue, password, crash dump, diagnostics; and the caching of images."""
 
 from collections.abc import Awaitable, Callable
 
