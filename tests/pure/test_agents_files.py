@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from moorage.main.composition import callers_part
+from moorage.bus.agent_rpc import AudibleHosts
+from moorage.main.composition import audible_hosts
 from moorage.main.config import Config, read_config
 from moorage.main.hosts import HostPlan
 from moorage.main.local_cluster.files import agents_file, tables, write
@@ -60,8 +61,8 @@ def test_tables_are_toml() -> None:
 
 def test_who_has_credentials_hears_the_hosts_of_its_cells_alone() -> None:
     open_bus, secured = config(""), config('[bus]\nurl = "nats://b"\nnkey = "k"')
-    assert callers_part(open_bus) == {"cells": (), "earlier": True}
-    assert callers_part(secured) == {"cells": (CellId("cell1"), CellId("cell2")), "earlier": False}
+    assert audible_hosts(open_bus) == AudibleHosts()
+    assert audible_hosts(secured) == AudibleHosts((CellId("cell1"), CellId("cell2")), earlier=False)
     assert config('[bus]\nnkey = "k"\nrelease_0_1 = true').bus.earlier
     assert not config("[bus]\nrelease_0_1 = false").bus.earlier
 
