@@ -1,4 +1,4 @@
-"""Guests that stand still for a moment, kept in the guest's file: also an agent that was killed meanwhile lets none stay so."""
+"""Quiesced simulated guests; the state is in the guest's file, so a guest is thawed in time even if the agent was killed."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ from moorage.model.ids import ServerId
 
 
 class SimulatedFreezing(ABC):
-    """The part of `SimulatedDriver` that is a guest's agent: the dial of `quiesce` says that it has none, or a slow one."""
+    """Quiescing of `SimulatedDriver`; the dial `quiesce` simulates guests without an agent, or with a slow one."""
 
     _clock: Clock
 
@@ -35,7 +35,7 @@ class SimulatedFreezing(ABC):
             guest = self._of(server)
             if guest.power is not PowerState.RUNNING:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
-            if guest.thawed_for == why:  # a word that comes late makes nothing still anew
+            if guest.thawed_for == why:  # a late command does not quiesce the guest again
                 raise HostFailed("the guest was let go already", code="not_frozen")
             if guest.frozen_for != why:
                 if self.is_frozen(server):
@@ -57,6 +57,6 @@ class SimulatedFreezing(ABC):
             return self._keep(guest)
 
     def is_frozen(self, server: ServerId) -> bool:
-        """Its time ends by itself."""
+        """Tell whether the guest is quiesced; this ends by itself when its time is over."""
         guest = self._of(server)
         return bool(guest.frozen_for) and self._clock.now() < guest.frozen_until
