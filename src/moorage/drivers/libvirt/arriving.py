@@ -1,4 +1,4 @@
-"""What other hosts send to this one: files of guests, and questions about guests that come."""
+"""Answers requests of other hosts: files of guests, and questions about arriving guests."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from moorage.model.ids import ServerId
 
 
 class Arriving(Moves, Live):
-    """The half of `LibvirtDriver` that answers other hosts (see `carrier.Receiving`)."""
+    """The part of `LibvirtDriver` that answers other hosts (see `carrier.Receiving`)."""
 
     async def file_for(self, request: Request) -> Path:
         """Return the path for a file that another host sends.

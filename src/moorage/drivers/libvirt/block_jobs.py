@@ -1,4 +1,4 @@
-"""Jobs of libvirt's on the disks of a guest that runs."""
+"""libvirt's block jobs on the disks of a running guest."""
 
 import time
 from typing import Any
@@ -11,7 +11,7 @@ COMMIT_S = 60.0
 
 
 def commit_and_pivot(domain: Any, *, above: str) -> None:
-    """What is above goes into the disk below it, under the guest, which goes on there."""
+    """Merge the overlay into the disk below it while the guest runs; then the guest uses that disk."""
     libvirt = library()
     target = next(
         (
