@@ -132,7 +132,7 @@ class Settler:
                 await self._driver.destroy_guest(server)
         except Exception as failure:  # noqa: BLE001 - a boundary: whatever a driver does, the others are settled
             why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
-            _log.error("%s: the guest of %s must be destroyed and cannot be: %s", self._host, server, why)
+            _log.error("%s: the guest of %s must go and does not: %s", self._host, server, why)
             return False
         return True
 

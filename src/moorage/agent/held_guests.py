@@ -94,7 +94,7 @@ class Hold:
                 await self._driver.power_off(server, 0.0)
         except Exception as failure:  # noqa: BLE001 - a boundary: one guest that does not go off keeps the others from nothing
             why = (failure.private or failure.public) if isinstance(failure, Problem) else repr(failure)
-            _log.error("%s: the guest of %s must be off and cannot be switched off: %s", self._host, server, why)
+            _log.error("%s: the guest of %s must be off and is not: %s", self._host, server, why)
 
 
 async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:

@@ -298,7 +298,7 @@ class AgentJournal:
         await self._write(statements)
 
     def taken(self, keys: Iterable[ResultKey]) -> None:
-        """Drop acknowledged results.  This is written with the next other write: keeping them longer does no harm."""
+        """Somebody else has these results now.  Written with the next thing that must be: nothing is lost by keeping them longer."""
         for key in keys:
             memory = self._servers.get(key.server)
             if memory and memory.turn == key.turn and memory.results.pop(key.step, None) is not None:

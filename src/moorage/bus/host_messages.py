@@ -29,7 +29,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     untaken: tuple[ResultKey, ...] = ()
     """Some of the oldest results that are not acknowledged."""
     leaving: bool = False
-    """Whether the agent stops now: then another one may take over this host at once."""
+    """The agent stops now: another one may speak for this host at once."""
 
 
 class HostReport(msgspec.Struct, frozen=True, tag="host_report"):

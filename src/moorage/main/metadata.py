@@ -26,7 +26,7 @@ ROLE = "metadata"
 
 
 def shared_secret(config: Config) -> str:
-    """Return the secret with which Neutron's proxy signs: the configured one, or one that is made once and kept in the data directory."""
+    """What Neutron's proxy signs with: the configured one, or one made once and kept in the data directory."""
     return config.metadata.shared_secret or secret(config.data, "metadata-secret")
 
 

@@ -42,7 +42,7 @@ def take_photo(tx: Tx) -> WorldSnapshot:
 
 
 def ask_of_server(tx: Tx, server: ServerId) -> Ask:
-    """Return the ask of the server's boot. Raises NotFound when no boot of it is remembered."""
+    """What the scheduler was asked when the server was booted. Raises NotFound when no boot of it is remembered."""
     boots = [each for each in operations.of_server(tx, server) if each.saga == BOOT.name]
     if not boots:
         raise NotFound(f"no boot of server {server} is remembered")
@@ -85,7 +85,7 @@ def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verd
 
 
 def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
-    """Describe the verdict for people: the best hosts, in order, and why the others were rejected."""
+    """The verdict for people: who is best, in order, and why the others were refused."""
     names = {each.id: each.name for each in photo.segments}
     devices = {each.id: each.name for host in photo.hosts for each in host.devices}
     lines = [f"{verdict.ledger.willing} of {verdict.ledger.considered} hosts would do"]
@@ -104,7 +104,7 @@ def describe(verdict: Verdict, photo: WorldSnapshot) -> list[str]:
 
 
 def _given(choice: Choice, devices: dict[ProviderId, str]) -> str:
-    """Each request group with the provider that serves it; the host itself is not among the devices."""
+    """Each group with the provider that serves it; the host itself has no name among the devices."""
     return ", ".join(f"{group} of {devices.get(each, choice.name)}" for group, each in choice.providers.items())
 
 

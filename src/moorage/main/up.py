@@ -120,9 +120,7 @@ def configured(arguments: argparse.Namespace) -> Config:
 
 
 def with_real_guests(config: Config) -> Config:
-    """Return the configuration for real guests: config drives, because guests cannot reach the metadata service yet, and DHCP by this
-    host if the network service is the embedded one.
-    """
+    """On the embedded network service this host answers DHCP; there is no way to the metadata service yet, so guests have config drives."""
     replace = msgspec.structs.replace
     embedded = not config.network.url and config.network.backend == "ports"
     return replace(

@@ -172,7 +172,7 @@ class Port(msgspec.Struct, frozen=True):
     original_fixed_ips: tuple[FixedIp, ...] = ()
     dns_name: str = ""
     address_chosen: bool = False
-    """Whether the user chose the address, or it is that of the user's port: then no new binding may change it."""
+    """The user chose the address, or their port brought it: no rebind may change it."""
 
     @property
     def key(self) -> str:

@@ -13,7 +13,7 @@ from moorage.model.ids import ProviderId
 OVS = "Open vSwitch agent"
 NIC_SWITCH = "NIC Switch agent"
 LINUX_BRIDGE = "Linux bridge agent"
-"""The agent of hosts that plug ports into bridges themselves; it guarantees nothing."""
+"""Of hosts that plug ports into bridges themselves; it guarantees nothing."""
 _NAMESPACES = {
     OVS: UUID("87ee7d5c-73bb-11e8-9008-c4d987b2a692"),
     NIC_SWITCH: UUID("87f1895c-73bb-11e8-9008-c4d987b2a692"),

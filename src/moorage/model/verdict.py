@@ -49,7 +49,7 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     roll: str = ""
     """The digest of all hosts' names: with other hosts, the codes cannot be read."""
     weights: dict[str, dict[str, float]] = {}
-    """The first of the best hosts, best first → the points of each weigher."""
+    """Of the first of the best hosts, best first: what each weigher gave it."""
 
 
 WILLING = 0

@@ -96,9 +96,8 @@ async def execute(
 ) -> Any:
     """Execute a saga from the present end of its journal; returns the last step's result.
 
-    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran
-    out of time, Fenced when another process executes it now, CommitUnknown when the outcome of a commit is unknown,
-    and TypeError for an unknown option.
+    Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
+    time, Fenced when another process executes it now, CommitUnknown when nobody knows whether a commit was made.
     """
     if unknown := options.keys() - ExecuteOptions.__annotations__.keys():
         raise TypeError(f"execute has no option {', '.join(sorted(unknown))}")

@@ -19,8 +19,8 @@ Behaviour of Neutron 29, as observed:
     any of them, port of no server             400 BadRequest
     PUT of the port itself, onto a host where it has an inactive binding: no answer for minutes, and then a failure
 
-A port that is on no host has an active binding too, on a host without a name.  If another binding were activated, that one would remain,
-and no URL path could delete it: so such a port is bound with `bind_ports`.
+A port that is on no host has an active binding too, on a host without a name.  Activating another one would leave that beside it,
+where no path reaches it: such a port is bound by `bind_ports`.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -191,7 +191,7 @@ class PortBindings:
                 problem = Conflict(f"the binding of port {port} is the active one", code=BINDING_IS_ACTIVE)
                 raise problem.naming(f"the binding of port {port} on host {host} is the active one")
             await self._api.call("DELETE", path)
-        except (NotFound, Invalid):  # it is gone, or the port belongs to no server any more
+        except (NotFound, Invalid):  # it is gone, or the port is no server's any more
             return
 
 

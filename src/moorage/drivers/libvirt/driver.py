@@ -41,7 +41,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
     # ---- the driver ------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the driver. Raises Invalid with a sentence that lists what is missing on this machine."""
+        """Raises Invalid with what is missing on this machine, in one sentence."""
         self._closing = False
         self._link = Link(self._settings.uri)
         self._machine = await self._inspect()
@@ -115,7 +115,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
         return self._room
 
     async def clean(self) -> None:
-        """Remove everything that was made for guests that are gone: devices, and servers of networks."""
+        """What was made for guests that are gone: devices, servers of networks. Nothing is left of them."""
         async with self._wiring:
             await self._wires.serve(())
 
@@ -184,7 +184,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Core):
             return await self._ensure_running(record, power)
 
     async def _ensure_running(self, record: GuestRecord, power: PowerState) -> PowerState:
-        """Make the guest run, from any power state."""
+        """However it stands, it runs afterwards."""
         server = record.spec.server
         if power is PowerState.PAUSED:
             await self._ask(server, lambda domain: domain.resume())

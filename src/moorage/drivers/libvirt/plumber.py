@@ -1,8 +1,8 @@
 """Serves the embedded network service's networks, which has no agents: this host answers DHCP for its own guests, on our own bridges.
 
-Everything that is needed is in the guests' specs, so no service is called: a bridge has the gateway address of each subnet, and one dnsmasq
-for each bridge gives every guest its port's address.  dnsmasq keeps running when the agent stops, because leases are renewed; the next
-start finds it by its pid file, whose process must have been started with our configuration.
+All that is needed came with the guests' specs, so nobody is asked: each subnet's gateway address is the bridge's, and dnsmasq, one for each
+bridge, gives every guest the address that its port has.  It runs on when the agent stops, for leases are renewed; a start finds it by its
+pid file, whose process must have been started with our configuration.
 
     <host's directory>/networks/<bridge>/    conf, hosts, options, pid
 """
@@ -78,7 +78,7 @@ class Plumber:
             os.kill(running, signal.SIGHUP)
 
     async def _be_gateway(self, bridge: str, subnet: VifAddress) -> None:
-        """Give the bridge a subnet's gateway address. Raises HostFailed when the machine itself uses these addresses."""
+        """Raises HostFailed when the machine itself uses these addresses."""
         network = ipaddress.ip_network(subnet.cidr, strict=False)
         said = await run("ip", "-json", "-4", "address", "show", code="vif_not_plugged")
         for device in msgspec.json.decode(said or "[]", type=list[_Addresses]):
@@ -103,7 +103,7 @@ class Plumber:
 
     @staticmethod
     async def _kill(pid: int) -> None:
-        """Kill a dnsmasq and wait until it has ended: before that, another one cannot use its address."""
+        """Until it is gone: another one could not have its address before."""
         for sign in (signal.SIGTERM, signal.SIGKILL):
             for _ in range(int(ENDS_WITHIN_S / LOOK_EVERY_S)):
                 try:
@@ -114,7 +114,7 @@ class Plumber:
 
     @staticmethod
     def _pid(directory: Path) -> int | None:
-        """The pid of the dnsmasq that serves there; None if another process has this pid by now, or a new one has not written it yet."""
+        """Of the dnsmasq that serves there: a number that another process has meanwhile is not it; one that just started has written none."""
         try:
             candidates = [int((directory / "pid").read_text())]
         except (OSError, ValueError):
@@ -149,7 +149,7 @@ def _conf(directory: Path, bridge: str, subnets: Mapping[str, VifAddress], mtu: 
         f"dhcp-option-force=option:mtu,{mtu}",
     ]
     if os.geteuid() == 0:
-        lines.append("user=root")  # it reads files that are private to their owner
+        lines.append("user=root")  # it reads files that only their owner may read
     for cidr, subnet in sorted(subnets.items()):
         network, tag = ipaddress.ip_network(cidr, strict=False), _tag(cidr)
         lines.append(f"dhcp-range=set:{tag},{network.network_address},static,{network.netmask},{LEASE_S}s")
@@ -162,7 +162,7 @@ def _conf(directory: Path, bridge: str, subnets: Mapping[str, VifAddress], mtu: 
 
 
 def _write(file: Path, content: str) -> bool:
-    """Write a file; tell whether its content has changed."""
+    """Whether it is other than before."""
     if file.exists() and file.read_text() == content:
         return False
     coming = file.with_name(f"{file.name}.coming")

@@ -58,7 +58,7 @@ def is_awaited(domain: Any, state: int, reason: int) -> bool:
 
 
 def is_between(state: int, reason: int) -> bool:
-    """Tell whether the source paused a guest for the switch, and libvirt does not know how that ended."""
+    """Whether a guest's source stopped it at the switch, and libvirt does not know how that ended."""
     libvirt = library()
     stopped = {libvirt.VIR_DOMAIN_PAUSED_MIGRATION, libvirt.VIR_DOMAIN_PAUSED_POSTCOPY}
     stopped.add(getattr(libvirt, "VIR_DOMAIN_PAUSED_POSTCOPY_FAILED", libvirt.VIR_DOMAIN_PAUSED_POSTCOPY))

@@ -80,10 +80,6 @@ class BridgeWire:
     tunnels: Tunnels
 
     async def plug(self, vif: VifData) -> ET.Element:
-        """Connect a port's tap device to its bridge, and return libvirt's `interface`.
-
-        Raises HostFailed when the device's name is in use, or the bridge does not exist.
-        """
         tap, bridge, there = tap_of(vif), bridge_of(vif, self.bridges), await links()
         alias = f"{ALIAS}{self.owner}"
         if bridge not in there:
@@ -123,10 +119,6 @@ class OvsWire:
     """libvirt makes the tap and calls ovs-vsctl; both go with the guest."""
 
     async def plug(self, vif: VifData) -> ET.Element:
-        """Connect a port to Open vSwitch, and return libvirt's `interface`.
-
-        Raises HostFailed when the port's binding names no bridge.
-        """
         bridge = str(vif.vif_details.get("bridge_name") or "br-int")
         if not NAME.fullmatch(bridge):
             raise HostFailed("the port's binding names no bridge", private=repr(bridge), code="vif_not_plugged")

@@ -70,7 +70,7 @@ class RealServices:
     ports: Mapping[str, int]
     """The ports of our services, as the catalog names them."""
     token: Callable[[], str]
-    """Returns a new token of an administrator."""
+    """A new one, of an administrator."""
 
 
 @dataclass

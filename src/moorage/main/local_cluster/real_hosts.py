@@ -47,7 +47,7 @@ class RealHosts:
         return ["ip", "netns", "exec", self.namespace(host)]
 
     def settings(self, host: str) -> JsonObject:
-        """Return the host's table `[libvirt]`."""
+        """The host's table `[libvirt]`."""
         address = self.address(host)
         return {
             "uri": self.daemons[host].uri, "address": address, "migration_address": address, "vxlan_address": address,
