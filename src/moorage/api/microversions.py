@@ -76,7 +76,7 @@ class VersionChange:
     loosens: Mapping[str, Callable[[Json], None]] = field(default_factory=dict)
     """Called with an older version's body; raises Invalid for what was refused then."""
     behaviour: tuple[str, ...] = ()
-    """Named differences that a handler decides, `"NAME: what it means"`; NAME is a constant of the change's module."""
+    """Differences that a handler implements, `"NAME: meaning"`; NAME is a constant of the change's module."""
 
     @property
     def version(self) -> Version:

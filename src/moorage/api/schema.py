@@ -230,7 +230,7 @@ def _reworded(reason: str, value: Json) -> str:
 
 
 def refusal(body: Json, failure: msgspec.ValidationError) -> Invalid:
-    """A decoding failure, in the words of Nova's schema validation."""
+    """Convert a decoding error into the message of Nova's schema validation."""
     if isinstance(failure.__cause__, Whitespace):
         return Invalid(str(failure.__cause__))
     parts = _PATH.match(str(failure))

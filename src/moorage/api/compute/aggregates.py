@@ -107,7 +107,7 @@ def _number(call: AnyCall) -> int:
 
 
 async def _must_be_there(call: AnyCall) -> None:
-    """Raises NotFound: nobody is told of more that is wrong with an aggregate that there is not."""
+    """Check first that the aggregate exists, before other errors. Raises NotFound."""
     number = _number(call)
     await call.context.region.read(lambda tx: reads.get(tx, number))
 

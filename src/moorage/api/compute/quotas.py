@@ -69,7 +69,7 @@ async def _project(call: AnyCall) -> str:
 
 
 def _user(call: AnyCall) -> str | None:
-    """The user whose limits are meant, or nobody: then the project's are."""
+    """The user whose limits are meant; None: those of the project."""
     return call.first("user_id") or None
 
 

@@ -71,7 +71,7 @@ class RuleBody(msgspec.Struct):
     security_group_rule: WantedRule
 
 
-# ------------------------------------------------------------------------------------------------ what is shown
+# ------------------------------------------------------------------------------------------------ the answers
 
 
 async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:

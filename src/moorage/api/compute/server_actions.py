@@ -148,7 +148,7 @@ async def reset_state(call: Call[ResetBody]) -> Response:
 
 def _active_again(server: Server) -> VmState:
     """Not ACTIVE while something else is kept for it, which only its own way back ends."""
-    if server.moved is not None:  # its old host keeps what it left there: a confirm or a revert
+    if server.moved is not None:  # its old host still has its resources: only a confirm or a revert is allowed
         return VmState.RESIZED
     if server.shelved is not None:  # its disk is an image, and its guest is off or gone: an unshelve
         return VmState.SHELVED if server.host is not None else VmState.SHELVED_OFFLOADED
@@ -170,7 +170,7 @@ async def force_delete(call: AnyCall) -> Response:
 
 
 async def restore(call: AnyCall) -> Response:
-    """Of a server that was deleted so that it can be; the project's quota must have room for it again."""
+    """Restore a soft-deleted server; the project's quota must have room for it."""
     server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
     not_locked(call, server)
     check = partial(in_state, action="restore", states=(VmState.SOFT_DELETED,))

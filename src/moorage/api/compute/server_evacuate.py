@@ -1,4 +1,4 @@
-"""`POST /servers/{id}/action` `evacuate`: an administrator has a server made anew, away from a host that is dead."""
+"""`POST /servers/{id}/action` `evacuate`: an administrator lets a server be made again on another host, because its host is down."""
 
 import msgspec
 from msgspec import UNSET, UnsetType

@@ -99,7 +99,7 @@ def wanted(call: AnyCall, *, detail: bool) -> ServerQuery | None:
 
 
 def _allowed(call: AnyCall, fields: dict[str, str]) -> dict[str, str]:
-    """Filters that are for administrators are left out for others, without a word."""
+    """Filters for administrators are ignored for other users."""
     bad = [name for name in call.query if name in INTERNAL or name == "pci_devices" or name.startswith("_")]
     if call.allows("os_compute_api:servers:allow_all_filters"):
         if bad:

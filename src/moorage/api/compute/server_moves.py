@@ -48,7 +48,7 @@ class MigrateBody(Body):
 
 
 class BoolOrAuto(NovaBool):
-    """Or the word `auto`."""
+    """Or the value `auto`."""
 
     __slots__ = ("auto",)
 
@@ -68,7 +68,7 @@ class BoolOrAuto(NovaBool):
 
 
 class LiveDestination(Body):
-    """In every version's words; what a version does not know it refuses (api/past)."""
+    """The values of all versions; a version refuses values that it does not know (api/version_changes)."""
 
     host: Fqdn | None
     block_migration: BoolOrAuto

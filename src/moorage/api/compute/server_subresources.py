@@ -1,4 +1,4 @@
-"""What hangs on a server and is read from its record: addresses, the password."""
+"""Subresources of a server that are read from its record: addresses, the password."""
 
 from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import the_server

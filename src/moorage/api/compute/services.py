@@ -36,7 +36,7 @@ class ByName(Body):
 
 
 class ById(Body):
-    """From 2.53 on the path is the service, and the body says what it shall be."""
+    """From 2.53 on the path names the service, and the body its new state."""
 
     never_null: ClassVar[Mapping[str, str]] = {
         "status": "'string'",

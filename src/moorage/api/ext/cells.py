@@ -43,7 +43,7 @@ class BalanceBody(Body):
 
 
 async def index(call: AnyCall) -> Response:
-    """All that the region has heard of, and those of this API's configuration."""
+    """All cells that the region knows, and those of this API's configuration."""
     call.require("moorage:cells:show")
     return Response(200, {"cells": await _rows(call)}, finished=True)
 

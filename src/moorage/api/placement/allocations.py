@@ -15,7 +15,7 @@ from moorage.store.region.placement import provider_queries as reads
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """Project and user of consumers made before 1.8."""
 TOO_MUCH = AMOUNT_MAX + 1
-"""More than any inventory's `max_unit`; larger numbers need not be told apart, and would not fit into the database."""
+"""More than any inventory's `max_unit`; larger numbers need not be distinguished, and would not fit into the database."""
 
 
 async def show(req: Req) -> Rep:

@@ -1,4 +1,4 @@
-"""Resource classes and traits: the standard words, a site's own, and which provider has which trait."""
+"""Resource classes and traits: the standard ones, a site's own, and the traits of each provider."""
 
 from moorage.api.placement import schemas
 from moorage.api.placement.http import Rep, Req, ordered

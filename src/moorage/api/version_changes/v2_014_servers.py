@@ -1,4 +1,4 @@
-"""2.14: Whoever evacuates does not say whether disks are shared, and is told no password."""
+"""2.14: An evacuation does not name whether disks are shared, and returns no password."""
 
 from moorage.api.microversions import Json, VersionChange, rows_at
 from moorage.model.errors import Invalid

@@ -1,4 +1,4 @@
-"""2.76: Power changes are told from outside."""
+"""2.76: Power changes can be reported as external events."""
 
 from moorage.api.microversions import Json, VersionChange, rows_at
 from moorage.model.errors import Invalid
