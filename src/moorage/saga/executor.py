@@ -72,7 +72,7 @@ logger = logging.getLogger("moorage.saga")
 
 
 class ExecuteOptions(TypedDict, total=False):
-    """What may be said of one execution."""
+    """Options of one execution."""
 
     clock: SagaClock
     limits: RetryLimits
@@ -81,7 +81,7 @@ class ExecuteOptions(TypedDict, total=False):
     adopted: bool
     """An earlier execution in this epoch ended in CommitUnknown.  A later epoch, or a longer journal, shows it by itself."""
     max_attempts: int | None
-    """Hosts that are tried; None: as the saga says."""
+    """Limit of hosts that are tried; None: as the saga says."""
     notification_writer: CommitListener | None
     """Called in every commit."""
 

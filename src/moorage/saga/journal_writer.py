@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class JournalWriter:
-    """Keeps the replayed state and the journal in step."""
+    """Writes the journal, and updates the replayed state with each line."""
 
     def __init__(self, log: Log, state: ReplayedState) -> None:
         self.log = log
@@ -29,12 +29,12 @@ class JournalWriter:
         self._pending: list[Line] = []
 
     def note(self, line: Line) -> None:
-        """A line for the next commit."""
+        """Add a line to the next commit."""
         self._pending.append(line)
         self.state.add(line)
 
     async def flush(self, status: Status) -> None:
-        """Commit what is pending, if anything is."""
+        """Commit the pending lines, if there are any."""
         if self._pending:
             await self.append([], status=status)
 
@@ -119,7 +119,7 @@ class _Work(Generic[T]):
         self._work, self._follows, self._before, self._on_commit = work, follows, before, on_commit
 
     def __call__(self, tx: Any) -> T:
-        """The database may call it again when a transaction is repeated."""
+        """Do the work; the database may call this again when it repeats a transaction."""
         try:
             answer = self._work(tx)
             self.lines = self._follows(answer)

@@ -44,13 +44,13 @@ ATTEMPTS_MAX = 3
 
 
 class ResultReader(Protocol):
-    """What a Run needs of the executor."""
+    """The part of the executor that a Run needs."""
 
     def result_of(self, step: "Step[Any, Any, Any]", view: int) -> tuple[bool, Any]: ...
 
 
 class Writer(Protocol):
-    """What a Run needs of the journal writer."""
+    """The part of the journal writer that a Run needs."""
 
     async def commit(
         self, run: "Run[Any, Any]", work: Callable[[Any], T], result: Callable[[T], object] | None = None
@@ -59,7 +59,7 @@ class Writer(Protocol):
 
 @dataclass(eq=False)
 class Run(Generic[Input_co, Context_co]):
-    """What a step sees of its saga."""
+    """A step's view of its saga."""
 
     input: Input_co
     context: Context_co
@@ -70,7 +70,7 @@ class Run(Generic[Input_co, Context_co]):
     tried: tuple[str, ...]
     """The hosts of the earlier attempts, from the first step's results."""
     blamed: tuple[str, ...]
-    """Those of them that may have caused the failure; the others may be tried again."""
+    """Those hosts that may have caused the failure; the others may be tried again."""
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
     unsure: bool
@@ -137,7 +137,7 @@ HasPassed: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[bool]]
 
 
 class StepOptions(TypedDict, total=False):
-    """What is special about a step; all of it may be left out."""
+    """Options of a step."""
 
     name: str
     """Its name in journals, which never changes; without it, the name of its do."""
