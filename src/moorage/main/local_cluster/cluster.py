@@ -94,7 +94,7 @@ class TrialSet:
     beside: RealServices | None = None
     """Real services; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
-    """Whether the set has a metadata service and a console proxy."""
+    """With a metadata service and a console proxy."""
     durability: Durability = "power"
     releases: dict[str, OtherRelease] = field(default_factory=dict)
     """Processes, by name, that run another release. If there are any at the start, the bus is open, because release 0.1.0 has no keys."""
@@ -119,7 +119,7 @@ class TrialSet:
         return ["region", *self.cell_names]
 
     def path_of(self, name: str) -> Path:
-        """Return the configuration file of one process."""
+        """The file of one process."""
         if self.guarded is None:
             return self.config_path
         whose = name if name.startswith("agent-") else name.partition("-")[0]
@@ -354,7 +354,7 @@ def main(argv: Sequence[str]) -> int:
         real_guests=arguments.driver == "libvirt",
         guests_ask=True,
     )
-    for sign in (signal.SIGINT, signal.SIGTERM):  # also if a shell started us with SIGINT ignored
+    for sign in (signal.SIGINT, signal.SIGTERM):  # also where a shell started us with SIGINT ignored
         signal.signal(sign, signal.default_int_handler)
     try:
         require_embedded()
