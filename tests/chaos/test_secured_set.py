@@ -191,7 +191,7 @@ async def test_a_thief_gets_nothing_but_the_host(trial: TrialSet, admin: Person)
             own, encode(HostReport(THIEF, cell, "x", boot, inventory={"VCPU": ResourceInventory(10**30)}))
         )
         conductor = "conductor-1"
-        await until(lambda: "is left lying" in trial.log_of(conductor), 60.0)
+        await until(lambda: "is ignored" in trial.log_of(conductor), 60.0)
         await until(lambda: "which is host host2's" in trial.log_of(conductor), 60.0)
         await until(lambda: thief.denied > 0)
     # nothing has happened to anybody else

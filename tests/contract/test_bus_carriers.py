@@ -173,6 +173,6 @@ async def test_rubbish_ends_no_subscriber_and_fills_no_log(bus: Bus, caplog: pyt
         await until(lambda: handled == len(rubbish) + 1)
     assert heard[-1] == read(good)
     assert [each.message.split(" (")[0].split(":")[0] for each in caplog.records] == [
-        "a message of 0 bytes that cannot be read is left lying",
-        "a handler of moorage.test.rubbish broke; its message is lost",
+        "a message of 0 bytes that cannot be read is ignored",
+        "a handler of moorage.test.rubbish failed; its message is lost",
     ]

@@ -127,7 +127,7 @@ def test_a_newer_peer_may_say_more(caplog: pytest.LogCaptureFixture) -> None:
     assert read(msgspec.json.encode({**beat, "invented_later": [1]})) == Heartbeat("h", CellId("c"), "b")
     assert read(b'{"type":"invented_later"}') is None
     assert read(b"\xff") is None
-    assert "left lying" in caplog.text
+    assert "is ignored" in caplog.text
 
 
 def test_turns_are_ordered_as_stories_go() -> None:

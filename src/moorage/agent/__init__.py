@@ -1,1 +1,2 @@
-"""ROOM 7 · on every host.  Hears a command, looks at its turn, obeys, and keeps the answer until it was taken (RULES §10)."""
+"""The agent, which runs on every host.  It receives commands, checks their turns, executes them, and keeps each result until it is
+acknowledged (RULES §10)."""

@@ -1,7 +1,7 @@
-"""A host's agent: hears commands, looks at their turns, obeys through the driver, and keeps each answer until it was taken (RULES §10).
+"""A host's agent: checks a command's turn, executes it with the driver, and keeps the result until it is acknowledged (RULES §10).
 
-It is given a bus, a driver and a journal, and nothing else: no database of the region or a cell, and no client of the network
-service, for ports arrive bound (S0.20).  Only a host of level 1 or 2 is given its `Plumbing` besides (`legacy.py`).
+It has a bus, a driver and a journal, and nothing else: no database of the region or a cell, and no client of the network
+service, because ports arrive bound (S0.20).  Only a host of level 1 or 2 also has `Plumbing` (`legacy_ports.py`).
 """
 
 import asyncio
@@ -45,12 +45,12 @@ _log = logging.getLogger(__name__)
 
 ASK_FIRST_S, ASK_LAST_S = 0.25, 5.0
 BEATS_PER_SILENCE = 4
-"""At least so many beats are sent in the time after which a host is taken for dead: one that is lost does no harm."""
+"""At least this many heartbeats are sent in the time after which a host counts as silent: a lost one does no harm."""
 GIVEN_UP_WITHIN_S = 30.0
-"""For what was being done when the authority ended; a driver that does not let go is not waited for any longer."""
+"""How long the agent waits, after the end of its authority, until the driver has stopped the commands under way."""
 QUESTIONS_KEPT = 16
 LATE_S = 5.0
-"""A command of a release that does not say how long it is waited for: clocks of two machines may differ by so much."""
+"""For commands of a release without `left_s`: the difference that is allowed between the clocks of two machines."""
 PAUSED = "it could not be heard for a while, or was paused"
 
 
@@ -71,7 +71,7 @@ class AgentOptions:
 
 
 class Agent:
-    """One host.  `start` returns at once; `home` is set while the cell's word on who belongs here is good."""
+    """The agent of one host.  `start` returns at once; `home` is set while the cell's answer about its servers is valid."""
 
     def __init__(
         self,
@@ -111,15 +111,15 @@ class Agent:
         self._runner = CommandRunner(driver, verbs, clock, self._authority, answers, partial(self._leave_home, PAUSED))
         self._queued: set[ResultKey] = set()
         self._to_go: dict[ServerId, FencingToken] = {}
-        """Servers for which a destroy waits: what is older is not begun any more."""
+        """Servers for which a destroy waits: older commands are not begun any more."""
         self._questions: deque[tuple[str, float]] = deque(maxlen=QUESTIONS_KEPT)
-        """The last ones whose answers are good, and when each was asked; what was asked before a pause is not among them."""
+        """The last questions whose answers are valid, and when each was asked; questions from before a pause are not among them."""
         self._answer: asyncio.Future[ServersOfHost] | None = None
         self._refused = False
-        """Another agent speaks for this host."""
+        """Whether another agent runs for this host."""
         self._homecomings = 0
         self._spoken_of: frozenset[ServerId] = frozenset()
-        """By the answer with which the host came home last."""
+        """Time of the last answer with which the host was accepted."""
         self._subscription: Subscription | None = None
         self._life: asyncio.Task[None] | None = None
         self._returning: asyncio.Task[None] | None = None
@@ -140,7 +140,7 @@ class Agent:
             _log.error("%s cannot note that it has begun: %s", self.host, reason_of(failure))
 
     async def stop(self) -> None:
-        """Leave everything where it is: what was not finished is asked again, in the same turn."""
+        """Stop, and leave everything as it is: unfinished commands are sent again, with the same turn."""
         if self._subscription is not None:
             await self._subscription.close()
         for task in (self._life, self._returning):
@@ -158,16 +158,16 @@ class Agent:
         await self._driver.close()
 
     def is_doing(self, server: ServerId) -> bool:
-        """A command about it is being obeyed."""
+        """Tell whether a command for this server is being executed."""
         return self._runner.is_running(server)
 
     @property
     def jobs(self) -> tuple[int, int]:
-        """Commands that wait, and servers that something is being done about."""
+        """The number of waiting commands, and of servers with a command under way."""
         return self._lanes.waiting, self._lanes.moving
 
     def is_waiting(self, server: ServerId) -> bool:
-        """A command about it is being obeyed, or waits."""
+        """Tell whether a command for this server is being executed, or waits."""
         return any(key.server == server for key in self._queued)
 
     # ---- coming home, and the beat ---------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Agent:
             await self._clock.sleep(self._beat_s)
 
     def _leave_home(self, why: str) -> None:
-        """What is being done is given up, and nothing is begun before the cell has answered a question that was asked after this."""
+        """Give up what is under way, and begin nothing before the cell has answered a question that is asked after this."""
         self._questions.clear()
         if not self.home.is_set():
             return
@@ -238,8 +238,8 @@ class Agent:
         await self._outgoing.publish(question)
 
     async def _ask_again_after_a_cut(self) -> None:
-        """While we could not be heard, servers may have been given to other hosts.  Asked once: if it is lost, the cell, which has
-        missed our beats, tells us unasked."""
+        """Ask the cell again after an outage of the bus: servers may have been given to other hosts meanwhile.  The question is sent
+        once: if it is lost, the cell, which missed our heartbeats, answers without a question."""
         if not self._bus.healthy:
             self._was_cut = True
         elif self._was_cut or (self.home.is_set() and self._hold.is_overdue()):
@@ -314,7 +314,7 @@ class Agent:
     # ---- obeying -------------------------------------------------------------------------------------------------------
 
     async def _may_act(self) -> None:
-        """Returns when the cell's word is good (RULES §23)."""
+        """Wait until the cell's answer is valid (RULES §23)."""
         while True:
             await self.home.wait()
             if self._authority.held:
@@ -322,9 +322,9 @@ class Agent:
             self._leave_home(PAUSED)
 
     async def _execute(self, key: ResultKey, command: Command, ends: float, since: int | None) -> None:
-        """Turn first, then the deed, then the answer; the first and the last are on the disk before the next begins.
+        """Write the turn, execute the command, then write the result; turn and result are on the disk before the next command begins.
 
-        `since`: the last homecoming when it was heard; None: the host was not at home.
+        `since`: the last acceptance by the cell when the command came; None: the host was not accepted then.
         """
         await self._may_act()
         if command.verb in READS:
@@ -348,12 +348,12 @@ class Agent:
         await self._outgoing.answer(command, answer)
 
     def _is_good(self, command: Command, since: int | None) -> bool:
-        """A command that came before the host came home may be older than what its cell knows: it is good if the cell has spoken
-        of its server, for then turns decide.  Otherwise whoever wants it sends it again."""
+        """Whether a command may be executed. One from before the cell's answer may be older than what the cell knows: it is valid if
+        the answer covered its server, because then turns decide.  Otherwise it is dropped, and its sender sends it again."""
         return since == self._homecomings or command.verb == Verb.DESTROY_GUEST or command.server in self._spoken_of
 
     async def _raised(self, key: ResultKey, command: Command, ends: float, since: int | None) -> bool:
-        """Whether the command is to be carried out now; its turn is on the disk then.  If not, it was answered, or need not be."""
+        """Whether the command must be executed now; then its turn is on the disk.  If not, it was answered, or needs no answer."""
         while True:
             if not self._is_good(command, since):
                 _log.info("%s: %s of %s is let lie: it came too early", self.host, command.verb, command.server)
@@ -370,7 +370,7 @@ class Agent:
     # ---- converging ------------------------------------------------------------------------------------------------------
 
     def _believe(self, answer: ServersOfHost) -> None:
-        """The answer that we wait for; or, when we are home, what the cell says unasked, or says again, which changes nothing."""
+        """Take the awaited answer; or, if the host is accepted already, an answer without a question or a repeated one."""
         asked = self._question_sent_at(answer) is not None
         if not self.home.is_set():
             if asked and self._answer is not None and not self._answer.done():
@@ -380,7 +380,7 @@ class Agent:
                 self._lanes.submit(told.server, partial(self._settler.settle_in_lane, told, self._may_start))
 
     async def _come_home(self, answer: ServersOfHost) -> None:
-        """All that is older goes before anything is reported, obeyed or started; only then may what was on be on again."""
+        """Destroy outdated guests before anything is reported, executed or started; only then start guests that were running."""
         await self._settler.settle(answer.servers)
         await self._journal.flush()
         asked_at = self._question_sent_at(answer)

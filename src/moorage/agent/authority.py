@@ -1,8 +1,8 @@
-"""How long a host may act on what it was last told (RULES §23).
+"""A host's authority: how long it may act on its cell's last answer (RULES §23).
 
-A host that nobody could hear for longer than `host_silence_s` is taken for dead: its servers are deleted without it, and boots go on
-elsewhere.  So it counts its own silence, and long before the others give it up it starts nothing any more until its cell
-has answered.  Guests that run go on running: an outage of the control plane stops none.
+A host without a sign of life for longer than `host_silence_s` counts as down: its servers are deleted without it, and boots continue
+elsewhere.  So the host measures its own silence, and long before others treat it as down it starts nothing more until its cell
+has answered.  Running guests keep running: an outage of the control plane stops none.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from moorage.model.clock import Clock
 
 PART_OF_SILENCE = 0.5
-"""Of `host_silence_s`: what was begun at the end of the authority has the rest of it to be given up."""
+"""Part of `host_silence_s` for which the authority lasts; in the rest of it, commands under way are given up."""
 
 
 class AuthorityOver(Exception):
-    """The authority ended in the middle of a command, before anything was done that another host may do too."""
+    """Raised when the authority ends in the middle of a command, before it did anything that another host may do too."""
 
 
 class Authority:
-    """Until when the host may act.  `ended` is called when that moment passes while the process runs.
+    """Knows until when the host may act.  `ended` is called when that moment passes while the process runs.
 
-    A machine that was suspended finds its authority over by `held`: the timer of the event loop stood still, and the clock,
-    which counts suspended time, did not.
+    After a suspension of the machine, `held` shows that the authority is over: the timer of the event loop stood still, but the clock
+    counts suspended time.
     """
 
     def __init__(self, clock: Clock, silence_s: float, ended: Callable[[], None]) -> None:
@@ -37,11 +37,11 @@ class Authority:
         return self._clock.monotonic() < self._until
 
     def covers(self, heard_at: float) -> bool:
-        """Whether who was heard at that moment may still act."""
+        """Tell whether a host whose sign of life arrived at that moment may still act."""
         return self._clock.monotonic() < heard_at + self._lasts_s
 
     def prove(self, heard_at: float) -> None:
-        """We could be heard at that moment of the clock."""
+        """Extend the authority: other processes could receive our messages at that moment of the clock."""
         until = heard_at + self._lasts_s
         if until <= self._until:
             return

@@ -1,4 +1,4 @@
-"""What a host answers commands with."""
+"""Builds a host's results of commands."""
 
 import logging
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class CommandAnswers:
-    """Of one host."""
+    """Builds the results of one host."""
 
     def __init__(self, host: str, cell: CellId, plumbing: Plumbing | None) -> None:
         self._host = host
@@ -22,7 +22,7 @@ class CommandAnswers:
         self._plumbing = plumbing
 
     def done(self, command: Command, answer: msgspec.Struct) -> Result:
-        """It was done; `answer`: the verb's."""
+        """Build the result of a command that was executed; `answer` is that of the verb."""
         return Result(
             self._host,
             self._cell,
@@ -35,7 +35,7 @@ class CommandAnswers:
         )
 
     def refusal_of(self, command: Command, failure: Exception) -> Result:
-        """What a driver's failure is answered with; whatever it is, the conductor hears of it."""
+        """Build the result of a driver's failure, of any kind, so that the conductor learns of it."""
         if isinstance(failure, HostFailed):
             return self.refuse(command, failure.code, failure.private, failure.public)
         if isinstance(failure, TimeoutError):
@@ -43,11 +43,11 @@ class CommandAnswers:
             return self.refuse(command, "host_timed_out", why)
         if isinstance(failure, msgspec.MsgspecError):
             return self.refuse(command, "garbled", str(failure))
-        _log.error("%s: %s of %s broke", self._host, command.verb, command.server, exc_info=failure)
+        _log.error("%s: %s of %s failed", self._host, command.verb, command.server, exc_info=failure)
         return self.refuse(command, "driver_broke", f"{type(failure).__name__}: {failure}")
 
     def refuse(self, command: Command, code: str, private: str, public: str = "the host could not do it") -> Result:
-        """It was not done. `code`: the kind of problem; `private`: why, for operators."""
+        """Build a refusal. `code`: the kind of problem; `private`: the reason, for operators."""
         left = None if self._plumbing is None else self._plumbing.take_left(command.server)
         return Result(
             self._host,

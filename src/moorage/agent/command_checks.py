@@ -1,4 +1,4 @@
-"""Whether a command is to be carried out: its fencing token is compared with what the host knows of its server (RULES §10)."""
+"""Checks whether a command may be executed: compares its fencing token with what the host knows of its server (RULES §10)."""
 
 from moorage.agent.command_answers import CommandAnswers
 from moorage.agent.guest_reconciliation import Settler
@@ -10,7 +10,7 @@ from moorage.model.fencing_token import FencingToken
 
 
 class CommandChecks:
-    """Of one host."""
+    """Checks the commands of one host."""
 
     def __init__(self, journal: AgentJournal, settler: Settler, clock: Clock, answers: CommandAnswers) -> None:
         self._journal = journal
@@ -21,9 +21,9 @@ class CommandChecks:
     def objection(
         self, key: ResultKey, command: Command, ends: float, to_go: FencingToken | None
     ) -> Result | bytes | None:
-        """The answer of a command that is not to be carried out: a refusal, or the answer that was kept; None: it is to be.
+        """Return the result of a command that is not executed: a refusal, or the stored result of a repeat; None: execute it.
 
-        `ends`: when nobody waits for it any more, monotonic. `to_go`: the turn of a destroy that waits, if one does.
+        `ends`: monotonic time after which no caller waits for it. `to_go`: the turn of a waiting destroy, if there is one.
         """
         known = self._journal.turn_of(command.server)
         if max(command.turn, known or command.turn, to_go or command.turn) > command.turn:
@@ -43,9 +43,9 @@ class CommandChecks:
         return None
 
     async def begin_turn(self, command: Command) -> None:
-        """Its turn is on the disk when this returns."""
+        """Write the command's turn; it is on the disk when this returns."""
         starts = command.verb == Verb.START_GUEST
         if self._journal.turn_of(command.server) != command.turn:
             await self._journal.raise_turn(command.server, command.turn, starts=starts)
-        elif starts:  # a move's, whose guest was taken in the same turn
+        elif starts:  # a start in a move, in the turn in which the guest was taken
             await self._journal.begin_start(command.server)

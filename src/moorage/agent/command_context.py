@@ -1,4 +1,4 @@
-"""What every verb needs: the driver's optional power, and what the command says beside its verb."""
+"""Helpers of all verbs: a driver's optional abilities, and the payload of a command."""
 
 from typing import TypeAlias, TypeVar
 
@@ -12,16 +12,16 @@ PowerT = TypeVar("PowerT")
 PayloadT = TypeVar("PayloadT", bound=msgspec.Struct)
 
 Answer: TypeAlias = tuple[msgspec.Struct, bool | None]
-"""What goes back, and whether the guest is meant to be on from now (None: as before)."""
+"""The verb's answer, and whether the guest shall run from now on (None: as before)."""
 
 
 def power_of(driver: Driver, kind: type[PowerT]) -> PowerT:
-    """The driver, if it can do that. Raises HostFailed (`not_supported`)."""
+    """Return the driver if it has this ability. Raises HostFailed (`not_supported`) if it has not."""
     if not isinstance(driver, kind):
         raise HostFailed("this host cannot do that", private=f"no {kind.__name__}", code="not_supported")
     return driver
 
 
 def payload_of(command: Command, kind: type[PayloadT]) -> PayloadT:
-    """What the command says beside its verb."""
+    """Decode the command's payload."""
     return msgspec.json.decode(command.payload, type=kind)

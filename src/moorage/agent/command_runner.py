@@ -1,4 +1,4 @@
-"""Carries commands out through the driver, and gives up what nobody wants any more or the host may not do any more."""
+"""Executes commands through the driver, and cancels those that are not wanted any more, or that the host may not execute any more."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,19 +19,19 @@ from moorage.model.tracing import SpanType, span
 LEAST_S = 1.0
 LEAST_DESTROY_S = 30.0
 LOOK_EVERY_S = 0.1
-"""While a guest is being started: a machine that slept is noticed so soon."""
+"""How soon a suspension of the machine is noticed while a guest is being started."""
 
 
 @dataclass
 class RunningCommand:
-    """A command that is being obeyed."""
+    """A command that is being executed."""
 
     turn: FencingToken
     verb: str
     limit: asyncio.Timeout
     task: "asyncio.Task[Any]"
     dropped: bool = False
-    """The authority ended: it counts as never begun, and whoever still wants it asks again."""
+    """Whether the authority ended: then the command counts as never begun, and its sender sends it again."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     next_look: asyncio.TimerHandle | None = None
 
@@ -42,7 +42,7 @@ class RunningCommand:
 
 
 class CommandRunner:
-    """Of one host; at most one command for each server."""
+    """Executes the commands of one host; at most one at a time for each server."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class CommandRunner:
         answers: CommandAnswers,
         authority_over: Callable[[], None],
     ) -> None:
-        """`authority_over`: called when the host is found to have been paused in the middle of a command."""
+        """`authority_over`: called when it turns out that the host was suspended in the middle of a command."""
         self._driver = driver
         self._verbs = verbs
         self._clock = clock
@@ -63,25 +63,26 @@ class CommandRunner:
         self._running: dict[ServerId, RunningCommand] = {}
 
     def is_running(self, server: ServerId) -> bool:
-        """A command about it is being obeyed."""
+        """Tell whether a command for this server is being executed."""
         return server in self._running
 
     def give_up(self) -> None:
-        """The authority ended: all that is being done counts as never begun."""
+        """Cancel all commands, because the authority ended; they count as never begun."""
         for doing in self._running.values():
-            if not doing.dropped:  # once: a driver that takes its time to let go may see the authority end twice
+            if not doing.dropped:  # only once: the authority may end again before a slow driver has stopped
                 doing.dropped = True
                 doing.task.cancel()
 
     async def wait_given_up(self, within_s: float) -> None:
-        """Until all that is being done has ended; a driver that does not let go is not waited for any longer."""
+        """Wait until all commands have ended, at most `within_s`: a driver may not stop."""
         if endings := [asyncio.ensure_future(each.ended.wait()) for each in self._running.values()]:
             await asyncio.wait(endings, timeout=within_s)
 
     def give_way(self, command: Command) -> None:
-        """What a destroy of a higher turn would have to wait for is given up, as at its deadline: nobody wants it any more.
+        """Cancel a command that would delay a destroy with a higher turn, as at its deadline: it is not wanted any more.
 
-        So is the sending of a copy that is to be dropped, and of a guest that is to stay: it may take hours.
+        The same applies to the upload of a copy that is dropped, and to the transfer of a guest whose move is aborted: both may take
+        hours.
         """
         doing = self._running.get(command.server)
         if doing is None:
@@ -93,7 +94,7 @@ class CommandRunner:
             doing.limit.reschedule(asyncio.get_running_loop().time())
 
     async def perform(self, command: Command, ends: float) -> tuple[Result | None, bool | None]:
-        """The answer, and whether the guest is meant to be on from now; no answer when it was given up with our authority."""
+        """Execute a command. Returns its result, and whether the guest shall run from now on; no result if the authority ended."""
         verb = self._verbs.get(command.verb)
         if verb is None:
             return self._answers.refuse(command, "not_supported", f"no verb {command.verb}"), None
@@ -131,7 +132,7 @@ class CommandRunner:
         return self._answers.done(command, answer), running
 
     def _watch(self, doing: RunningCommand) -> None:
-        """A start that was under way when the machine fell asleep is given up as soon as it wakes: it goes on by itself then."""
+        """Cancel a start that was under way when the machine was suspended, as soon as it resumes: otherwise it would continue."""
         if self._authority.held:
             doing.next_look = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._watch, doing)
         else:

@@ -1,4 +1,4 @@
-"""From a command's verb to the driver: one small function each, in one table."""
+"""The table of verbs: a small function for each, which calls the driver."""
 
 from collections.abc import Awaitable, Callable
 
@@ -41,6 +41,10 @@ from moorage.model.guest import PowerState
 
 
 async def start_guest(driver: Driver, command: Command) -> Answer:
+    """Make a guest whose ports are bound already, and start it if it is to run.
+
+    Raises HostFailed when the ports are not bound, when the command contradicts itself, or when the driver fails.
+    """
     asked = payload_of(command, StartGuest)
     guest = asked.guest
     if asked.order is not None:

@@ -1,4 +1,4 @@
-"""Verbs of consoles: where one listens."""
+"""Verbs of consoles: the address of one."""
 
 from moorage.agent.command_context import Answer, payload_of, power_of
 from moorage.bus.command_messages import Command

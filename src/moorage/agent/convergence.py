@@ -1,7 +1,7 @@
-"""After a silence: what must be destroyed, remembered, forgotten and started, so that what runs here is what should.
+"""Plans what a host must destroy, remember, forget and start after a time without contact, so that the right guests run.
 
-Pure: what is here and what the cell says come in, a plan goes out.  Nothing is destroyed that the cell did not speak of: a guest that
-the cell does not know is shown in the report, and somebody decides with a turn.
+The function is pure: its input is the host's state and the cell's answer.  It destroys no guest that the answer did not cover: a guest
+that the cell does not know is shown in the report, and a later command with a turn decides.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,15 +15,15 @@ from moorage.model.ids import ServerId
 
 @dataclass(frozen=True)
 class ConvergencePlan:
-    """In this order: destroy, know, forget, then report, then start.
+    """The plan, executed in this order: destroy, know, forget, then report, then start.
 
-    The turn is learnt after its destroy, and not before: an agent killed between the two finds the guest older still, and destroys it.
-    (A turn that is known, and takes something back, has no guest either: one that is there was made by a driver that was late.)
-    No command can slip between them, for none is obeyed before the agent is home, and later they share the server's lane.
+    A turn is recorded after the destroy and not before: if the agent is killed in between, it still finds the guest outdated, and destroys
+    it.  (If the known turn is an undo, there should be no guest either: an existing one was made by a driver that finished late.)
+    No command can come in between, because none is executed before the host is accepted, and later they share the server's queue.
     """
 
     know: tuple[tuple[ServerId, FencingToken], ...] = ()
-    """Turns higher than ours: a command that is older than these comes too late."""
+    """Turns higher than the recorded ones: older commands come too late."""
     destroy: tuple[ServerId, ...] = ()
     forget: tuple[ServerId, ...] = ()
     start: tuple[ServerId, ...] = ()
@@ -35,7 +35,7 @@ def converge(
     was_running: Collection[ServerId],
     told: Iterable[ServerTurn],
 ) -> ConvergencePlan:
-    """`turns` and `was_running` are from our journal, `told` from the cell."""
+    """Build the plan. `turns` and `was_running` are from the agent's journal, `told` is from the cell."""
     know: list[tuple[ServerId, FencingToken]] = []
     destroy: list[ServerId] = []
     forget: list[ServerId] = []

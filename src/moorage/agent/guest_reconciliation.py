@@ -1,7 +1,7 @@
-"""What the cell says of servers is done to their guests: those that do not belong here go, turns are remembered or forgotten.
+"""Applies the cell's answer to the guests: those that do not belong here are destroyed, and turns are remembered or forgotten.
 
-A guest that cannot be destroyed keeps neither its host from coming home nor the other guests waiting: it is tried again and again,
-nothing else is done for its server meanwhile, and it shows in every report until it is gone.
+A guest that cannot be destroyed delays neither the acceptance of its host nor other guests: the destroy is retried, nothing else is
+done for its server meanwhile, and it is in every report until it is gone.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from moorage.model.guest import PowerState
 from moorage.model.ids import ServerId
 
 DESTROY_S, SECOND_TRY_S = 5.0, 0.25
-"""One try, and how soon the second is made: a driver that hangs over one guest does not hold up the host."""
+"""Limit of one try, and the pause before the second: a driver that hangs on one guest must not delay the host."""
 AT_ONCE = 16
 DELETED_KEPT_MAX = 10_000
 OVER_KEPT_MAX = 10_000
-"""More than a host has guests; the word that came longest ago goes first, and the journal's turns remain."""
+"""Limit, larger than a host's number of guests; the oldest entry is dropped first, and the journal's turns remain."""
 AGAIN_FIRST_S, AGAIN_MOST_S = 1.0, 30.0
 
 _log = logging.getLogger(__name__)
 
 
 class Settler:
-    """One host's; `stop` leaves what could not be destroyed where it is, for the next life of the agent."""
+    """Reconciles the guests of one host; `stop` leaves guests that could not be destroyed to the next start of the agent."""
 
     def __init__(self, host: str, driver: Driver, journal: AgentJournal, clock: Clock, lanes: ServerQueues) -> None:
         self._host = host
@@ -43,31 +43,31 @@ class Settler:
         self._clock = clock
         self._lanes = lanes
         self._in_the_way: dict[ServerId, ServerTurn] = {}
-        """Guests that must go and did not, with the word of the cell that says so."""
+        """Guests that must be destroyed and are still there, each with the cell's answer."""
         self._again: dict[ServerId, asyncio.Task[None]] = {}
         self._deleted: dict[ServerId, None] = {}
-        """Servers that are gone for ever, the last ones: their turns are forgotten, and what is still in buffers must not be obeyed."""
+        """The last servers that were deleted for ever: their turns are dropped, and commands still in buffers must not be executed."""
 
         self._over: dict[ServerId, int] = {}
-        """Of servers that belong here: the last operation of which the cell said that it is over."""
+        """Server that belongs here → the last operation that has ended, as the cell reported it."""
 
     def is_over(self, server: ServerId, turn: FencingToken) -> bool:
-        """The operation that this turn belongs to has ended: its command lay in a buffer while the host was silent, and was given up."""
+        """Tell whether the turn's operation has ended: its command waited in a buffer while the host was silent, and was given up."""
         return turn.operation_seq <= self._over.get(server, -1)
 
     def in_the_way(self, server: ServerId) -> bool:
-        """An earlier guest of this server must go first, and could not be destroyed yet."""
+        """Tell whether an earlier guest of this server must be destroyed first, and could not be yet."""
         return server in self._in_the_way
 
     def is_deleted(self, server: ServerId) -> bool:
         return server in self._deleted
 
     def gone(self, server: ServerId) -> None:
-        """A command has destroyed it meanwhile, or the cell says that it belongs here."""
+        """Note that the guest is gone, or that it belongs here."""
         self._in_the_way.pop(server, None)
 
     async def settle(self, told: Iterable[ServerTurn]) -> tuple[ServerId, ...]:
-        """All but starting; which servers should be started now is returned (converge.py says why)."""
+        """Apply an answer, except for starts; returns the servers to start now (`convergence.py` explains the order)."""
         said = {each.server: each for each in told}
         guests = await self._driver.guests()
         here = dict.fromkeys(await arrivals_at(self._driver), PowerState.SHUTDOWN) | dict(guests)
@@ -96,7 +96,7 @@ class Settler:
         return tuple(server for server in plan.start if server in guests)
 
     async def settle_in_lane(self, told: ServerTurn, may_start: Callable[[], bool]) -> None:
-        """The same for one server beside others' commands, and it is started if it was on, and still may be."""
+        """Apply an answer about one server in its queue; start its guest if it was running and may still run."""
         for server in await self.settle((told,)):
             if not may_start():
                 return
@@ -107,7 +107,7 @@ class Settler:
                 _log.error("%s: %s was on and does not start: %s", self._host, server, why)
 
     async def _destroy(self, told: ServerTurn, slots: asyncio.Semaphore) -> None:
-        """What fails twice is tried again later, in the lane of its server."""
+        """Destroy guests; if one fails twice, it is tried again later, in its server's queue."""
         server = told.server
         async with slots:
             _log.warning("%s: the guest of %s does not belong here any more and is destroyed", self._host, server)
@@ -123,7 +123,7 @@ class Settler:
             self._again[server] = asyncio.create_task(self._try_again(server))
 
     async def take_away(self, server: ServerId) -> None:
-        """Destroy a guest that was made after the cell had called its turn over, by a driver that did not let go of it before."""
+        """Destroy a guest that a slow driver made after the cell had reported the end of its operation."""
         turn = self._journal.turn_of(server)
         await self._destroy(ServerTurn(server, turn, here=False, gone=turn is None), asyncio.Semaphore())
 

@@ -1,9 +1,9 @@
-"""Guests whose start does not count yet are off while the host may not act (RULES §23).
+"""Keeps guests whose start does not count yet switched off while the host has no authority (RULES §23).
 
-A start counts when the operation that asked for it has shown its server as built, or when a later one has followed it here.  Until
-then the operation may go on elsewhere as soon as nobody hears this host.  So from the end of its authority on a host keeps such
-guests off, until its cell has said where they belong: those that belong here are started again, the others are destroyed
-(`settle.py`).  Every other guest runs on, for an outage must not stop it.
+A start counts when its operation has shown the server as built, or when a later operation has used the guest here.  Until
+then the operation may continue on another host as soon as this host is silent.  So from the end of its authority on, a host keeps such
+guests off until its cell has answered where they belong: those that belong here are started again, the others are destroyed
+(`guest_reconciliation.py`).  All other guests keep running, because an outage must not stop them.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from moorage.model.guest import OFF
 from moorage.model.ids import ServerId
 
 FIRST_ANSWER_S = 1.0
-"""A cell that can be heard answers sooner: an agent that is restarted switches nothing off."""
+"""A cell that can be reached answers within this time, so an agent that is restarted switches nothing off."""
 AGAIN_S = 1.0
 POWER_OFF_S = 15.0
 LETS_GO_S = 2.0
-"""A driver that takes longer keeps the host from coming home no more."""
+"""How long the acceptance of the host waits for the driver to switch guests off."""
 OVERDUE_S = 60.0
-"""Whoever should say that a start counts says so with the next beats; after this time they will not, and the cell is asked."""
+"""A start is normally acknowledged with the next heartbeats; after this time the cell is asked."""
 
 _log = logging.getLogger(__name__)
 
 
 class Hold:
-    """One host's.  `is_busy`: whether a command about the server is being obeyed at the moment."""
+    """Holds the guests of one host.  `is_busy`: tells whether a command for the server is being executed."""
 
     def __init__(
         self, host: str, driver: Driver, journal: AgentJournal, clock: Clock, is_busy: Callable[[ServerId], bool]
@@ -45,27 +45,27 @@ class Hold:
         self._waiting_since: dict[ServerId, float] = {}
 
     def begin(self) -> None:
-        """The host may not act any more; its cell is being asked."""
+        """Begin to switch guests off: the host has no authority, and its cell is being asked."""
         if self._task is None:
             self._heard = asyncio.Event()
             self._task = asyncio.create_task(self._keep_off(self._heard))
 
     async def end(self) -> None:
-        """The cell has answered.  What is being switched off is switched off first, lest it be so after it was started again."""
+        """End: the cell has answered.  Switching off that is under way is finished first, so that it cannot follow a new start."""
         self._heard.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=LETS_GO_S)
             await self.stop()
 
     async def stop(self) -> None:
-        """Leave everything as it is."""
+        """Stop, and leave everything as it is."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
 
     def is_overdue(self) -> bool:
-        """Whether the cell should be asked of starts that nobody has acknowledged for long: who should have may be dead."""
+        """Tell whether to ask the cell about starts that were not acknowledged for long: the conductor may be dead."""
         now = self._clock.monotonic()
         before = self._waiting_since
         self._waiting_since = {each: before.get(each, now) for each in self._journal.unacknowledged()}
@@ -86,7 +86,7 @@ class Hold:
                 _log.error("%s cannot see which of its guests run: %r", self._host, failure)
 
     async def _switch_off(self, server: ServerId) -> None:
-        """The answer goes first: whoever still wants the guest asks again in the same turn, and it is started again."""
+        """Switch a guest off. Its stored result is dropped first: a repeated command with the same turn then starts it again."""
         _log.warning("%s may not act, and the start of %s does not count yet: its guest is off", self._host, server)
         try:
             await self._journal.take_back(server)

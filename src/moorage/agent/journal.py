@@ -1,8 +1,8 @@
-"""What a host remembers through its own restart: the highest turn per server, results that nobody has taken (RULES §10), and
+"""What a host keeps through its own restart: the highest turn of each server, results that are not acknowledged (RULES §10), and
 starts that do not count yet (RULES §23).
 
-One SQLite file and one thread for as many hosts as live in the process (a real host has one; a cloud in one process has all of its
-simulated ones).  Writes that come while another is being synced share the next sync.  Reading is from memory.
+All hosts of a process share one SQLite file and one thread (a real host has its own; a cloud in one process has all its simulated
+hosts in one file).  Writes that come while another is being synced share the next sync.  Reads are from memory.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS starts (
     step TEXT NOT NULL DEFAULT '', PRIMARY KEY (host, server)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lives (number INTEGER PRIMARY KEY, host TEXT NOT NULL, agent TEXT NOT NULL);
 """
-"""`starts` has a table of its own, and its turn: a release that does not know it may write `turns` meanwhile, and then says nothing."""
+"""`starts` is a table of its own with its own turn: a release that does not know it may write `turns` meanwhile; such a start is ignored."""
 
 _RAISE = """
 INSERT INTO turns (host, server, operation_seq, attempt, phase) VALUES (?, ?, ?, ?, ?)
@@ -70,7 +70,7 @@ class _Work:
 
 
 class JournalFile:
-    """The file and its thread."""
+    """The journal file and its thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class JournalFile:
         self.commits = 0
 
     def open(self) -> None:
-        """Begin; done by itself with the first host's `open`."""
+        """Open the file; the first host's `open` does this."""
         if self._thread is not None:
             return
         private_database(self.path)
@@ -91,7 +91,7 @@ class JournalFile:
         self._thread.start()
 
     def close(self) -> None:
-        """What was asked before is written first."""
+        """Close the file; earlier writes are finished first."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(CLOSE_S)
@@ -105,7 +105,7 @@ class JournalFile:
             database.close()
 
     async def write(self, statements: Sequence[Statement]) -> None:
-        """Return when it is on the disk."""
+        """Write the statements; returns when they are on the disk. Raises Internal when the journal is closed."""
         if self._thread is None:
             raise Internal("the host's journal is closed", private=str(self.path))
         loop = asyncio.get_running_loop()
@@ -173,14 +173,14 @@ class _Memory:
     turn: FencingToken
     running: bool = False
     results: dict[str, bytes] = field(default_factory=dict)
-    """By step, all of the highest turn: an older turn's results answer nobody."""
+    """Step → result, all of the highest turn: results of older turns are not needed."""
     start: str | None = None
-    """A start was begun in this turn, and nobody has said that it counts: the step that says so when its result is taken, empty as
-    long as there is none.  None: it counts, or the turn is no start's."""
+    """The step of a start in this turn that does not count yet: it counts when that step's result is acknowledged; empty while there is
+    no result.  None: the start counts, or the turn has no start."""
 
 
 class AgentJournal:
-    """One host's part of the file.  `raise_turn` and `keep` return when it is on the disk."""
+    """One host's part of the file.  `raise_turn` and `keep` return when the data are on the disk."""
 
     def __init__(self, file: JournalFile, host: str) -> None:
         self.file = file
@@ -188,7 +188,7 @@ class AgentJournal:
         self._servers: dict[ServerId, _Memory] = {}
         self._later: list[Statement] = []
         self.earlier_lives: tuple[str, ...] | None = None
-        """The agents that ran with this journal, newest first; None: a release has written it that did not note them."""
+        """The agents that ran with this journal, newest first; None: an earlier release wrote it and did not record them."""
 
     async def open(self) -> None:
         def remember() -> dict[ServerId, _Memory]:
@@ -220,7 +220,7 @@ class AgentJournal:
         self._servers = await asyncio.to_thread(remember)
 
     async def begin_life(self, agent: str) -> None:
-        """To be awaited before the agent says its name to anybody: the next one on this disk knows by it whom it replaces."""
+        """Record this agent's incarnation. Await this before the agent sends its id: the next agent on this disk then knows what it replaces."""
         await self._write([(_LIVES_BEGUN, (self._host, agent)), (_LIVES_OVER, (self._host, self._host))])
 
     def turn_of(self, server: ServerId) -> FencingToken | None:
@@ -231,7 +231,7 @@ class AgentJournal:
         return {server: memory.turn for server, memory in self._servers.items()}
 
     def running(self) -> set[ServerId]:
-        """Servers whose last obeyed command left them on."""
+        """Return the servers whose last executed command left them running."""
         return {server for server, memory in self._servers.items() if memory.running}
 
     def result_of(self, key: ResultKey) -> bytes | None:
@@ -247,13 +247,13 @@ class AgentJournal:
         return tuple(found)
 
     def unacknowledged(self) -> set[ServerId]:
-        """Servers with a start in their present turn of which nobody has said that it counts."""
+        """Return the servers with a start in their present turn that is not acknowledged."""
         return {server for server, memory in self._servers.items() if memory.start is not None}
 
     async def raise_turn(self, server: ServerId, turn: FencingToken, *, starts: bool = False) -> None:
-        """To be awaited before anything is done in this turn.  The results of earlier turns go; `starts`: it is a start's.
+        """Record a turn. Await this before doing anything in this turn.  Results of earlier turns are dropped; `starts`: it is a start's turn.
 
-        When the server is forgotten while this is written, the next write would take it away again: so it is written once more.
+        If the server is forgotten while this is written, the next write would delete the turn again, so it is written once more.
         """
         whole = (self._host, server, turn.operation_seq, turn.attempt, turn.phase)
         while True:
@@ -271,7 +271,7 @@ class AgentJournal:
         self._servers[server] = _Memory(turn, memory.running if memory else False, start="" if starts else None)
 
     async def begin_start(self, server: ServerId) -> None:
-        """To be awaited before a start in a turn that another command has raised: its start does not count yet."""
+        """Record a start that does not count yet. Await this before a start in a turn that another command has recorded."""
         memory = self._servers.get(server)
         if memory is None or memory.start is not None or memory.running:
             return
@@ -280,9 +280,9 @@ class AgentJournal:
         memory.start = ""
 
     async def keep(self, key: ResultKey, result: bytes, running: bool | None, *, started: bool = False) -> None:
-        """The result of the server's present turn, and whether the guest is meant to be on now (None: as before).
+        """Record a result of the server's present turn, and whether the guest shall run (None: as before).
 
-        `started`: it says that the guest was started, so the start counts when this result is taken.
+        `started`: the result reports that the guest was started, so the start counts when this result is acknowledged.
         """
         memory = self._servers.get(key.server)
         if memory is None or memory.turn != key.turn:
@@ -315,7 +315,7 @@ class AgentJournal:
             await self.flush()
 
     def counts(self, server: ServerId, up_to: int) -> None:
-        """The cell says that all operations of the server up to this one are over, and left it here."""
+        """Record that all operations of the server up to this one have ended and left it here, so its start counts."""
         memory = self._servers.get(server)
         if memory is not None and memory.start is not None and memory.turn.operation_seq <= up_to:
             self._it_counts(server, memory)
@@ -325,13 +325,13 @@ class AgentJournal:
         self._later.append((_COUNTS, (self._host, server)))
 
     async def take_back(self, server: ServerId) -> None:
-        """What was answered of a start that does not count yet is not the answer any more: who asks again has it started again."""
+        """Drop the result of a start that does not count yet: a repeated command then starts the guest again."""
         memory = self._servers.get(server)
         if memory is not None and memory.start and memory.results.pop(memory.start, None) is not None:
             await self._write([(_TAKEN, (self._host, server, memory.start))])
 
     def forget(self, servers: Iterable[ServerId]) -> None:
-        """Servers that are gone for ever: the tombstone goes too, with the next write."""
+        """Drop servers that are deleted for ever, with their tombstones, at the next write."""
         for server in servers:
             if self._servers.pop(server, None) is not None:
                 self._later += [(each, (self._host, server)) for each in (_FORGET, _DROP_RESULTS, _COUNTS)]
@@ -341,6 +341,6 @@ class AgentJournal:
         await self.file.write([*first, *statements])
 
     async def flush(self) -> None:
-        """Write what waits for company."""
+        """Write everything that waits for another write."""
         if self._later:
             await self._write([])

@@ -1,11 +1,11 @@
-"""Hosts of level 1 and 2, which see to their guests' ports themselves, with a network client of their own (RULES §13, §14).
+"""Hosts of level 1 and 2, which make or bind their guests' ports themselves, with a network client of their own (RULES §13, §14).
 
-    level 1   makes what ports are missing, and binds all, when it builds the guest
-    level 2   binds ports that were made before a host was chosen; makes them where it is told to, as level 1 does
-    level 3   has no `HostPortClient` at all: ports arrive bound (S0.20)
+    level 1   makes missing ports, and binds all, when it builds the guest
+    level 2   binds ports that were made before a host was chosen; makes them if it is ordered to, as level 1 does
+    level 3   has no `HostPortClient`: ports arrive bound (S0.20)
 
-What a build left of its ports goes back with its success or its failure, so that the next host takes the same ones (S0.5).
-A port is known again by the MAC that was minted for it before any host was chosen, so no host ever makes it a second time.
+The ports of a build are returned with its success or its failure, so that the next host uses the same ports (S0.5).
+A port is recognised by the MAC that was minted for it before a host was chosen, so no host makes it a second time.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class HostPortClient(Protocol):
-    """What a host needs of the network service; `clients.network.NetworkBackend` has it."""
+    """The calls to the network service that a host needs; `clients.network.NetworkBackend` has them."""
 
     async def ensure_ports(
         self,
@@ -61,15 +61,15 @@ class HostPortClient(Protocol):
 
 @dataclass
 class Plumbing:
-    """The ports of one host's guests, as an agent of level 1 or 2 sees to them."""
+    """Makes, binds and releases the ports of one host's guests, for an agent of level 1 or 2."""
 
     host: str
     level: int
     plumber: HostPortClient
     may_start: Callable[[], bool] = lambda: True
-    """Asked when the ports are seen to, which may take long: whether a guest may still be started."""
+    """Tells whether a guest may still be started; called after the ports are bound, which may take long."""
     _left: dict[ServerId, Plumbed] = field(default_factory=dict)
-    """What the build under way has so far."""
+    """The ports that the build under way has so far."""
 
     def __post_init__(self) -> None:
         if not MAKES_PORTS <= self.level < PORTS_ARRIVE_BOUND:
@@ -78,14 +78,18 @@ class Plumbing:
             )
 
     def verbs(self) -> Mapping[str, Callable[[Driver, Command], Awaitable[Answer]]]:
-        """The agent's verbs, of which two do more here than on a host of level 3."""
+        """Return the agent's verbs; two of them do more here than on a host of level 3."""
         return {**VERBS, Verb.START_GUEST: self.start_guest, Verb.DESTROY_GUEST: self.destroy_guest}
 
     def take_left(self, server: ServerId) -> Plumbed | None:
-        """What a build that failed leaves to the next host, told once."""
+        """Return the ports that a failed build leaves to the next host, once."""
         return self._left.pop(server, None)
 
     async def start_guest(self, driver: Driver, command: Command) -> Answer:
+        """Make or bind the ports as the command orders, then start the guest.
+
+        Raises AuthorityOver when the host must not start guests any more.
+        """
         asked = payload_of(command, StartGuest)
         if asked.order is None:
             return await VERBS[Verb.START_GUEST](driver, command)
@@ -101,16 +105,16 @@ class Plumbing:
         return done
 
     async def release(self, server: ServerId, asked: DestroyGuest) -> None:
-        """The guest is gone: where the server goes too, ports of ours are deleted and the user's let go (S0.8)."""
+        """Release the ports after the guest is destroyed, if the server is deleted: ours are deleted, the user's released (S0.8)."""
         self._left.pop(server, None)
         if asked.release:
             macs = [vif.mac for vif in asked.vifs if not vif.preserve_on_delete]
             await self._patiently(lambda _: self.plumber.release_ports(server, macs))
 
     async def plumb(self, guest: GuestSpec, order: PortOrder) -> GuestSpec:
-        """The ports made (where that is ours to do) and bound; the guest with its interfaces.
+        """Make the ports (if the order says so) and bind them; returns the guest with its interfaces.
 
-        Raises HostFailed with the network service's reason; what was made by then is kept for `take_left`.
+        Raises HostFailed with the network service's reason; ports that were made by then are kept for `take_left`.
         """
         if order.how == "bind" and self.level < BINDS_PORTS:
             raise HostFailed(
@@ -139,7 +143,7 @@ class Plumbing:
         return with_ports(guest, bound, {**order.networks, **facts})
 
     async def _made(self, guest: GuestSpec, order: PortOrder) -> tuple[Port, ...]:
-        """Those we were given, as they are, and the missing ones."""
+        """The ports of the order, and new ones for NICs without a port."""
         have = {port.index: port for port in order.ports}
         missing = [nic for nic in order.nics if nic.index not in have]
         if missing:
@@ -165,7 +169,7 @@ class Plumbing:
         self._left[server] = Plumbed(tuple(ports), dict(networks))
 
     async def _patiently(self, once: Callable[[bool], Awaitable[T]]) -> T:
-        """Again while the network service is out, until the command's deadline cancels us; a refusal is the host's failure."""
+        """Retry while the network service is out, until the command's deadline cancels this; a refusal becomes HostFailed."""
         pause_s, unsure = AGAIN_FIRST_S, False
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Verbs of a guest's life after its boot: rebuild, rescue, password, crash dump, diagnostics, and images kept beforehand."""
+"""Verbs for a guest after its boot: rebuild, rescue, password, crash dump, diagnostics; and the caching of images."""
 
 from collections.abc import Awaitable, Callable
 
@@ -33,7 +33,11 @@ async def cache_image(driver: Driver, command: Command) -> Answer:
 
 
 async def rebuild_guest(driver: Driver, command: Command) -> Answer:
-    """Destroys the old guest, so it is meant to be off until it was made anew; `power_on` of the spec says what it is to be then."""
+    """Destroy the old guest and make it again.
+
+    While this is under way the guest is meant to be off; `power_on` of the spec says whether it runs afterwards.
+    Raises HostFailed when the command contradicts itself, or when the driver fails.
+    """
     rebuilder, asked = power_of(driver, Rebuildable), payload_of(command, RebuildGuest)  # type: ignore[type-abstract]
     if asked.guest.server != command.server:
         why = f"{command.server} ≠ {asked.guest.server}"

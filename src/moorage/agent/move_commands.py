@@ -1,4 +1,4 @@
-"""Verbs of a guest that goes to another host, or becomes another size where it is."""
+"""Verbs for a guest that moves to another host, or is resized on its host."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,6 +16,7 @@ from moorage.model.guest import PowerState
 
 
 async def guest_power(driver: Driver, command: Command) -> Answer:
+    """Return the guest's power state. Raises HostFailed when the host has no such guest."""
     power = (await driver.guests()).get(command.server)
     if power is None:
         raise HostFailed("the host has no such guest", private=command.server, code="guest_not_found")
@@ -97,7 +98,7 @@ async def drop_live(driver: Driver, command: Command) -> Answer:
 
 
 async def land_live(driver: Driver, command: Command) -> Answer:
-    """From now on it is meant to be on here, as it was when it was sent: a host that lost its power since has it off, and did not know."""
+    """Record that an arrived guest shall run here, as it ran when it was sent, even if this host lost its power since."""
     mover, asked = power_of(driver, LiveMovable), _taken(command)  # type: ignore[type-abstract]
     power = await mover.land_live(msgspec.structs.replace(asked.guest, power_on=True), asked.move)
     if power is PowerState.SHUTDOWN and asked.guest.power_on:

@@ -1,4 +1,4 @@
-"""What a host says of itself: a heartbeat often, the whole report seldom.  Nothing of it is ever written to a database by the beat."""
+"""Builds a host's report.  Heartbeats are frequent and reports are seldom; a heartbeat causes no write to a database."""
 
 import uuid
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ from moorage.model.guest import HostDescription, PowerState
 from moorage.model.ids import CellId, HostId, ServerId
 
 LEVEL = 3
-"""Today's: ports arrive bound; the agent has no way to the network service."""
+"""The present protocol level: ports arrive bound, and the agent has no network client."""
 
 _HOSTS = uuid.UUID("8a6f2f0e-6a0f-5c0e-9f0e-2b7f5f1d9c11")
 
 
 def host_id(host: str) -> HostId:
-    """A host's resource provider: made from its name, so that a host that lost its disk is still itself."""
+    """Return the id of a host's resource provider: made from its name, so that it stays the same if the host loses its disk."""
     return HostId(str(uuid.uuid5(_HOSTS, host)))
 
 
 def changes(before: Mapping[ServerId, PowerState], now: Mapping[ServerId, PowerState]) -> dict[ServerId, PowerState]:
-    """What differs; a guest that is no more shows as NOSTATE."""
+    """Return the power states that changed; a guest that is gone has NOSTATE."""
     differ = {server: power for server, power in now.items() if before.get(server) is not power}
     differ.update((server, PowerState.NOSTATE) for server in before if server not in now)
     return differ
@@ -64,5 +64,5 @@ def report(
 
 
 def described(description: HostDescription) -> bytes:
-    """To see whether the host has changed."""
+    """Encode a description, to see whether the host has changed."""
     return msgspec.json.encode(description, order="sorted")

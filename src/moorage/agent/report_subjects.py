@@ -1,4 +1,4 @@
-"""Where a host says what it says: under its own name, and while a conductor of release 0.1.0 listens, where that one hears it too."""
+"""Chooses the subjects of a host's messages: those with its own name, and those of release 0.1.0 while a conductor of it subscribes."""
 
 from moorage.bus import legacy_subjects, subjects
 from moorage.bus.command_messages import Command, Result
@@ -9,20 +9,21 @@ from moorage.model.ids import CellId
 
 
 class Outgoing:
-    """Of one agent.  Until a conductor has spoken, nobody knows of what release they are: what is asked a second time is asked of both."""
+    """Publishes the messages of one agent.  Until a conductor has sent a message, its release is not known: a repeated question is
+    published on both kinds of subjects."""
 
     def __init__(self, bus: Bus, cell: CellId, host: str, *, earlier: bool = True) -> None:
-        """`earlier`: whether there may be conductors of that release; the broker's permissions may leave no way to them."""
+        """`earlier`: whether there may be conductors of that release, and the broker's permissions allow their subjects."""
         self._bus = bus
         self._cell = cell
         self._host = host
         self._may_be_earlier = earlier
         self._earlier: bool | None = None if earlier else False
-        """A conductor of release 0.1.0 has spoken to this agent, so it goes on to say all twice; None: none has spoken."""
+        """Whether a conductor of release 0.1.0 has sent a message, so that everything is published twice; None: no message has come."""
         self._said = 0
 
     def note_conductor(self, knows_senders: bool) -> None:
-        """A conductor spoke to us: does it hear hosts under their names?"""
+        """Note whether a conductor that sent a message receives hosts' messages under their names."""
         if not self._may_be_earlier:
             return
         if not knows_senders:
@@ -38,7 +39,7 @@ class Outgoing:
         self._said += 1
 
     async def answer(self, command: Command, answer: Result | bytes) -> None:
-        """To who sent the command; bytes: an answer that was kept."""
+        """Send a result to the sender of the command; bytes: a stored result."""
         subject = legacy_subjects.result_for(self._cell, command.reply_to)
         if command.knows_senders:
             subject = subjects.result_from(self._cell, self._host, command.reply_to)

@@ -1,4 +1,4 @@
-"""What a host says of itself unasked: a beat often, its whole report when something changed, and now and then what it may forget."""
+"""Sends a host's own messages: heartbeats, a report when something changed, and now and then a question which turns it may forget."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from moorage.model.ids import CellId, ServerId
 
 MAX_UNTAKEN_SAID = 50
 TOMBSTONES_MAX = 1_000
-"""Turns remembered of servers without a guest, before the cell is asked which of them are gone for ever."""
+"""Number of turns of servers without a guest from which on the cell is asked which of them are deleted for ever."""
 TOMBSTONES_ASKED_MAX = 500
-"""At once."""
+"""Limit of servers in one question."""
 
 
 class AgentIdentity(NamedTuple):
@@ -51,10 +51,10 @@ class Reporter:
         self._digest = digest({})
         self._description = b""
         self._asked_last = ServerId("")
-        """Of the tombstones: the next time those after it are asked of."""
+        """The last tombstone of the last question; the next question begins after it."""
 
     async def beat(self) -> None:
-        """A sign of life, with what changed since the last one; every so many beats it is looked whether the host has changed."""
+        """Send a heartbeat with the changes since the last one; every few heartbeats, check whether the host itself has changed."""
         number, self._number = self._number, self._number + 1
         if number % self._beats_per_look == 0:
             now = described(await self._driver.describe())
@@ -84,7 +84,7 @@ class Reporter:
         await self._outgoing.publish(message)
 
     async def leave(self) -> None:
-        """The last beat: nobody need wait until this agent is silent before another speaks for the host."""
+        """Send the last heartbeat, so that another agent can take over the host at once."""
         message = Heartbeat(
             self._host, self._cell, self._boot, self._number, len(self._said), self._digest, leaving=True
         )
@@ -98,7 +98,7 @@ class Reporter:
         await self._outgoing.publish(whole)
 
     async def _ask_what_to_forget(self) -> None:
-        """A destroy leaves its turn behind; a host that is never restarted would remember every server it ever had."""
+        """Ask which turns can be forgotten: each destroy leaves a turn, and a host that is never restarted would keep all of them."""
         tombstones = sorted(self._journal.turns().keys() - (await self._driver.guests()).keys())
         if len(tombstones) <= TOMBSTONES_MAX:
             return

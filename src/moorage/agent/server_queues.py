@@ -1,4 +1,4 @@
-"""One server at a time, many servers at once: a lane per server, a bounded number of lanes moving."""
+"""Queues of jobs: one queue for each server, whose jobs run one after another; a bounded number of queues runs at once."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from moorage.model.ids import ServerId
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 MAX_WAITING = 2_000
-"""Jobs in all lanes of a host; more are not taken, and whoever sent them sends them again."""
+"""Limit of waiting jobs of a host; further ones are refused, and their senders send them again."""
 
 
 _log = logging.getLogger(__name__)
@@ -33,16 +33,16 @@ class ServerQueues:
 
     @property
     def waiting(self) -> int:
-        """Jobs that have not begun."""
+        """The number of jobs that have not begun."""
         return self._waiting
 
     @property
     def moving(self) -> int:
-        """Servers that have a job under way, or about to be."""
+        """The number of servers with a job that runs or is about to run."""
         return len(self._lanes)
 
     def submit(self, server: ServerId, job: Job) -> bool:
-        """After everything submitted before for this server.  False: too much is waiting, it was not taken."""
+        """Add a job after all earlier ones of this server.  False: too many jobs wait, and it was refused."""
         if self._waiting >= MAX_WAITING:
             return False
         self._waiting += 1
@@ -69,7 +69,7 @@ class ServerQueues:
             del self._lanes[server]
 
     async def stop(self) -> None:
-        """Leave everything where it is."""
+        """Stop, and leave everything as it is."""
         for task in self._moving:
             task.cancel()
         await asyncio.gather(*self._moving, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Verbs of snapshots of volumes: those that the volume service asks a host for, and a guest that is still while its volumes are copied."""
+"""Verbs of volume snapshots: those that the volume service asks of a host, and quiescing a guest while its volumes are copied."""
 
 from collections.abc import Awaitable, Callable
 

@@ -84,7 +84,7 @@ JSON_TYPES = frozenset({"application/json", "application/vnd.openstack.compute+j
 NO_RESOURCE = "The resource could not be found."
 QUERY_FIELDS_MAX = 1_000
 RETRY_LEAST_S = 1.0
-"""What a client is told that is told to come back."""
+"""The message for a client that should try again later."""
 MODERN = "openstack-api-version"
 LEGACY = "x-openstack-nova-api-version"
 
@@ -250,7 +250,7 @@ class ComputeApp:
         project: str | None = None
         if not self.router.is_first_segment(segments[0]) and PROJECT_IN_URL.match(segments[0]):
             project, segments = segments[0], segments[1:]
-        # An empty name (a path that ends with a slash has one) is nobody's.
+        # An empty name (of a path that ends with a slash) belongs to no resource.
         match = self.router.find(method, segments) if segments and all(segments) else None
         if match is None:
             raise NotFound(NO_RESOURCE)
@@ -314,7 +314,7 @@ def _callers_id(headers: Headers) -> str | None:
 
 
 def _known(route: Route, method: str, call: AnyCall) -> Query:
-    """What the route knows of the query; only GET refuses what no route of its kind has ever looked at."""
+    """The query parameters that the route knows; only GET refuses parameters that no route of its kind has ever read."""
     if route.params.known or method == "GET":
         return route.params.check(call.query, call.version)
     return {}

@@ -1,4 +1,4 @@
-"""Where a caller reached us, for the absolute links of answers: as configured, or as its Host header says, if that is one."""
+"""The URL at which a caller reached us, for absolute links in answers: as configured, or from a valid Host header."""
 
 import re
 from collections.abc import MutableMapping

@@ -60,7 +60,7 @@ class Call(Generic[BodyT]):
     headers: Mapping[str, str] = field(default_factory=dict)
     """The request's headers, lower case."""
     preview: bool = False
-    """A dry run: it says what it would begin, and begins nothing."""
+    """Whether it is a dry run, which only describes what it would begin."""
 
     @property
     def is_admin(self) -> bool:

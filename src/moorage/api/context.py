@@ -32,7 +32,7 @@ class ApiSettings:
     identity_url: str = ""
     """Named in `WWW-Authenticate` to clients that come without a token."""
     image_url: str = ""
-    """Where the image service is, for links to images."""
+    """URL of the image service, for links to images."""
     usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
     """Of the audit that `/os-instance_usage_audit_log` lists."""
     body_max_bytes: int = 114_688

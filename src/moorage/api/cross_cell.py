@@ -84,7 +84,7 @@ async def _find_with_location(context: AppContext, server_id: str) -> tuple[Wher
         except Unavailable:
             if where.order is None:
                 raise
-            return where, where.order  # it is being built, perhaps in another cell by now: the order is what is shown
+            return where, where.order  # it is being built, perhaps in another cell by now: then its order is shown
         if server is not None or where.recorded_in is None:
             return where, server or where.order
     raise Unavailable(

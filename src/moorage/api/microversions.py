@@ -76,7 +76,7 @@ class VersionChange:
     loosens: Mapping[str, Callable[[Json], None]] = field(default_factory=dict)
     """Called with an older version's body; raises Invalid for what was refused then."""
     behaviour: tuple[str, ...] = ()
-    """Named differences that a handler decides, `"NAME: what it means"`; NAME is a constant of the change's module."""
+    """Differences that a handler implements, `"NAME: meaning"`; NAME is a constant of the change's module."""
 
     @property
     def version(self) -> Version:
@@ -183,7 +183,7 @@ def _refuse(places: Mapping[str, set[str]]) -> Translate | None:
 
 
 def unexpected(names: Iterable[str]) -> None:
-    """Refuse fields that this version does not know, in JSON schema's words."""
+    """Refuse fields that this version does not know, in the words of JSON schema. Raises Invalid when there are any."""
     listed = list(names)
     if listed:
         quoted = ", ".join(f"'{name}'" for name in listed)

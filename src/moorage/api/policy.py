@@ -118,12 +118,12 @@ class Policy:
         )
 
     def require(self, principal: Principal, rule: str, target: Mapping[str, Any] | None = None) -> None:
-        """Raises Forbidden in Nova's words."""
+        """Check a policy rule. Raises Forbidden with Nova's message."""
         if not self.allows(principal, rule, target):
             raise Forbidden(f"Policy doesn't allow {rule} to be performed.")
 
     def listed(self) -> list[Listed]:
-        """All rules, for `moorage policy list`: as they are in force, their defaults, and what they guard."""
+        """Return all rules for `moorage policy list`: their present values, their defaults, and the requests that they guard."""
         return [
             Listed(
                 name,

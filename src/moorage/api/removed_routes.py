@@ -12,6 +12,7 @@ AS_ASKED = Params(strict=None)
 
 
 async def gone(call: AnyCall) -> Response:
+    """Answer 410 for a route that was removed. Raises Gone."""
     raise Gone("This resource is no longer available.  No forwarding address is given.")
 
 

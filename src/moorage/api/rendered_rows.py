@@ -22,7 +22,7 @@ class RenderedRowCache:
     def __init__(self) -> None:
         self._known: dict[RowKey, bytes] = {}
         self.placeholder = f"here-{secrets.token_hex(16)}"
-        """Stands for `http://host:port`; nobody can write it into a field of a server."""
+        """Placeholder for `http://host:port`; users cannot write it into a field of a server."""
         self.size_bytes = 0
 
     def __len__(self) -> int:

@@ -28,14 +28,14 @@ class Param:
     many: bool = True
     """False: given more than once is refused."""
     format: str | None = None
-    """A named format for the refusal's words (`uuid`, `date-time`)."""
+    """A named format for the message of a refusal (`uuid`, `date-time`)."""
     regex: bool = False
     """Each value must be a regular expression as `model/pattern.py` understands them, and none is empty (Nova's format `regex`)."""
     searched: bool = True
     """False: such a value must have that form and is not searched for."""
 
     def refusal(self, value: str) -> str | None:
-        """What is wrong with one value, in Nova's words; None: nothing is."""
+        """Return what is wrong with one value, with Nova's message; None: it is valid."""
         if self.form is not None:
             if not value:
                 return "should be non-empty"
@@ -61,7 +61,7 @@ class Params:
     strict: tuple[int, int] | None = (2, 102)
 
     def check(self, query: Query, version: Version) -> Query:
-        """What of the query this version knows.  Raises Invalid in Nova's words."""
+        """Return the parameters that this version knows.  Raises Invalid with Nova's message."""
         kept: Query = {}
         for name, values in query.items():
             param = self.known.get(name)
@@ -86,7 +86,7 @@ class Route:
     path: str
     handler: Handler
     takes: type[Any] | None = None
-    """The Struct of today's body; None for a route whose body is not looked at."""
+    """The Struct of the newest version's body; None: the route does not read a body."""
     rule: str | None = None
     """A policy rule checked before the handler, with the caller's own project as target; None: the handler checks."""
     params: Params = field(default_factory=Params)

@@ -37,6 +37,7 @@ class NovaInt(int):
 
     @classmethod
     def of(cls, value: object) -> Self:
+        """Convert an integer, or a string of digits, within the limits. Raises ValueError with the words of JSON schema."""
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"{value!r} is not of type 'integer', 'string'")
         digits = "-?[0-9]{1,20}" if cls.low < 0 else "[0-9]{1,20}"
@@ -85,6 +86,7 @@ class Limit32(NovaInt):
     @override
     @classmethod
     def of(cls, value: object) -> Self:
+        """Convert a limit, also from a string; -1 is no limit. Raises ValueError with the words of JSON schema."""
         if isinstance(value, str) and not re.fullmatch(r"-?[0-9]+", value):
             raise ValueError(f"{value!r} does not match '^-?[0-9]+$'")
         return super().of(value)
@@ -119,6 +121,7 @@ class NovaBool:
 
     @classmethod
     def of(cls, value: object) -> Self:
+        """Convert a boolean in any of the forms that Nova accepts. Raises ValueError with the words of JSON schema."""
         if value is True or (isinstance(value, str) and value in TRUE):
             return cls(True)
         if value is False or (isinstance(value, str) and value in FALSE):
@@ -141,6 +144,11 @@ class Name(str):
 
     @classmethod
     def of(cls, value: object) -> Self:
+        """Check a name.
+
+        Raises ValueError for its type and length, and Whitespace for spaces at its ends and characters that cannot be
+        printed.
+        """
         if not isinstance(value, str):
             raise ValueError(f"{value!r} is not of type 'string'")
         if not value:
@@ -222,7 +230,7 @@ def _reworded(reason: str, value: Json) -> str:
 
 
 def refusal(body: Json, failure: msgspec.ValidationError) -> Invalid:
-    """A decoding failure, in the words of Nova's schema validation."""
+    """Convert a decoding error into the message of Nova's schema validation."""
     if isinstance(failure.__cause__, Whitespace):
         return Invalid(str(failure.__cause__))
     parts = _PATH.match(str(failure))

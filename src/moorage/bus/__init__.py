@@ -1,1 +1,1 @@
-"""ROOM 6 · messages.  The bus is a hint, never an authority: it may lose, repeat and reorder what it carries."""
+"""Messages between processes.  A message is a hint and never an authority: the bus may lose, repeat and reorder messages."""

@@ -1,6 +1,6 @@
-"""What a conductor has to acknowledge to hosts: a host keeps each result until it knows that somebody has taken it (RULES §10).
+"""Acknowledgements from a conductor to hosts: a host keeps each result until it knows that a conductor has taken it (RULES §10).
 
-Acknowledgements ride on commands; a message of their own is spent on them only while the host's heartbeat still lists them.
+Acknowledgements are sent with commands; only if the host's heartbeat still lists a result, they get a message of their own.
 """
 
 from itertools import islice, takewhile
@@ -11,26 +11,26 @@ from moorage.model.clock import Clock
 from moorage.model.ids import ServerId
 
 MAX_TAKEN_WAITING = 1_000
-"""Acknowledgements kept per host until it is next heard; the host forgets old results by itself when a higher turn comes."""
+"""Limit of acknowledgements that wait for one host; the host drops old results by itself when a higher turn comes."""
 MAX_TAKEN_PER_MESSAGE = 50
 MAX_STARTS_WAITING = 10_000
-"""Starts that were answered and have not been said to count: boots under way, and some that failed since."""
+"""Limit of starts that were answered and are not acknowledged yet: boots under way, and some that failed since."""
 
 
 class Acknowledgements:
-    """Of all hosts, in memory: what is lost with the process is asked again by whoever adopts its operations."""
+    """The acknowledgements for all hosts, in memory. If the process dies, the conductor that adopts its operations asks the hosts again."""
 
     def __init__(self, clock: Clock, after_s: float) -> None:
-        """`after_s`: how long after it came a result counts as taken."""
+        """`after_s`: seconds after its arrival from which a result counts as taken."""
         self._clock = clock
         self._after_s = after_s
         self._taken: dict[str, dict[ResultKey, float]] = {}
         self._started: dict[ServerId, tuple[str, ResultKey]] = {}
         self._counting: dict[str, dict[ResultKey, float]] = {}
-        """Starts that count, by host, and until when their hosts are told so."""
+        """Starts that count, by host, and until when they are sent to their hosts."""
 
     def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
-        """This operation has recorded the server as built on this host: its start is acknowledged from now on."""
+        """Acknowledge a start from now on: the operation has recorded the server as built on this host."""
         on, key = self._started.pop(server, ("", None))
         if key is None or on != host or key.turn.operation_seq != operation_seq:
             return
@@ -39,7 +39,7 @@ class Acknowledgements:
             counting[key] = self._clock.monotonic() + self._after_s
 
     def note(self, result: Result, *, starts: bool) -> None:
-        """A result has come. `starts`: of a start, which is acknowledged when it counts, and not before."""
+        """Note a result that has come. `starts`: it is that of a start, which is acknowledged only when it counts."""
         if starts and result.ok:
             self._started[result.server] = result.host, result.key
             while len(self._started) > MAX_STARTS_WAITING:
@@ -50,7 +50,7 @@ class Acknowledgements:
             taken[result.key] = self._clock.monotonic()
 
     def wanted_by(self, beat: Heartbeat) -> tuple[ResultKey, ...]:
-        """What is to be acknowledged in a message of its own: what the host still keeps and we have taken."""
+        """Return what needs a message of its own: results that the host still keeps and that we have taken."""
         taken = self._taken.get(beat.host)
         counting = self._counted(beat.host)
         if not taken and not counting:
@@ -61,7 +61,7 @@ class Acknowledgements:
         return mine[:MAX_TAKEN_PER_MESSAGE]
 
     def riders(self, host: str) -> tuple[ResultKey, ...]:
-        """Acknowledgements that ride on a command, once; if it is lost, the host forgets when its server's turn is next raised."""
+        """Return acknowledgements to send with a command, once. If it is lost, the host drops the result at the server's next turn."""
         riders = [*self._counted(host), *self._settled(host)][:MAX_TAKEN_PER_MESSAGE]
         for key in riders:
             for waiting in (self._counting, self._taken):
@@ -69,7 +69,7 @@ class Acknowledgements:
         return tuple(riders)
 
     def _counted(self, host: str) -> list[ResultKey]:
-        """Starts of this host that count; those that it was told of for long enough are forgotten."""
+        """Starts of this host that count; those that were sent for long enough are dropped."""
         counting = self._counting.get(host)
         if not counting:
             return []
@@ -79,7 +79,7 @@ class Acknowledgements:
         return list(counting)
 
     def _settled(self, host: str) -> list[ResultKey]:
-        """Results that came long enough ago: whoever waited wrote them down, or died and its adopter has asked again."""
+        """Results that came long enough ago: by now the waiting operation has recorded them, or its adopter has asked again."""
         before = self._clock.monotonic() - self._after_s
         oldest_first = self._taken.get(host, {}).items()
         return [

@@ -1,4 +1,4 @@
-"""Calls to hosts, as values: where a host is, on whose behalf it is called, a call under way, and what a result means."""
+"""Calls to hosts, as values: the host's address, the context of a command, a call under way, and the meaning of a result."""
 
 import asyncio
 import re
@@ -12,43 +12,43 @@ from moorage.model.fencing_token import FencingToken
 from moorage.model.ids import CellId, OperationId
 
 HERE = "the host"
-"""What stands for its own name in what a host says to owners of servers; drivers and older agents may name it."""
+"""Replaces the host's name in texts that owners of servers read; drivers and older agents may name the host."""
 
 
 class HostAddress(msgspec.Struct, frozen=True):
-    """Where a host is: its cell and the name people know it by."""
+    """A host's cell and its name for people."""
 
     cell: CellId
     host: str
 
 
 class CommandContext(msgspec.Struct, frozen=True):
-    """On whose behalf a host is called, and for how long."""
+    """The operation for which a host is called, and how long to wait."""
 
     operation: OperationId
     turn: FencingToken
     step: str
     patience_s: float = 60.0
     though_silent: bool = False
-    """Call even a host without heartbeats, and wait all of the patience."""
+    """Call even a silent host, and wait for the whole patience."""
     request_id: str = ""
     until_done: bool = False
-    """What fails is asked again in the same turn and step, and is to be tried anew then."""
+    """Whether a failed command is sent again with the same turn and step, and the host then tries it again."""
 
 
 class PendingCall:
-    """One command under way, and everybody in this process who waits for it."""
+    """One command under way, and all callers in this process that wait for it."""
 
     def __init__(self, address: HostAddress, command: Command, fails_fast: bool, ends: float) -> None:
         self.address = address
         self.command = command
         self.fails_fast = fails_fast
         self.ends = ends
-        """On our own clock: how long the host is given is said with each sending, as a duration."""
+        """The deadline on our own clock; each sending tells the host the remaining time as a duration."""
         self.waiters: set[asyncio.Future[Result]] = set()
         self.timer: asyncio.TimerHandle | None = None
         self.again: Callable[[], None] | None = None
-        """Sends it again, now."""
+        """Sends the command again now."""
 
     def settle(self, result: Result | None, problem: Exception | None = None) -> None:
         for waiter in self.waiters:
@@ -61,7 +61,7 @@ class PendingCall:
 
 
 def payload_of(host: str, result: Result) -> msgspec.Raw:
-    """The answer in a host's result. Raises HostFailed when the host could not do what it was asked."""
+    """Return the answer in a host's result. Raises HostFailed when the host could not execute the command."""
     if result.ok:
         return result.payload
     left = b"" if result.payload == EMPTY else bytes(result.payload)

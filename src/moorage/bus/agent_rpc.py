@@ -1,15 +1,15 @@
 """Typed calls to hosts, with deadlines.
 
-A call is a command that is sent again until its result comes: the agent answers a repeated turn and step with the result it kept
-(RULES §10), so repeating is safe and a lost message costs time only.  Results arrive under the asking conductor's own subject.
+A call is a command that is sent again until its result comes: the agent answers a repeated turn and step with the result that it kept
+(RULES §10), so repeating is safe, and a lost message only costs time.  Results arrive under the calling conductor's own subject.
 
 How a call may end:
 
-    the answer                 the host did it
-    HostFailed                 the host says that it could not; `code` is the host's word.  Nothing waits there any more.
-    HostFailed(host_silent)    no heartbeat for `silent_s`.  It may have begun, if it was asked before it fell silent.
+    the answer                 the host has done it
+    HostFailed                 the host reports that it could not; `code` is the host's code.  Nothing is pending there any more.
+    HostFailed(host_silent)    no heartbeat for `silent_s`.  The host may have begun, if the command arrived before that.
     BusOut                     the bus is out, which says nothing about the host.  It may have begun.
-    UnknownOutcome             nobody answered in time: it may have worked, or may still; a higher turn closes the door
+    UnknownOutcome             no answer in time: the command may have worked, or may still; a command with a higher turn prevents that
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class AudibleHosts:
 
 
 class AgentClient:
-    """Made once per process that tells sagas; `start` before the first call."""
+    """Calls hosts; each process that executes sagas has one. Call `start` before the first call."""
 
     def __init__(
         self,
@@ -98,17 +98,17 @@ class AgentClient:
 
     @property
     def me(self) -> ConductorId:
-        """Whom hosts answer."""
+        """The name under which hosts answer this process."""
         return self._me
 
     @property
     def under_way(self) -> int:
-        """Commands whose answers are waited for."""
+        """How many commands wait for their answers."""
         return self._sender.under_way
 
     @property
     def forged(self) -> int:
-        """Messages that were left lying, for they were not their sender's."""
+        """How many messages were ignored, because their sender may not send them."""
         return self._senders.forged
 
     async def start(self) -> None:
@@ -131,25 +131,26 @@ class AgentClient:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self._sender.stop()
 
-    # ---- what a host can be asked --------------------------------------------------------------------------------
+    # ---- the verbs ---------------------------------------------------------------------------------------------------
 
     async def start_guest(self, to: HostAddress, command_context: CommandContext, guest: GuestSpec) -> PowerState:
-        """Make the guest and start it; if it is there already, this is success."""
+        """Make the guest and start it; a guest that exists already is success."""
         return await self._change(to, command_context, guest.server, Verb.START_GUEST, StartGuest(guest))
 
     async def build_guest(
         self, to: HostAddress, command_context: CommandContext, guest: GuestSpec, order: PortOrder
     ) -> GuestNow:
-        """The same on a host that first sees to the ports itself; HostFailed brings along what it `left` of them."""
+        """Do the same on a host that first makes or binds the ports itself; HostFailed has the ports that it `left`."""
         command = self._command(command_context, guest.server, Verb.START_GUEST, StartGuest(guest, order))
         return await self._answer(to, command_context, command, GuestNow)
 
     async def destroy_guest(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, release: DestroyGuest | None = None
     ) -> None:
-        """Absent is success.  The turn stays there as a tombstone: a later `start_guest` of a lower turn is refused.
+        """Destroy the guest; a missing one is success.  The turn stays on the host as a tombstone: a later `start_guest` with a lower turn
+        is refused.
 
-        `release`: an old host is to see to the server's ports too.
+        `release`: a host of level 1 or 2 also releases the server's ports.
         """
         await self._change(to, command_context, server, Verb.DESTROY_GUEST, release)
 
@@ -201,25 +202,25 @@ class AgentClient:
     async def take_snapshot(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId, quiesce: Quiesce
     ) -> PowerState:
-        """Copy the guest's disk on the host; the guest goes on."""
+        """Copy the guest's disk on the host; the guest keeps running."""
         return await self._change(to, command_context, server, Verb.TAKE_SNAPSHOT, TakeSnapshot(image, quiesce))
 
     async def upload_snapshot(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
     ) -> None:
-        """The host sends the copy into the image; the errand's patience is that of the largest disk."""
+        """Let the host upload the copy into the image; the context's patience must be enough for the largest disk."""
         await self._change(to, command_context, server, Verb.UPLOAD_SNAPSHOT, OfSnapshot(image))
 
     async def drop_snapshot(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, image: ImageId
     ) -> None:
-        """Absent is success."""
+        """Remove the copy; a missing one is success."""
         await self._change(to, command_context, server, Verb.DROP_SNAPSHOT, OfSnapshot(image))
 
     async def swap_volume(
         self, to: HostAddress, command_context: CommandContext, server: ServerId, old: str, disk: VolumeDisk
     ) -> None:
-        """The guest goes on with another volume, with the same on it; it may take as long as its size takes."""
+        """Copy a volume to another one under the running guest, which then uses the new one; the time depends on the size."""
         await self._change(to, command_context, server, Verb.SWAP_VOLUME, SwapVolume(old, disk))
 
     async def extend_volume(
@@ -228,13 +229,13 @@ class AgentClient:
         await self._change(to, command_context, server, Verb.EXTEND_VOLUME, ExtendVolume(volume, size_gib))
 
     async def volume_connector(self, to: HostAddress, server: ServerId, patience_s: float = 20.0) -> dict[str, Any]:
-        """What the volume service must know of the host to export a volume to it: a read, with no turn."""
+        """Return what the volume service needs to know of the host to export a volume to it: a read, without a turn."""
         return (await self.ask(to, server, Verb.VOLUME_CONNECTOR, None, Connector, patience_s)).connector
 
     async def console_output(
         self, to: HostAddress, server: ServerId, lines: int | None, patience_s: float = 20.0
     ) -> str:
-        """What the guest wrote to its console: a read, with no turn."""
+        """Return the guest's console output: a read, without a turn."""
         return (await self.ask(to, server, Verb.CONSOLE_OUTPUT, ConsoleOutput(lines), ConsoleText, patience_s)).text
 
     async def change_guest(
@@ -245,7 +246,7 @@ class AgentClient:
         verb: Verb,
         payload: msgspec.Struct | None = None,
     ) -> PowerState:
-        """Any verb that changes a guest and answers how it is afterwards."""
+        """Send any verb that changes a guest. Returns the guest's state afterwards."""
         return await self._change(to, command_context, server, verb, payload)
 
     async def ask(
@@ -257,10 +258,10 @@ class AgentClient:
         kind: type[AnswerT],
         patience_s: float = 20.0,
     ) -> AnswerT:
-        """Any verb of `READS`: it carries no turn, and its answer is kept nowhere.
+        """Send any verb of `READS`: it has no turn, and the host does not keep its answer.
 
-        Raises HostFailed (`not_supported`) for a host that cannot do that, also one of an earlier release: its agent takes a read
-        that it does not know for a command, and refuses one without a turn as an old one.
+        Raises HostFailed (`not_supported`) when the host cannot do it, also for a host of an earlier release: its agent treats an unknown
+        read as a command, and refuses it as outdated because it has no turn.
         """
         command_context = CommandContext(
             OperationId(""), FencingToken(0), f"{verb.value}/{uuid.uuid4().hex}", patience_s
@@ -273,14 +274,14 @@ class AgentClient:
             raise HostFailed("this host cannot do that", private=failure.private, code=NOT_SUPPORTED) from failure
 
     def start_counts(self, host: str, server: ServerId, operation_seq: int) -> None:
-        """This operation has recorded the server as built on this host: its start is acknowledged with what is sent there next.
+        """Acknowledge a start with the next message to the host: the operation has recorded the server as built there.
 
-        Until it is told so, a host that can be heard no more keeps the guest off (RULES §23).  If that is lost, or we die, the
-        host asks its cell.
+        Until the host knows this, it switches the guest off when it loses contact (RULES §23).  If the message is lost, or this process
+        dies, the host asks its cell.
         """
         self._acknowledgements.start_counts(host, server, operation_seq)
 
-    # ---- how it is asked ---------------------------------------------------------------------------------------------
+    # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def _change(
         self,
@@ -319,10 +320,10 @@ class AgentClient:
         )
 
     async def call(self, host: str, cell: CellId, command: Command, *, though_silent: bool = False) -> msgspec.Raw:
-        """Send the command until its result comes; the result's payload. Raises as the docstring above says."""
+        """Send the command until its result comes, and return the result's payload. Raises as the docstring of this module says."""
         return await self._sender.call(HostAddress(cell, host), command, though_silent=though_silent)
 
-    # ---- what is heard -------------------------------------------------------------------------------------------------
+    # ---- receiving -----------------------------------------------------------------------------------------------------
 
     async def _on_result(self, subject: str, payload: bytes) -> None:
         result = self._senders.read(subject, payload)
@@ -342,14 +343,14 @@ class AgentClient:
             await self._bus.publish(subjects.to_host(beat.cell, beat.host), encode(ResultTaken(results)))
 
     def is_silent(self, host: str) -> bool:
-        """No sign of life for too long, counted at the earliest from when we could hear one: never while the bus is out."""
+        """Tell whether the host is silent: no sign of life for too long, counted from when we could receive one; never while the bus is out."""
         return self._silence.is_silent(host)
 
     def silent(self, hosts: Iterable[str]) -> list[str]:
         return [host for host in hosts if self._silence.is_silent(host)]
 
     async def _watch_bus(self) -> None:
-        """When the bus is back, what is under way is sent again soon, rather than when its pause is over."""
+        """When the bus is back, send commands under way again soon, without waiting for the end of their pauses."""
         while True:
             await self._clock.sleep(LOOK_EVERY_S)
             outages = self._bus.outages

@@ -1,7 +1,7 @@
-"""The configuration of a NATS server that lets in who is listed, each with the permissions of its role and nothing more.
+"""Writes the configuration of a NATS server that accepts only listed keys, each with the permissions of its role.
 
-It is made whole from a list of keys each time: the processes that an operator lists, and the hosts that were approved.  The server
-reads it again when it is told to (`nats-server --signal reload`), and closes the connections of keys that are in it no more.
+It is always made completely from a list of keys: the processes that an operator lists, and the approved hosts.  The server
+reads it again on `nats-server --signal reload`, and closes the connections of keys that it no longer contains.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,23 +15,23 @@ from moorage.bus.transport import MAX_MESSAGE_BYTES
 from moorage.model.errors import Invalid
 
 SUBSCRIPTIONS_MAX = 4_096
-"""Of one connection; a conductor of a hundred cells needs a thousand."""
+"""Limit of subscriptions of one connection; a conductor of a hundred cells needs a thousand."""
 ACCOUNT = "MOORAGE"
 OVERHEAD_BYTES = 48_576
-"""So that what our own limit lets through is never refused by the server, which ends the connection."""
+"""Margin above our own limit of a message, so that the server never refuses a message: it would close the connection."""
 
 
 class KeyOfProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of all processes of a role that share the key."""
+    """A key that all processes of a role share."""
 
     role: str
     key: str
     cells: tuple[str, ...] = ()
-    """Those that it works with; empty: all."""
+    """The cells of these processes; empty: all."""
 
 
 class KeyOfHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that is one host in one cell."""
+    """The key of one host in one cell."""
 
     host: str
     cell: str
@@ -39,20 +39,20 @@ class KeyOfHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who is let in, and how the server shows who it is: the file that `moorage bus config` reads."""
+    """The accepted keys and the server's certificate: the file that `moorage bus config` reads."""
 
     listen: str = "127.0.0.1:4222"
-    """Empty: said elsewhere."""
+    """Address of the server; empty: it is configured elsewhere."""
     cert: str = ""
     key: str = ""
     client_ca: str = ""
-    """Clients show a certificate that one of these signed, too."""
+    """PEM file of CAs: clients must also show a certificate that one of these signed; empty: they need none."""
     processes: tuple[KeyOfProcess, ...] = ()
     hosts: tuple[KeyOfHost, ...] = ()
 
 
 def read_keys(path: Path) -> Keys:
-    """Raises Invalid with the file and what is wrong in it."""
+    """Read the file of keys. Raises Invalid, and names the file and the error."""
     try:
         return msgspec.toml.decode(path.read_bytes(), type=Keys)
     except OSError as unreadable:
@@ -62,7 +62,7 @@ def read_keys(path: Path) -> Keys:
 
 
 def configuration(keys: Keys) -> str:
-    """The server's file. Raises Invalid when a key is none, or stands for two."""
+    """Build the server's configuration file. Raises Invalid when a key is not valid, or is listed for two."""
     if bool(keys.cert) != bool(keys.key) or (keys.client_ca and not keys.cert):
         raise Invalid("cert and key of the server belong together, and client_ca needs both")
     _check(keys)
@@ -113,14 +113,14 @@ def _user(key: str, allowed: Permissions, whose: str) -> Iterable[str]:
 
 
 def _allow(patterns: Sequence[str]) -> str:
-    """Without anything that is allowed, the server would take the list for none."""
+    """An allow list; if it is empty, a deny of everything, because the server ignores an empty list."""
     if not patterns:
         return '{ deny: [">"] }'
     return f"{{ allow: [{', '.join(map(_text, patterns))}] }}"
 
 
 def _text(said: str) -> str:
-    """In the server's quotes. Raises Invalid for what would end them."""
+    """Quote a text for the server. Raises Invalid when it contains a quote."""
     if any(letter in '"\\' or not letter.isprintable() for letter in said):
         raise Invalid(f"{said!r} cannot stand in a configuration of the server")
     return f'"{said}"'

@@ -1,4 +1,4 @@
-"""Messages between conductors and hosts about commands: the order, its result, and that the result was taken."""
+"""Messages between conductors and hosts about commands: the command, its result, and the acknowledgement of the result."""
 
 import msgspec
 
@@ -17,32 +17,32 @@ class ResultKey(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Command(msgspec.Struct, frozen=True, tag="command"):
-    """A conductor tells a host to do one thing to one server."""
+    """A conductor orders a host to do one thing with one server."""
 
     server: ServerId
     turn: FencingToken
     step: str
-    """The saga's step; equal turn and step mean the same command again."""
+    """The saga's step; a command with the same turn and step is a repeat."""
     verb: str
     operation: OperationId
     deadline: float
-    """Seconds since 1970, for hosts of a release that does not know `left_s`: after this nobody waits for the answer."""
+    """Seconds since 1970, for hosts of a release that does not know `left_s`: after this no caller waits for the answer."""
     reply_to: ConductorId
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
     taken: tuple[ResultKey, ...] = ()
     request_id: str = ""
     left_s: float | None = None
-    """So many seconds after it was sent nobody waits for the answer any more, and the host need not begin.  A duration, because
-    the clocks of two machines may differ; None: the sender's release knows `deadline` alone."""
+    """Seconds after which no caller waits for the answer any more, so the host need not begin.  A duration, because
+    the clocks of two machines may differ; None: the sender's release only knows `deadline`."""
     until_done: bool = False
-    """Nobody gives up before it is done: a failure is answered and not kept, so that the same command is tried anew."""
+    """Whether the caller repeats the command until it works: then the host answers a failure and does not keep it, and tries again."""
     knows_senders: bool = False
-    """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""
+    """Whether the sender receives messages under hosts' own names (`bus/sender_checks.py`); False: its release does not."""
     trace: str = ""  # what the command is part of, as a `traceparent`; empty: nobody traces it
 
 
 class Result(msgspec.Struct, frozen=True, tag="result"):
-    """A host tells what became of a command.  Kept at the host until it was taken."""
+    """The result of a command, from a host.  The host keeps it until it is acknowledged."""
 
     host: str
     cell: CellId
@@ -51,11 +51,11 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
     step: str
     ok: bool
     code: str = ""
-    """The kind of problem, a stable word."""
+    """The kind of problem, as a stable code."""
     public: str = ""
     private: str = ""
     payload: msgspec.Raw = msgspec.field(default_factory=lambda: EMPTY)
-    """The answer; of a failed `start_guest`, the ports that are left (`Plumbed`)."""
+    """The answer; if `start_guest` failed, the remaining ports (`Plumbed`)."""
     operation: OperationId = OperationId("")
 
     @property
@@ -64,7 +64,7 @@ class Result(msgspec.Struct, frozen=True, tag="result"):
 
 
 class ResultTaken(msgspec.Struct, frozen=True, tag="result_taken"):
-    """To a host: these results are in somebody's journal, and these servers are gone for ever; forget them."""
+    """To a host: these results are recorded in a journal, and these servers are deleted for ever; drop them."""
 
     results: tuple[ResultKey, ...] = ()
     gone: tuple[ServerId, ...] = ()

@@ -19,11 +19,11 @@ from moorage.model.tracing import SpanType, span, traceparent
 
 RESEND_MOST_S = 10.0
 AGAIN_SPREAD_S = 1.0
-"""When the bus is back, what is under way is sent again within this time, not all at once."""
+"""When the bus is back, commands under way are sent again within this time, not all at once."""
 
 
 class CommandSender:
-    """The commands of one caller that are under way."""
+    """Sends the commands of one caller, and waits for their results."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class CommandSender:
 
     @property
     def under_way(self) -> int:
-        """Commands whose answers are waited for."""
+        """How many commands wait for their answers."""
         return len(self._calls)
 
     async def stop(self) -> None:
-        """Send nothing more; who waits for an answer is left to its deadline."""
+        """Send nothing more; callers that wait for an answer wait until their deadline."""
         for call in self._calls.values():
             if call.timer is not None:
                 call.timer.cancel()
@@ -60,7 +60,7 @@ class CommandSender:
         await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def call(self, address: HostAddress, command: Command, *, though_silent: bool) -> msgspec.Raw:
-        """Send the command until its result comes; the result's payload.
+        """Send the command until its result comes, and return the result's payload.
 
         Raises HostFailed, BusOut or UnknownOutcome, as `agent_rpc.py` says.
         """
@@ -114,7 +114,7 @@ class CommandSender:
 
     async def _send(self, call: PendingCall, again_s: float) -> None:
         if not call.waiters:
-            return  # answered or given up in the moment in which it was to be sent again: nobody would end it any more
+            return  # it was answered or given up just before it was sent again: nothing would end it any more
         address, loop = call.address, asyncio.get_running_loop()
 
         def again() -> None:
@@ -130,7 +130,7 @@ class CommandSender:
 
         call.again = again
         if call.timer is not None:
-            call.timer.cancel()  # one chain of sendings, also when the bus came back in the moment of one
+            call.timer.cancel()  # only one series of sendings, also if the bus came back during one
         call.timer = loop.call_later(again_s * (1.0 + 0.1 * self._dice.random()), again)
         left_s = max(0.0, call.ends - self._clock.monotonic())
         command = msgspec.structs.replace(
@@ -139,7 +139,7 @@ class CommandSender:
         await self._bus.publish(subjects.to_host(address.cell, address.host), encode(command))
 
     def settle(self, result: Result) -> PendingCall | None:
-        """The call that this result ends; None: it is late, or was sent twice, or comes from an earlier host of the same server."""
+        """End the call to which this result belongs; None: it is late, a repeat, or from an earlier host of the same server."""
         call = self._calls.get(result.key)
         if call is None or call.address != HostAddress(result.cell, result.host):
             return None
@@ -147,7 +147,7 @@ class CommandSender:
         return call
 
     def send_all_again(self) -> None:
-        """The bus is back: what is under way is sent again within `AGAIN_SPREAD_S`."""
+        """Send commands under way again within `AGAIN_SPREAD_S`, because the bus is back."""
         loop = asyncio.get_running_loop()
         for call in self._calls.values():
             if call.timer is not None and call.again is not None:

@@ -11,16 +11,16 @@ from moorage.model.ids import ImageId
 class StartGuest(msgspec.Struct, frozen=True):
     guest: GuestSpec
     order: PortOrder | None = None
-    """What a host of level 1 or 2 does about the ports first; None: they are finished."""
+    """What a host of level 1 or 2 first does with the ports; None: they are bound."""
 
 
 class DestroyGuest(msgspec.Struct, frozen=True):
-    """Hosts of level 3 need to be told nothing."""
+    """Destroy the guest; the fields are only for hosts of level 1 and 2."""
 
     release: bool = False
-    """The server is to have no ports any more: a host of level 1 or 2 deletes those we made and lets the user's go (S0.8)."""
+    """Whether a host of level 1 or 2 also deletes the ports that we made, and releases the user's (S0.8)."""
     vifs: tuple[VifData, ...] = ()
-    """`preserve_on_delete` says whose each is."""
+    """The ports; `preserve_on_delete` marks the user's."""
 
 
 class PowerOff(msgspec.Struct, frozen=True):
@@ -41,21 +41,21 @@ class DetachInterface(msgspec.Struct, frozen=True):
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):
-    """Copy the guest's disk, to be sent into that image later."""
+    """Copy the guest's disk; the copy is uploaded into this image later."""
 
     image: ImageId
     quiesce: Quiesce = Quiesce.NO
 
 
 class OfSnapshot(msgspec.Struct, frozen=True):
-    """The copy that was taken for that image: send it, or remove it."""
+    """The copy that was made for this image, which is to be uploaded or removed."""
 
     image: ImageId
 
 
 class ConsoleOutput(msgspec.Struct, frozen=True):
     lines: int | None = None
-    """How many of the last lines; None is all that is kept."""
+    """How many of the last lines; None: all that are kept."""
 
 
 class ConsoleText(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class SetAdminPassword(msgspec.Struct, frozen=True):
 
     @override
     def __repr__(self) -> str:
-        """Never the password: what is printed is kept."""
+        """Leave out the password, because printed text may be stored."""
         return "SetAdminPassword(…)"
 
 
@@ -78,14 +78,14 @@ class CacheImage(msgspec.Struct, frozen=True):
 
 
 class RebuildGuest(msgspec.Struct, frozen=True):
-    """Make the guest anew in its place, from another image or the same one."""
+    """Make the guest again in its place, from another image or the same one."""
 
     guest: GuestSpec
     preserve_ephemeral: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
-    """The answer to a verb of which nothing is to be said but that it was done."""
+    """The answer to a verb that returns no data."""
 
 
 class GetConsole(msgspec.Struct, frozen=True):
@@ -95,8 +95,8 @@ class GetConsole(msgspec.Struct, frozen=True):
 
 
 class GuestNow(msgspec.Struct, frozen=True):
-    """The answer to every verb that touches a guest: how it is afterwards."""
+    """The answer to every verb that changes a guest: its state afterwards."""
 
     power_state: PowerState = PowerState.NOSTATE
     plumbed: Plumbed | None = None
-    """The ports, when the host saw to them."""
+    """The ports, if the host made or bound them."""

@@ -1,4 +1,4 @@
-"""Messages of a host about itself, and what its cell answers: heartbeats, reports, and which servers belong there."""
+"""Messages of a host about itself, and its cell's answers: heartbeats, reports, and which servers belong there."""
 
 from typing import Any
 
@@ -10,24 +10,24 @@ from moorage.model.guest import PhysicalFunction, PowerState, ResourceInventory
 from moorage.model.ids import CellId, ServerId
 
 MAX_LISTED = 5_000
-"""Servers in one message, and results acknowledged in one: about half of the megabyte that a NATS server lets through."""
+"""Limit of servers in one message, and of acknowledged results: about half of the megabyte that a NATS server allows."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """A host lives.  Kept in memory by whoever hears it, never in a database."""
+    """A host's sign of life.  Receivers keep it in memory, never in a database."""
 
     host: str
     cell: CellId
     boot: str
-    """New each time the agent starts: it tells two agents of one host name apart."""
+    """The agent's incarnation id, new at each start: it distinguishes two agents with one host name."""
     beat: int = 0
     guests: int = 0
     digest: str = ""
-    """Of all guests' power states (`model.guest.digest`): whoever has another one asks with `ReportWanted`."""
+    """Digest of all guests' power states (`model.guest.digest`): a receiver with another one asks with `ReportWanted`."""
     changed: dict[ServerId, PowerState] = {}
-    """Power states that differ from the last beat's; a destroyed guest shows as NOSTATE."""
+    """Power states that changed since the last heartbeat; a destroyed guest is NOSTATE."""
     untaken: tuple[ResultKey, ...] = ()
-    """Results that nobody has said to have taken, some of the oldest."""
+    """Some of the oldest results that are not acknowledged."""
     leaving: bool = False
     """The agent stops now: another one may speak for this host at once."""
     described: str = ""
@@ -35,14 +35,14 @@ class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
 
 class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
-    """All that a host says of itself: sent when it starts, when something changed and when it is wanted."""
+    """A host's full report about itself: sent when it starts, when something changed, and on request."""
 
     host: str
     cell: CellId
     host_id: str
     boot: str
     level: int = 3
-    """The agent's protocol level: 3 takes ports that arrive bound, and has no way to the network service."""
+    """The agent's protocol level: level 3 gets bound ports, and has no network client."""
     version: str = ""
     inventory: dict[str, ResourceInventory] = {}
     traits: tuple[str, ...] = ()
@@ -55,9 +55,9 @@ class HostReport(msgspec.Struct, frozen=True, tag="host_report"):
     address: str = ""
     physical_functions: tuple[PhysicalFunction, ...] = ()
     guests_in_all: int | None = None
-    """More than `guests` lists when there are more than `MAX_LISTED`; None: the sender's release does not say."""
+    """Number of all guests, if there are more than `MAX_LISTED`; None: the sender's release does not say."""
     set_aside: tuple[str, ...] = ()
-    """Records of guests that the host could not read, and has put away."""
+    """Records of guests that the host could not read and has moved aside."""
     up_since: int = 0
     """Since when the machine runs, µs by its own clock; 0: the sender's release does not say."""
     replaces: tuple[str, ...] | None = None
@@ -77,55 +77,55 @@ class ReportWanted(msgspec.Struct, frozen=True, tag="report_wanted"):
 
 
 class AgentReturned(msgspec.Struct, frozen=True, tag="agent_returned"):
-    """A host has started, or could not be heard for a while, and asks its cell: who belongs here?
+    """A host has started, or had no contact for a while, and asks its cell which servers belong on it.
 
-    It obeys nobody until it is told (RULES §10, §23).
+    It executes no command before the answer (RULES §10, §23).
     """
 
     host: str
     cell: CellId
     boot: str
-    """New with each question, and repeated in the answer, so that an answer to an earlier one is known by it."""
+    """New with each question, and repeated in the answer, so that an answer to an earlier question is recognised."""
     guests: tuple[ServerId, ...] = ()
-    """Every server that has a guest here, or whose turn is remembered here: the answer must speak of each."""
+    """Every server with a guest here, or with a turn that is remembered here: the answer must cover each of them."""
     home: bool = False
-    """It is home, and asks of servers whose turns it remembers only: what is its own need not be said again."""
+    """Whether the host has been accepted already, and asks only about servers whose turns it remembers."""
     agent: str = ""
-    """The `boot` of its beats and reports; empty: the sender's release asks with that as `boot`."""
+    """The `boot` of its heartbeats and reports; empty: the sender's release uses that as the `boot` of its question."""
     replaces: tuple[str, ...] | None = None
-    """The agents that ran here before, by the journal on this machine's disk, newest first; None: it does not know."""
+    """The agents that ran here before, from the journal on this machine's disk, newest first; None: not known."""
 
 
 class AgentRefused(msgspec.Struct, frozen=True, tag="agent_refused"):
-    """To an agent: another one speaks for this host already.  It obeys nobody and reports nothing until a later question is answered."""
+    """To an agent: another agent runs for this host already.  It executes and reports nothing until a later question is answered."""
 
     host: str
     agent: str
-    """The `boot` of the beats of whom is refused: both agents hear this."""
+    """The `boot` of the refused agent's heartbeats, because both agents receive this message."""
     why: str = ""
 
 
 class ServerTurn(msgspec.Struct, frozen=True):
-    """What a cell knows of one server and one host."""
+    """What a cell knows about one server on one host."""
 
     server: ServerId
     turn: FencingToken | None = None
     """The highest turn known; None if there is none."""
     here: bool = True
-    """It belongs on this host."""
+    """Whether it belongs on this host."""
     running: bool = True
-    """Its user wants it on."""
+    """Whether its user wants it to run."""
     gone: bool = False
-    """Deleted for ever: no turn is needed to destroy it, and none to remember."""
+    """Whether it is deleted for ever: no turn is needed to destroy it, and none must be remembered."""
     over: int | None = None
-    """All operations of the server up to this one are over, and left it here: their starts count.  None: that is not said."""
+    """All operations of the server up to this one have ended and left it here, so their starts count.  None: not known."""
 
 
 class ServersOfHost(msgspec.Struct, frozen=True, tag="servers_of_host"):
-    """The cell's answer to `AgentReturned`; may also be sent unasked, to a host that was silent for a while."""
+    """The cell's answer to `AgentReturned`; it is also sent without a question, to a host that was silent for a while."""
 
     boot: str
-    """From the question; an answer to an earlier one is ignored.  Empty: unasked."""
+    """That of the question; an answer to an earlier question is ignored.  Empty: there was no question."""
     servers: tuple[ServerTurn, ...] = ()
     knows_senders: bool = False
     """The sender hears what hosts say under their names (`bus/sender_checks.py`); False: its release does not."""

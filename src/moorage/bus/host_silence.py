@@ -8,14 +8,14 @@ from moorage.model.clock import Clock
 from moorage.model.errors import BusOut, HostFailed
 
 BUS_GRACE_S = 3.0
-"""A bus that is out for longer is said to be: calls under way end, and none is begun."""
+"""After this time without the bus, calls under way end with BusOut, and none is begun."""
 
 
 class HostSilence:
-    """When each host was last heard, by one caller; kept in memory."""
+    """The last sign of life of each host, as one caller received it; kept in memory."""
 
     def __init__(self, bus: Bus, clock: Clock, silent_s: float) -> None:
-        """`silent_s`: after so long without a sign of life a host is silent."""
+        """`silent_s`: seconds without a sign of life after which a host is silent."""
         self.silent_s = silent_s
         self._bus = bus
         self._clock = clock
@@ -23,23 +23,23 @@ class HostSilence:
         self._listening = Listening(bus, clock)
 
     def begin(self) -> None:
-        """Silence counts from now at the earliest."""
+        """Count silence from now at the earliest."""
         self._listening = Listening(self._bus, self._clock)
 
     def check(self) -> None:
-        """Notice that the bus is out, or back; called every `silence.LOOK_EVERY_S` or so."""
+        """Notice that the bus is out, or back; call this about every `silence.LOOK_EVERY_S`."""
         self._listening.check()
 
     def note_alive(self, host: str) -> None:
-        """A sign of life of it has come."""
+        """Record a sign of life of the host."""
         self._heard[host] = self._clock.monotonic()
 
     def is_silent(self, host: str) -> bool:
-        """No sign of life for too long, counted at the earliest from when we could hear one: never while the bus is out."""
+        """Tell whether the host is silent: no sign of life for too long, counted from when we could receive one; never while the bus is out."""
         return self._listening.unheard_for_s(self._heard.get(host, 0.0)) > self.silent_s
 
     def failure_of(self, host: str) -> HostFailed:
-        """What a call to a silent host fails with."""
+        """Return the error of a call to a silent host."""
         return HostFailed(
             "the host has not been heard of for a while",
             private=f"{host}: no heartbeat for {self.silent_s:.0f} s",
@@ -48,15 +48,15 @@ class HostSilence:
 
     @property
     def is_bus_out(self) -> bool:
-        """It is out now, however short."""
+        """Tell whether the bus is out now."""
         return self._listening.out_for_s() > 0
 
     @property
     def is_bus_long_out(self) -> bool:
-        """It has been out for longer than `BUS_GRACE_S`."""
+        """Tell whether the bus has been out for longer than `BUS_GRACE_S`."""
         return self._listening.out_for_s() > BUS_GRACE_S
 
     def bus_failure(self) -> BusOut:
-        """What calls fail with while the bus is out."""
+        """Return the error of calls while the bus is out."""
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._listening.out_since or self._clock.now()))
         return BusOut(f"waiting for the message bus since {since}")

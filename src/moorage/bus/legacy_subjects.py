@@ -1,7 +1,7 @@
-"""The subjects of what hosts of release 0.1.0 say, and of what its conductors hear: they name no sender.
+"""The subjects on which hosts of release 0.1.0 publish, and to which its conductors subscribe: they name no sender.
 
-Both sides speak and hear these too while the other may be of that release (`senders`, `agent/outgoing`), so that processes are
-exchanged in any order.  Commands to hosts have had one subject ever since.
+While the other side may be of that release, both sides use these subjects too (`bus/sender_checks.py`, `agent/outgoing.py`), so that
+processes can be upgraded in any order.  Commands to hosts have the same subject in all releases.
 """
 
 from moorage.bus.subjects import ROOT, token
@@ -17,7 +17,7 @@ def results_for(conductor: ConductorId) -> str:
 
 
 def of_cell(cell: CellId, kind: str) -> str:
-    """`subjects.HEARTBEAT`, `REPORT` or `RETURNED` of all its hosts."""
+    """Return the subject of `subjects.HEARTBEAT`, `REPORT` or `RETURNED` of all the cell's hosts."""
     return f"{ROOT}.cell.{token(cell)}.{kind}"
 
 

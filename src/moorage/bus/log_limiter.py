@@ -1,4 +1,4 @@
-"""What may happen with every message is logged now and then, with how often it happened: whoever sends rubbish fills no disk."""
+"""Limits log lines about messages: a trouble is logged now and then with its count, so that bad messages cannot fill the disk."""
 
 import logging
 import time
@@ -11,7 +11,7 @@ SAY_AGAIN_S = 30.0
 
 @dataclass
 class Seldom:
-    """One kind of trouble of a process."""
+    """Counts one kind of trouble in a process, and limits its log lines."""
 
     every_s: float = SAY_AGAIN_S
     count: int = 0
@@ -19,7 +19,7 @@ class Seldom:
     said_at: float = float("-inf")
 
     def due(self) -> bool:
-        """It has happened once more: whether that is to be said."""
+        """Count it once more; tell whether it should be logged now."""
         self.count += 1
         now = time.monotonic()
         if now - self.said_at < self.every_s:
@@ -28,7 +28,7 @@ class Seldom:
         return True
 
     def warn(self, text: str, *values: object) -> None:
-        """It has happened once more; said, if it is due."""
+        """Count it once more, and log it if that is due."""
         if self.due():
             _log.warning(f"{text} (%d so far)", *values, self.count)
 

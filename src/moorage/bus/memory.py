@@ -1,4 +1,4 @@
-"""The carrier inside one process, with a dial for everything that can go wrong on a real one."""
+"""The transport within one process, with settings for every fault of a real one."""
 
 import asyncio
 import random
@@ -11,16 +11,16 @@ from moorage.bus.transport import MAX_PENDING_MESSAGES, Handler, Subscription, h
 
 @dataclass
 class TransportFaults:
-    """Chances are from 0 to 1, for each message and each subscription; all are drawn from one seed."""
+    """Probabilities from 0 to 1 for each message and each subscription; all random choices follow from one seed."""
 
     drop: float = 0.0
     duplicate: float = 0.0
     delay_s: tuple[float, float] = (0.0, 0.0)
     reorder: float = 0.0
     reorder_s: float = 0.02
-    """A message that is to be overtaken is held this long."""
+    """How long a message is held so that others overtake it."""
     cut: bool = False
-    """Nothing passes, and the carrier knows it."""
+    """Whether nothing passes, and the transport knows it."""
 
 
 class _MemorySubscription:
@@ -61,7 +61,7 @@ class _MemorySubscription:
 
 
 class MemoryBus:
-    """See `transport.Bus`."""
+    """A bus within one process; see `transport.Bus`."""
 
     def __init__(self, dials: TransportFaults | None = None, *, seed: int = 0) -> None:
         self.dials = dials or TransportFaults()
@@ -76,7 +76,7 @@ class MemoryBus:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is held back or being handled: for tests that must know that no more will come."""
+        """Tell whether no message is held back or being handled, so that no more will come; for tests."""
         return not self._late and not any(each.busy for each in self._listeners())
 
     @property
@@ -89,7 +89,7 @@ class MemoryBus:
         return self._outages
 
     def _cut_now(self) -> bool:
-        """Whether the dial says that it is cut; an end of that is counted."""
+        """Whether the bus is cut at present; the end of a cut is counted."""
         was, self._was_cut = self._was_cut, self.dials.cut
         if was and not self._was_cut:
             self._outages += 1

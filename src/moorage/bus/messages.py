@@ -1,12 +1,12 @@
-"""Every message that travels: the lists of them, how they are written and how they are read.
+"""The list of all messages, and how they are encoded and decoded.
 
-The structs stand by subject in `command_messages.py`, `host_messages.py` and the modules of payloads; hints stand here.
+The structs are in `command_messages.py`, `host_messages.py` and the modules of payloads; hints are here.
 
-Old and new conductors and hosts talk to each other, so a field is only ever **added, with a default**; none is renamed, re-typed or
-taken away.  `tests/pure/test_messages_golden.py` compares these structs with what was once published and fails otherwise.
+Conductors and hosts of different releases exchange messages, so a field is only ever **added, with a default**; none is renamed,
+re-typed or removed.  `tests/pure/test_messages_golden.py` compares these structs with their published form.
 
-Every message is JSON with its kind under `type`.  Whoever cannot read one lets it lie (`read` gives None): the bus is a hint, and
-a message that matters is sent again.
+Every message is JSON with its kind under `type`.  A message that cannot be read is ignored (`read` returns None): messages are hints,
+and an important one is sent again.
 """
 
 from typing import TypeAlias
@@ -59,7 +59,7 @@ NO_NETWORK_CLIENT = "no_network_client"
 
 
 class OperationHint(msgspec.Struct, frozen=True, tag="operation_hint"):
-    """An operation waits for its owner, or was cancelled."""
+    """To an operation's owner: the operation waits for it, or was cancelled."""
 
     operation: OperationId
     owner: ConductorId
@@ -67,14 +67,14 @@ class OperationHint(msgspec.Struct, frozen=True, tag="operation_hint"):
 
 
 class ServerHint(msgspec.Struct, frozen=True, tag="server_hint"):
-    """A cell's conductor tells the region's: look at this server."""
+    """From a cell's conductor to the region's: check this server."""
 
     cell: CellId
     server: ServerId
 
 
 class EventHint(msgspec.Struct, frozen=True, tag="event_hint"):
-    """An external event lies in the inbox (RULES §20)."""
+    """There is an external event in the inbox (RULES §20)."""
 
     server: ServerId
     name: str = ""
@@ -82,7 +82,7 @@ class EventHint(msgspec.Struct, frozen=True, tag="event_hint"):
 
 
 class PictureHint(msgspec.Struct, frozen=True, tag="picture_hint"):
-    """Claims or inventories have changed: catch up (RULES §6)."""
+    """Claims or inventories have changed: update the provider cache (RULES §6)."""
 
     changed: int = 0
 
@@ -145,7 +145,7 @@ PAYLOADS: tuple[type[msgspec.Struct], ...] = (
     SendLive,
     ForceLive,
 )
-"""What travels inside `Command.payload` and `Result.payload`, kept as carefully as the messages."""
+"""The structs inside `Command.payload` and `Result.payload`; the same rules apply to them as to messages."""
 
 MESSAGES: tuple[type[msgspec.Struct], ...] = (
     Command,
@@ -177,9 +177,9 @@ def pack(payload: msgspec.Struct) -> msgspec.Raw:
 
 
 def read(payload: bytes) -> Message | None:
-    """The message, or None if this version does not know it or it is garbled."""
+    """Decode a message; None: this release does not know it, or it is damaged."""
     try:
         return _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        unreadable.warn("a message of %d bytes that cannot be read is left lying: %s", len(payload), error)
+        unreadable.warn("a message of %d bytes that cannot be read is ignored: %s", len(payload), error)
         return None

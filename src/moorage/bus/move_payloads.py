@@ -7,7 +7,7 @@ from moorage.model.live_migration import LiveSource
 
 
 class SendGuest(msgspec.Struct, frozen=True):
-    """Switch the guest off and send its disk to the host that is to have it; the guest stays here too, and off."""
+    """Switch the guest off and send its disk to the destination host; the guest also stays here, switched off."""
 
     to: MoveTarget
     move: str
@@ -16,38 +16,37 @@ class SendGuest(msgspec.Struct, frozen=True):
 
 
 class TakeGuest(msgspec.Struct, frozen=True):
-    """Make a guest of what another host sent; it is off until it is started.  Where the guest is here already, the old one is kept
-    beside it."""
+    """Make a guest from what another host sent; it is off until it is started.  If the guest is here already, the old one is kept too."""
 
     guest: GuestSpec
     move: str
 
 
 class OfMove(msgspec.Struct, frozen=True):
-    """Of a guest that was resized on its host: have the old one back, or forget it."""
+    """For a guest that was resized on its host: restore the old one, or remove it."""
 
     move: str
 
 
 class LiveTarget(msgspec.Struct, frozen=True):
-    """Can this guest, which runs on that host, go on here?  Answered with a `MoveTarget`."""
+    """Ask whether this guest, which runs on that host, can run here.  The answer is a `MoveTarget`."""
 
     guest: GuestSpec
     source: LiveSource
     block: bool | None = None
-    """Whether local disks are sent too; None: if they must be."""
+    """Whether local disks are sent too; None: only if necessary."""
 
 
 class SendLive(msgspec.Struct, frozen=True):
-    """Begin to send a guest that runs to the host that waits for it."""
+    """Begin to send a running guest to the host that waits for it."""
 
     to: MoveTarget
     move: str
 
 
 class ForceLive(msgspec.Struct, frozen=True):
-    """Switch now, though the guest writes faster than it is sent."""
+    """Complete the move now, even if the guest writes memory faster than it is sent."""
 
     move: str
     post_copy: bool = False
-    """It may go on there before all of its memory is; else it stands still until it is."""
+    """Whether the guest may run there before all of its memory has arrived; else it is paused until then."""

@@ -1,15 +1,15 @@
-"""The carrier between processes: core NATS, no JetStream; nothing is kept, for nothing needs keeping.
+"""The transport between processes: core NATS without JetStream, because no message needs to be stored.
 
-**A client is replaced, never mended.**  The client library reconnects by itself after a lost connection, but closes for good when the
-server says `-ERR` (authentication expired, too many connections, slow consumer, too large a message), and does not notice for half
-a minute that a server has stopped answering.  So its own reconnecting is switched off: whatever ends a client, another is made, with
-growing pauses, and subscribes to everything again.  A server that is not there at start is the same case.
+**A client is replaced, never repaired.**  The client library reconnects by itself after a lost connection, but closes for ever when the
+server sends `-ERR` (authentication expired, too many connections, slow consumer, message too large), and notices only after half
+a minute that a server has stopped answering.  So its own reconnecting is switched off: when a client ends for any reason, a new one is
+made, with growing pauses, and subscribes to everything again.  A server that does not run at the start is the same case.
 
-**Proof of life.**  Every second a PING must be answered.  A server that is frozen, or a network that swallows packets, leaves the
-connection open; only a missing answer shows it.  `healthy` says whether there was one lately.
+**Proof of life.**  Every second a PING must be answered.  If a server is frozen, or a network drops all packets, the connection stays
+open, and only the missing answer shows it.  `healthy` tells whether there was an answer lately.
 
-**Nothing before TLS.**  The library speaks TLS only if the server offers it, and whoever sits in between may say that it does not.  So
-where TLS is configured, who we are is said on an encrypted connection or not at all (`_Careful`).
+**Nothing before TLS.**  The library uses TLS only if the server offers it, and an attacker in between may claim that it does not.  So
+if TLS is configured, credentials are sent on an encrypted connection or not at all (`_Careful`).
 """
 
 import asyncio
@@ -32,23 +32,23 @@ from moorage.model.errors import Invalid
 _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 3
-"""For one server; all of them have `OPEN_TIMEOUT_S`, with the first proof of life."""
+"""Limit for one server; all servers together, with the first proof of life, have `OPEN_TIMEOUT_S`."""
 OPEN_TIMEOUT_S = 15.0
 PAUSE_FIRST_S = 0.1
 PAUSE_MOST_S = 5.0
 STEADY_AFTER_S = 10.0
-"""A client that lived this long was a good one: the pauses begin anew when it ends."""
+"""If a client worked for this long, the pauses start again with the shortest one when it ends."""
 PROBE_EVERY_S = 1.0
 CONFIRM_WITHIN_S = 2.0
-"""How long who subscribes waits to be confirmed."""
+"""How long a subscription waits for its confirmation."""
 PROVEN_FOR_S = 5.0
-"""Without an answer for this long the bus is out; hosts that are not heard of meanwhile are not silent."""
+"""Without an answer for this long the bus is out; hosts without a sign of life during this time do not count as silent."""
 REPLACE_AFTER_S = 10.0
 """Without an answer for this long the client is replaced."""
 PONG_TIMEOUT_S = 60
-"""The library's own, never reached: a PONG that comes after it breaks the library's reader."""
+"""The library's own limit, which is never reached: a PONG after it makes the library's reader fail."""
 PENDING_BYTES = 1_000_000
-"""Not sent yet, to a server that does not read; beyond it, messages are lost."""
+"""Limit of bytes that wait for a server that does not read; further messages are lost."""
 CLOSE_TIMEOUT_S = 1.0
 SAY_AGAIN_S = 30.0
 """How often the log repeats that the bus is out."""
@@ -56,13 +56,13 @@ SAY_AGAIN_S = 30.0
 
 NO_SECURITY = Security()
 REFUSED = "authorization violation", "authentication"
-"""Parts of what a server says to whom it does not know."""
+"""Parts of a server's error when it does not accept the credentials."""
 DENIED = "permissions violation"
 NOT_ACCEPTED = "it does not accept the credentials of this process"
 
 
 class _Careful(Client):
-    """Says who it is on an encrypted connection only, where one is asked for."""
+    """A client that sends its credentials only on an encrypted connection, if TLS is configured."""
 
     def __init__(self, *, tls: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Careful(Client):
 
 
 class _NatsSubscription:
-    """One subscription, carried from client to client."""
+    """One subscription, which moves from client to client."""
 
     def __init__(self, bus: "NatsBus", pattern: str, handler: Handler) -> None:
         self._bus = bus
@@ -85,7 +85,7 @@ class _NatsSubscription:
         self._handler = handler
         self._held: NatsSubscription | None = None
         self.client: Client | None = None
-        """Who subscribed last."""
+        """The client on which it was subscribed last."""
 
     async def open(self, client: Client) -> None:
         self.client = client
@@ -105,7 +105,7 @@ class _NatsSubscription:
 
 
 class NatsBus:
-    """See `transport.Bus`.  Made by `connect`."""
+    """A bus over NATS; see `transport.Bus`.  Made by `connect`."""
 
     def __init__(self, servers: Sequence[str], name: str, security: Security = NO_SECURITY) -> None:
         self._servers = list(servers)
@@ -124,10 +124,10 @@ class NatsBus:
         self.outages = 0
         self.lost = 0
         self.denied = 0
-        """What the broker did not let us say or hear."""
+        """How often the broker refused a subject for which this process has no permission."""
         self._denied_said_at = float("-inf")
         self._cause = ""
-        """Why the last client could not connect, where that is known better than by how its last try ended."""
+        """Why the last client could not connect, if that is known better than from the error of its last try."""
 
     @property
     def healthy(self) -> bool:
@@ -144,7 +144,7 @@ class NatsBus:
         self._published[subject] += 1
         client = self._client
         if client is None or not self.healthy or client.pending_data_size > PENDING_BYTES:
-            self.lost += 1  # the library would wait for room in its buffer, for as long as the server reads nothing
+            self.lost += 1  # the library would wait for room in its buffer while the server reads nothing
             return
         try:
             await client.publish(subject, payload)
@@ -153,7 +153,7 @@ class NatsBus:
             _log.debug("a message to %s is lost: %s", subject, error)
 
     async def subscribe(self, pattern: str, handler: Handler) -> Subscription:
-        """Counts from now on, or from when the bus is back."""
+        """Subscribe; messages arrive from now on, or from the moment when the bus is back."""
         listener = _NatsSubscription(self, pattern, handler)
         self._listeners.append(listener)
         client = self._client
@@ -167,7 +167,7 @@ class NatsBus:
         return listener
 
     async def _confirmed(self, client: Client) -> bool:
-        """Whether the server has heard all we said."""
+        """Whether the server has received everything that we sent."""
         asking = asyncio.create_task(client.flush(timeout=PONG_TIMEOUT_S))
         self._asking.add(asking)
         asking.add_done_callback(self._on_request_done)
@@ -191,10 +191,10 @@ class NatsBus:
         if client is not None:
             await _drop(client)
 
-    # ------------------------------------------------------------------------------------------ one client after the other
+    # ------------------------------------------------------------------------------------------ one client after another
 
     def start(self) -> None:
-        """Begin to connect; goes on for as long as the bus is open."""
+        """Begin to connect, and keep connected while the bus is open."""
         self._keeper = asyncio.create_task(self._keep(), name="bus")
 
     async def first_open(self, patience_s: float) -> bool:
@@ -218,7 +218,7 @@ class NatsBus:
                 why = await self._live(client, closed)
             except (errors.Error, OSError, TimeoutError) as error:
                 why = self._cause or _why(error)
-            except Invalid as wrong:  # a file of keys that went wrong while we ran
+            except Invalid as wrong:  # a file of keys that became invalid while we ran
                 why = wrong.public
             except Exception as error:  # noqa: BLE001 - whatever the library does, the bus must come back
                 why = repr(error)
@@ -253,7 +253,7 @@ class NatsBus:
             connect_timeout=CONNECT_TIMEOUT_S,
             allow_reconnect=False,
             max_reconnect_attempts=1,
-            reconnect_time_wait=0,  # each server is tried twice at most; the pause is ours
+            reconnect_time_wait=0,  # each server is tried at most twice; the pauses are our own
             ping_interval=120,
             error_cb=on_error,
             closed_cb=ended,
@@ -263,7 +263,7 @@ class NatsBus:
         await client.flush(timeout=PONG_TIMEOUT_S)
         if not _reads(client):
             raise errors.ConnectionClosedError
-        await self._subscribe_all(client)  # to what was added meanwhile
+        await self._subscribe_all(client)  # subscriptions that were added meanwhile
         self._client = client
         self._prove()
         self._open.set()
@@ -274,7 +274,7 @@ class NatsBus:
                 await listener.open(client)
 
     async def _live(self, client: Client, closed: asyncio.Event) -> str:
-        """Ask for proof of life until the client is of no use; answers why it is not."""
+        """Ask for proof of life until the client fails; returns why it failed."""
         probing = asyncio.create_task(self._probe(client))
         ending = asyncio.create_task(closed.wait())
         try:
@@ -300,7 +300,7 @@ class NatsBus:
                         return f"no answer for {silent_s:.0f} s"
                 await asking
             finally:
-                asking.cancel()  # nothing to cancel, or the client is of no more use
+                asking.cancel()  # there is nothing to cancel, or the client has failed already
             if not _reads(client):
                 return "the connection was closed"
             self._prove()
@@ -308,7 +308,7 @@ class NatsBus:
     def _prove(self) -> None:
         now = _now()
         if now - self._proven_at > PROVEN_FOR_S and self._out_since is None and self._open.is_set():
-            self._out_since = self._proven_at  # nobody looked meanwhile: this process itself stood still
+            self._out_since = self._proven_at  # nothing was checked meanwhile: this process itself stood still
         self._proven_at = now
         if self._out_since is not None:
             self.outages += 1
@@ -316,7 +316,7 @@ class NatsBus:
             self._out_since, self._said_at = None, float("-inf")
 
     def _log_denied(self, why: str) -> None:
-        """Permissions that are too narrow look like a host that says nothing: so it stands in the log."""
+        """Log missing permissions: otherwise they look like a host that sends nothing."""
         self.denied += 1
         now = _now()
         if now - self._denied_said_at >= SAY_AGAIN_S:
@@ -331,18 +331,16 @@ class NatsBus:
             self._out_since = now
         if now - self._said_at >= SAY_AGAIN_S:
             self._said_at = now
-            where = ", ".join(
-                server.rpartition("@")[2] for server in self._servers
-            )  # before it stand user and password
+            where = ", ".join(server.rpartition("@")[2] for server in self._servers)  # before it are user and password
             _log.warning("the message bus at %s is out: %s; trying again until it is back", where, why)
 
 
 async def connect(
     servers: Sequence[str], *, name: str = "moorage", patience_s: float = 5.0, security: Security = NO_SECURITY
 ) -> NatsBus:
-    """Connect for good.  A bus that does not answer within `patience_s` is returned all the same: it says so, and comes when it can.
+    """Connect, and stay connected.  A bus that does not answer within `patience_s` is returned too; it logs this and keeps trying.
 
-    Raises Invalid for keys and certificates that cannot be meant.
+    Raises Invalid for keys and certificates that cannot be used.
     """
     security.check()
     bus = NatsBus(servers, name, security)
@@ -352,13 +350,13 @@ async def connect(
 
 
 def _reads(client: Client) -> bool:
-    """Connected, with a reader that lives: without it the library takes every PING for answered."""
+    """Whether the client is connected and its reader runs: without a reader the library treats every PING as answered."""
     reader: asyncio.Task[None] | None = getattr(client, "_reading_task", None)
     return client.is_connected and reader is not None and not reader.done()
 
 
 async def _drop(client: Client) -> None:
-    """Close it, without waiting for a server that reads no more."""
+    """Close the client, without waiting for a server that no longer reads."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await client.close()

@@ -1,11 +1,11 @@
-"""Carrying notifications out: on our own bus, and through oslo.messaging to whatever an OpenStack cloud listens on.
+"""Sends notifications: on our own bus, and through oslo.messaging to the consumers of an OpenStack cloud.
 
 On our bus a message goes to the subject `moorage.notification.TOPIC.PRIORITY`, in oslo.messaging's envelope, and may be
-lost like everything there.  Through oslo.messaging it is sent until the broker has taken it.
+lost like every message there.  Through oslo.messaging it is sent until the broker has accepted it.
 
-The library's own Notifier is not used to send: it gives every message a new id, so that nobody could see that one came
-twice, and it logs what the broker refused and forgets it.  Its transport is; calls to it wait, so they have a thread.
-This is the one module that imports oslo_messaging, and only when an address is configured.
+The library's own Notifier is not used: it gives every message a new id, so that receivers could not recognise a repeat, and it only
+logs a message that the broker refused.  Its transport is used; calls to it block, so they run in a thread.
+This is the only module that imports oslo_messaging, and only if an address is configured.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Message:
     context: dict[str, Any] = field(default_factory=dict)
 
     def envelope(self) -> bytes:
-        """As `messagingv2` puts it on the wire."""
+        """Return the message in the envelope of `messagingv2`."""
         inner = {
             **self.body,
             "_unique_id": self.body["message_id"].replace("-", ""),
@@ -56,14 +56,14 @@ class Message:
 
 class Sender(Protocol):
     async def send(self, messages: Sequence[Message]) -> None:
-        """In order; returns when all were taken. Raises Unavailable when one was not: what came before it was."""
+        """Send messages in order; returns when all were accepted. Raises Unavailable when one was not; those before it were."""
         ...
 
     async def close(self) -> None: ...
 
 
 class BusSender:
-    """On our own bus."""
+    """Sends on our own bus."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -73,11 +73,11 @@ class BusSender:
             await self._bus.publish(subjects.notification(each.topic, each.priority), each.envelope())
 
     async def close(self) -> None:
-        """The bus is its owner's."""
+        """Do nothing: the bus belongs to another object."""
 
 
 class OsloSender:
-    """Through oslo.messaging."""
+    """Sends through oslo.messaging."""
 
     def __init__(self, transport_url: str, *, exchange: str, driver: str = "messagingv2") -> None:
         self._version = 2.0 if driver == "messagingv2" else 1.0
@@ -89,11 +89,11 @@ class OsloSender:
                 "[notifications] transport_url needs the library oslo.messaging: install moorage[notifications]",
                 private=str(missing),
             ) from missing
-        except ValueError:  # it names what stands where a port should be, which may be a part of the password
+        except ValueError:  # the error quotes the text in place of the port, which may be a part of the password
             raise Invalid(
                 "[notifications] transport_url is no URL: in its password write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A"
             ) from None
-        except Exception as wrong:  # whatever the library and its drivers make of an address
+        except Exception as wrong:  # any error of the library and its drivers about an address
             raise Invalid(f"[notifications] transport_url cannot be used: {wrong}") from wrong
 
     async def send(self, messages: Sequence[Message]) -> None:
@@ -113,7 +113,7 @@ class OsloSender:
                 ) from refused
 
     async def close(self) -> None:
-        """A send under way ends first, or is left behind: it has a limit of its own."""
+        """Close the transport. A send under way ends first, or is abandoned: it has its own time limit."""
         closing = asyncio.get_running_loop().run_in_executor(self._thread, self.transport.cleanup)
         _, late = await asyncio.wait({closing}, timeout=CLOSE_WITHIN_S)
         if late:
@@ -122,7 +122,7 @@ class OsloSender:
 
 
 def oslo_messaging() -> Any:
-    """The library, imported when it is wanted; that it looks at eventlet, which it does not use here, is not said."""
+    """Import the library when it is needed, without its warning about eventlet, which is not used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("oslo_messaging")
@@ -137,7 +137,7 @@ def _open_transport(url: str, exchange: str) -> Any:
 
 
 class AllSenders:
-    """To every one of them, in turn."""
+    """Sends with each of several senders, one after another."""
 
     def __init__(self, senders: Sequence[Sender]) -> None:
         self._senders = senders

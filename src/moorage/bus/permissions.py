@@ -1,8 +1,8 @@
-"""Who may say and hear what on the bus: one template for each role.  What is not listed is denied.
+"""The subjects to which each role may publish and subscribe.  Everything that is not listed is denied.
 
-Nobody has an inbox: nothing is asked on the bus with a reply subject of the broker's, so no role may subscribe to one, and nobody
-can read another's answers there.  An agent is bound to its name and cell by its key: all that it says bears them (`subjects`), and all
-that it hears is said to it.
+There are no inboxes: no request on the bus uses a reply subject of the broker, so no role may subscribe to one, and no process
+can read another's answers there.  An agent's key binds it to its name and cell: the subjects on which it publishes contain both
+(`subjects`), and it receives only messages to itself.
 """
 
 from collections.abc import Sequence
@@ -17,25 +17,29 @@ from moorage.model.ids import CellId
 
 Role: TypeAlias = Literal["agent", "conductor", "api", "console", "listener"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""`listener`: whoever is told of servers on our bus (`[notifications] bus`).  The roles `metadata`, `embedded` and `placement` need no bus."""
+"""`listener`: a consumer of notifications on our bus (`[notifications] bus`).  The roles `metadata`, `embedded` and `placement` need no bus."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
-    """Patterns, as the broker takes them."""
+    """Patterns in the broker's form."""
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
 
 
 def of_agent(cell: str, host: str) -> Permissions:
-    """One host: says everything under its own name, hears what is said to it, and learns nothing of any other."""
+    """Return the permissions of one host: it publishes everything under its own name, receives what is sent to it, and
+    learns nothing about other hosts.
+
+    Raises Invalid when cell or host is empty.
+    """
     if not cell or not host:
         raise Invalid("an agent's permissions are those of one host in one cell: name both")
     return Permissions((subjects.from_host(CellId(cell), host, ">"),), (subjects.to_host(CellId(cell), host),))
 
 
 def of_process(role: str, cells: Sequence[str] = ()) -> Permissions:
-    """Of every process of a role that works with these cells; none: with all. Raises Invalid for an unknown role."""
+    """Return the permissions of a role's processes for these cells; none: for all cells. Raises Invalid for an unknown role."""
     places = [token(cell) for cell in dict.fromkeys(cells)] or ["*"]
     hosts = tuple(f"{ROOT}.cell.{cell}.host.*" for cell in places)
     answers = _of_hosts(places, "result.*", subjects.HEARTBEAT)

@@ -1,16 +1,16 @@
-"""What travels with the verbs that make a guest still and let it go (`messages.PAYLOADS`)."""
+"""Payloads of the verbs that quiesce and thaw a guest (`messages.PAYLOADS`)."""
 
 import msgspec
 
 
 class FreezeGuest(msgspec.Struct, frozen=True):
-    """Make the guest's file systems still, for this, and for so long at most."""
+    """Quiesce the guest's file systems for this purpose, and at most for this time."""
 
     why: str
     for_s: float
 
 
 class ThawGuest(msgspec.Struct, frozen=True):
-    """The guest may write again, if it was made still for this."""
+    """Let the guest write again, if it was quiesced for this purpose."""
 
     why: str

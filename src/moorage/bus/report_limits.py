@@ -1,6 +1,6 @@
-"""What a host may say of itself: numbers that databases and pictures hold, texts and lists of a size that no driver needs.
+"""Limits of a host's reports: numbers that fit into databases and caches, and texts and lists longer than any driver needs.
 
-A message beyond them is a fault of an agent, or ill will. It is left lying: stored, it would stop whoever reads it later.
+A message beyond these limits is an agent's fault, or malicious. It is ignored: if it were stored, later readers would fail.
 """
 
 import math
@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Z0-9_]{1,255}")
 
 
 def refusal(message: HostReport | Heartbeat | AgentReturned | Result) -> str | None:
-    """Why it is not believed; None: nothing is wrong with it."""
+    """Say why a message is refused; None: it is within the limits."""
     texts = [message.host, message.cell]
     counts: list[int] = []
     match message:
@@ -83,7 +83,7 @@ def _of_report(told: HostReport) -> str | None:
 
 
 def _too_long(node: str, function: PhysicalFunction) -> bool:
-    """Or none at all: each text has its column."""
+    """Whether a text is empty or too long for its column."""
     return (
         len(function.functions) > FUNCTIONS_MAX
         or any(len(each) > ADDRESS_CHARACTERS_MAX for each in (function.address, function.mac, *function.functions))

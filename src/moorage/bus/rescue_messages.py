@@ -1,4 +1,4 @@
-"""What travels with the verbs that rescue a guest and bring it back (`messages.PAYLOADS`)."""
+"""Payloads of the verbs that rescue a guest and end the rescue (`messages.PAYLOADS`)."""
 
 import msgspec
 
@@ -7,13 +7,13 @@ from moorage.model.rescue import RescueSpec
 
 
 class RescueGuest(msgspec.Struct, frozen=True):
-    """Boot the guest from a rescue image, its own disks beside it."""
+    """Boot the guest from a rescue image, with its own disks attached."""
 
     rescue: RescueSpec
     drive: InstanceMetadata | None = None
-    """What its config drive says for as long as it is rescued; None: what that of its last rescue said, if there was one."""
+    """The contents of its config drive during the rescue; None: those of its last rescue, if there was one."""
 
 
 class UnrescueGuest(msgspec.Struct, frozen=True):
     power_on: bool = True
-    """False: its own disk is the one it boots from again, and it is off."""
+    """Whether the guest is started after the rescue; it boots from its own disk again in any case."""

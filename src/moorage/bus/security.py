@@ -1,7 +1,7 @@
-"""How a process shows the broker who it is, and makes sure whom it speaks to: keys, credentials, certificates.
+"""A process's authentication to the broker, and the check of the broker's certificate: keys, credentials, certificates.
 
-Files are read anew for every connection, so what was exchanged on the disk counts with the next one.  A key that others on the machine
-can read is refused: whoever has it is this process for the broker.
+Files are read again for every connection, so a file that was replaced is used with the next one.  A key that other users of the machine
+can read is refused, because the broker takes everybody who has it for this process.
 """
 
 import base64
@@ -24,22 +24,22 @@ PUBLIC_CHARS = 56
 
 @dataclass(frozen=True)
 class Security:
-    """What `[bus]` says beside the address; nothing of it is needed on a broker that lets everybody in."""
+    """The settings of `[bus]` besides the address; a broker without authentication needs none of them."""
 
     nkey: Path | None = None
-    """The file with the seed of an nkey: the broker knows its public half, and is sent a signature."""
+    """The file with the seed of an nkey: the broker knows its public half and gets a signature."""
     credentials: Path | None = None
     """A NATS credentials file: a JWT that the operator of the broker signed, and the seed that goes with it."""
     tls: bool = False
-    """Nothing is said to a broker before it has shown a certificate that is trusted."""
+    """Send nothing to a broker before it has shown a trusted certificate."""
     ca: Path | None = None
-    """Who signs the broker's certificate; None: whom the machine trusts."""
+    """PEM file of the CA of the broker's certificate; None: the CAs that this machine trusts."""
     cert: Path | None = None
-    """Our own certificate, where the broker asks for one (mutual TLS)."""
+    """Our own certificate, if the broker asks for one (mutual TLS)."""
     key: Path | None = None
 
     def check(self) -> None:
-        """Raises Invalid with what is wrong, and where."""
+        """Check the settings and files. Raises Invalid, and names the setting that is wrong."""
         if self.nkey is not None and self.credentials is not None:
             raise Invalid("[bus] nkey and credentials are two ways to say who this process is: configure one of them")
         if (self.cert is None) != (self.key is None):
@@ -56,7 +56,7 @@ class Security:
             self.context()
 
     def context(self) -> ssl.SSLContext:
-        """Trusts the configured CA and nobody else, or else whom the machine trusts. Raises Invalid."""
+        """Return a TLS context that trusts only the configured CA, or the CAs of this machine. Raises Invalid for unusable files."""
         try:
             made = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
         except (OSError, ssl.SSLError) as wrong:
@@ -72,7 +72,7 @@ class Security:
         return made
 
     def options(self) -> dict[str, Any]:
-        """What the client library is told for one connection. Raises Invalid for files that went wrong meanwhile."""
+        """Return the client library's options for one connection. Raises Invalid for files that became unusable meanwhile."""
         said: dict[str, Any] = {}
         if self.nkey is not None:
             said["nkeys_seed_str"] = seed_of(self.nkey)
@@ -84,12 +84,12 @@ class Security:
 
 
 def wants_tls(url: str) -> bool:
-    """An address may ask for it by itself."""
+    """Tell whether the address itself asks for TLS."""
     return any(urlsplit(each).scheme == "tls" for each in url.split(","))
 
 
 def seed_of(path: Path) -> str:
-    """The seed in a file. Raises Invalid when it is none."""
+    """Return the seed in a file. Raises Invalid when there is none."""
     try:
         lines = path.read_text().split()
     except (OSError, UnicodeDecodeError) as wrong:
@@ -100,12 +100,15 @@ def seed_of(path: Path) -> str:
 
 
 def public_key(path: Path) -> str:
-    """What the broker is told of the key in a file. Raises Invalid when it is none."""
+    """Return the public half of the key in a file. Raises Invalid when it is not a key."""
     return public_of(seed_of(path), str(path))
 
 
 def public_of(seed: str, where: str = "the seed") -> str:
-    """The public half of a seed. Raises Invalid when it is none."""
+    """Return the public half of a seed; `where` names its place in errors.
+
+    Raises Invalid when it is not the seed of a user (ErrInvalidSeed is only raised inside).
+    """
     try:
         kind, raw = nkeys.decode_seed(bytearray(seed.encode()))
         if kind != nkeys.PREFIX_BYTE_USER or new_seed(bytes(raw)) != seed:
@@ -116,7 +119,7 @@ def public_of(seed: str, where: str = "the seed") -> str:
 
 
 def is_public_key(key: str) -> bool:
-    """Whether it is the public half of a user's key, with no letter wrong."""
+    """Tell whether this is the valid public half of a user's key."""
     if len(key) != PUBLIC_CHARS or not key.startswith("U"):
         return False
     try:
@@ -127,7 +130,7 @@ def is_public_key(key: str) -> bool:
 
 
 def new_seed(random: bytes) -> str:
-    """A user's seed, made of 32 random bytes."""
+    """Make a user's seed from 32 random bytes."""
     return bytes(nkeys.encode_seed(random, nkeys.PREFIX_BYTE_USER)).decode()
 
 

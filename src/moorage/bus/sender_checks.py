@@ -1,10 +1,10 @@
-"""Who said a message: what a host says is believed of that host alone.
+"""Checks the sender of messages: a host's message is accepted only for that host.
 
-The subject names the sender (`subjects.from_host`), and a broker with permissions lets a host publish under its own name only.  So a
-message whose host or cell is another than its subject's is forged, or a fault of an agent: it is left lying, counted and logged.
+The subject names the sender (`subjects.from_host`), and a broker with permissions lets a host publish only under its own name.  So a
+message about another host or cell than its subject names is forged, or an agent's fault: it is ignored, counted and logged.
 
-A host of release 0.1.0 speaks under subjects that name nobody (`earlier_subjects`).  It is heard there, for its broker account has no
-right to others; an agent that does not know yet whom it speaks to says all twice, and the second is left lying here.
+A host of release 0.1.0 uses subjects without a sender (`legacy_subjects`).  Its messages are accepted there, because its broker account
+may use no others; an agent that does not know the receiver's release yet sends everything twice, and the second copy is ignored here.
 """
 
 import logging
@@ -22,26 +22,26 @@ _log = logging.getLogger(__name__)
 FromHost: TypeAlias = AgentReturned | Heartbeat | HostReport | Result
 Forged: TypeAlias = Callable[[tuple[str, str] | None, str], None]
 KEPT_MAX = 65_536
-"""Agents that are remembered to name themselves; of more, what the oldest say twice is taken twice, which does no harm."""
+"""Limit of agents that are known to name themselves; beyond it, messages that the oldest send twice are processed twice, without harm."""
 SAY_AGAIN_S = 60.0
 """How often the log repeats that messages are forged."""
 
 
 class Senders:
-    """One for each who listens to hosts."""
+    """Checks the senders for one receiver of hosts' messages."""
 
     def __init__(self, clock: Clock, forged: Forged | None = None) -> None:
-        """`forged`: is told of each message that is left lying: whom its subject names, and why."""
+        """`forged`: called for each ignored message, with the sender that its subject names, and the reason."""
         self._clock = clock
         self._tell_forged = forged
         self._named: dict[str, str] = {}
-        """The agent (`boot`) of each host that spoke last under its name."""
+        """The agent (`boot`) of each host that last sent a message under its name."""
         self._said_at = float("-inf")
         self.forged = 0
-        """Messages that were left lying."""
+        """Number of ignored messages."""
 
     def read(self, subject: str, payload: bytes) -> FromHost | None:
-        """The message of a host; None: nobody's, not known to this version, forged, or heard already under its sender's name."""
+        """Decode a host's message; None: it has no sender, is unknown to this release, forged, or was received under its sender's name already."""
         message = read(payload)
         if not isinstance(message, FromHost):
             if message is not None:
@@ -70,11 +70,11 @@ class Senders:
         now = self._clock.monotonic()
         if now - self._said_at >= SAY_AGAIN_S:
             self._said_at = now
-            _log.warning("a message on %s is left lying: %s (%d such messages so far)", subject, why, self.forged)
+            _log.warning("a message on %s is ignored: %s (%d such messages so far)", subject, why, self.forged)
 
 
 def _agent(message: FromHost) -> str:
-    """Which life of an agent says it; empty: an answer, which is told twice by its turn and step."""
+    """The agent's incarnation that sent it; empty: it is an answer, of which a repeat is recognised by turn and step."""
     match message:
         case Heartbeat() | HostReport():
             return message.boot

@@ -1,7 +1,7 @@
-"""Since when a host could have been heard: silence counts from then.
+"""Tells since when messages of hosts could arrive: silence is counted from then.
 
-A bus that is out says nothing about hosts, nor does a process that stood still itself.  When either is over, every host has a full
-window to be heard again before anybody calls it silent.
+An outage of the bus says nothing about hosts, and neither does a time in which this process stood still.  After either, every host
+has the full time again to send a sign of life before it counts as silent.
 """
 
 from moorage.bus.transport import Bus
@@ -9,11 +9,11 @@ from moorage.model.clock import Clock
 
 LOOK_EVERY_S = 1.0
 GAP_MAX_S = 5.0
-"""Whoever has not looked for longer stood still meanwhile, or was too busy to hear."""
+"""If the time between two checks is longer, the process stood still, or was too busy to receive messages."""
 
 
 class Listening:
-    """Made by whoever judges hosts, who calls `look` every `LOOK_EVERY_S` or so."""
+    """Used by code that judges hosts; it calls `check` about every `LOOK_EVERY_S`."""
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
@@ -22,10 +22,10 @@ class Listening:
         self._since = self._looked = clock.monotonic()
         self._out_at: float | None = None
         self.out_since: float | None = None
-        """When the bus was found out, in seconds since 1970; None: it is not."""
+        """Since when the bus is out, in seconds since 1970; None: it is not out."""
 
     def check(self, gap_max_s: float = GAP_MAX_S) -> bool:
-        """Whether the bus has been out, or we have stood still, since the last look; `gap_max_s`: when that is taken for a standstill."""
+        """Tell whether the bus was out, or this process stood still, since the last check; `gap_max_s`: a longer gap is a standstill."""
         now, healthy = self._clock.monotonic(), self._bus.healthy
         missed = not healthy or self._bus.outages != self._outages or now - self._looked > gap_max_s
         if missed:
@@ -38,11 +38,11 @@ class Listening:
         return missed
 
     def unheard_for_s(self, heard: float) -> float:
-        """How long somebody who was last heard at `heard` (monotonic) could have been heard and was not; 0 while the bus is out."""
+        """Return the seconds in which messages could arrive and none came since `heard` (monotonic); 0 while the bus is out."""
         self.check()
         return 0.0 if self._out_at is not None else self._clock.monotonic() - max(heard, self._since)
 
     def out_for_s(self) -> float:
-        """How long the bus has been out; 0: it is not."""
+        """Return how long the bus has been out, in seconds; 0: it is not out."""
         self.check()
         return 0.0 if self._out_at is None else self._clock.monotonic() - self._out_at

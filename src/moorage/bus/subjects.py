@@ -1,4 +1,4 @@
-"""Every subject that messages travel under.  `*` stands for one word, `>` for the rest, as in NATS; the memory carrier does the same."""
+"""All subjects of messages.  `*` matches one token, `>` the rest, as in NATS; the transport in memory does the same."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ ROOT = "moorage"
 
 @lru_cache(maxsize=65_536)
 def token(name: str) -> str:
-    """A name as one word of a subject: host names have dots, and a dot divides subjects."""
+    """Encode a name as one token of a subject: host names have dots, and dots separate tokens."""
     if name.isalnum() and name.isascii():
         return name
     return "".join(
@@ -25,22 +25,22 @@ def _or_any(cell: CellId | None) -> str:
 
 
 def to_host(cell: CellId, host: str) -> str:
-    """Commands, and everything else said to one host."""
+    """Return the subject of commands and all other messages to one host."""
     return f"{ROOT}.cell.{token(cell)}.host.{token(host)}"
 
 
 def from_host(cell: CellId, host: str, kind: str) -> str:
-    """Everything that a host says goes out under its own name: the broker lets it publish there and nowhere else (`senders`)."""
+    """Return the subject of a host's messages, which contains its name: the broker lets it publish only there (`sender_checks`)."""
     return f"{ROOT}.cell.{token(cell)}.from.{token(host)}.{kind}"
 
 
 def result_from(cell: CellId, host: str, conductor: ConductorId) -> str:
-    """A host answers the conductor that asked; its cell's conductor may listen too (`results_in_cell`), so one message does for both."""
+    """Return the subject of a host's results for a conductor; the cell's conductor may subscribe too (`results_in_cell`)."""
     return from_host(cell, host, f"result.{token(conductor)}")
 
 
 def results_for(conductor: ConductorId, cell: CellId | None = None) -> str:
-    """From the hosts of one cell; None: of all."""
+    """Return the pattern of results for a conductor from the hosts of one cell; None: of all cells."""
     return f"{ROOT}.cell.{_or_any(cell)}.from.*.result.{token(conductor)}"
 
 
@@ -49,11 +49,11 @@ def results_in_cell(cell: CellId) -> str:
 
 
 HEARTBEAT, REPORT, RETURNED = "heartbeat", "report", "returned"
-"""Kinds of what hosts say unasked; with `RETURNED` (`AgentReturned`) one asks who belongs to it."""
+"""Kinds of messages that hosts send by themselves; with `RETURNED` (`AgentReturned`) a host asks which servers belong on it."""
 
 
 def heartbeats(cell: CellId | None = None) -> str:
-    """Of the hosts of one cell; None: of all."""
+    """Return the pattern of heartbeats of one cell's hosts; None: of all hosts."""
     return f"{ROOT}.cell.{_or_any(cell)}.from.*.{HEARTBEAT}"
 
 
@@ -61,12 +61,12 @@ ALL_HEARTBEATS = heartbeats()
 
 
 def hosts_of(cell: CellId, kind: str) -> str:
-    """What all hosts of a cell say of one kind."""
+    """Return the pattern of all messages of one kind from a cell's hosts."""
     return f"{ROOT}.cell.{token(cell)}.from.*.{kind}"
 
 
 def sender(subject: str) -> tuple[str, str] | None:
-    """Cell and host that a subject names as its sender, each as one `token`; None: it names nobody."""
+    """Return the cell and host that a subject names as its sender, each as one `token`; None: it names none."""
     parts = subject.split(".", 5)
     if len(parts) < 6 or parts[0] != ROOT or parts[1] != "cell" or parts[3] != "from":
         return None
@@ -74,17 +74,17 @@ def sender(subject: str) -> tuple[str, str] | None:
 
 
 def to_conductor(conductor: ConductorId) -> str:
-    """`OperationHint` for its owner."""
+    """Return the subject of `OperationHint` for an operation's owner."""
     return f"{ROOT}.hint.conductor.{token(conductor)}"
 
 
 def cell_hint(cell: CellId) -> str:
-    """`ServerHint`: from a cell's conductor to the region's."""
+    """Return the subject of `ServerHint`, from a cell's conductor to the region's."""
     return f"{ROOT}.hint.cell.{token(cell)}"
 
 
 def notification(topic: str, priority: str) -> str:
-    """What is told to others, in oslo.messaging's envelope."""
+    """Return the subject of notifications, which are in oslo.messaging's envelope."""
     return f"{ROOT}.notification.{token(topic)}.{token(priority)}"
 
 
@@ -94,7 +94,7 @@ PICTURE = f"{ROOT}.hint.picture"
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Does a subscription to `pattern` hear `subject`?"""
+    """Tell whether a subscription to `pattern` receives messages of `subject`."""
     if pattern == subject:
         return True
     wanted, given = pattern.split("."), subject.split(".")

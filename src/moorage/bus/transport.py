@@ -1,8 +1,8 @@
-"""What a carrier is: two of them, `memory` and `nats`, behind one Protocol; and what both do the same way.
+"""The Protocol of a transport, with two implementations, `memory` and `nats`; and the parts that both share.
 
-A carrier may lose, repeat and reorder.  `publish` never raises because nobody listens or the way is cut: what must happen stands
-in SQL and is asked again.  Handlers of one subscription are called one after the other, so they must be quick: whoever has work to do
-begins a task.
+A transport may lose, repeat and reorder messages.  `publish` does not raise if there is no subscriber or no connection: everything that
+must happen is recorded in SQL and repeated.  Handlers of one subscription are called one after another, so they must be quick: a
+handler with more work starts a task.
 """
 
 import logging
@@ -15,7 +15,7 @@ from moorage.bus.log_limiter import Seldom
 Handler: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 
 MAX_PENDING_MESSAGES = 10_000
-"""Per subscription; beyond that the oldest is lost."""
+"""Limit for each subscription; beyond it the oldest message is lost."""
 MAX_MESSAGE_BYTES = 1_000_000
 
 _log = logging.getLogger(__name__)
@@ -28,22 +28,22 @@ class Subscription(Protocol):
 class Bus(Protocol):
     @property
     def healthy(self) -> bool:
-        """False while the way to the others is known to be cut."""
+        """False while the connection is known to be out."""
         ...
 
     @property
     def outages(self) -> int:
-        """How often the way has been cut and was open again: whoever looks now and then misses none."""
+        """How often the connection was out and came back; a periodic check of this number misses no outage."""
         ...
 
     @property
     def lost(self) -> int:
-        """How many messages did not go out, for the way was cut."""
+        """How many messages were not sent, because the connection was out."""
         ...
 
     @property
     def published(self) -> Counter[str]:
-        """How many messages went out, by subject: what budgets are counted from."""
+        """How many messages were sent, by subject; tests check their budgets with it."""
         ...
 
     async def publish(self, subject: str, payload: bytes) -> None: ...
@@ -54,16 +54,16 @@ class Bus(Protocol):
 
 
 broken = Seldom()
-"""Handlers of this process that broke; the first of each half minute is logged."""
+"""Handlers of this process that failed; the first failure of each half minute is logged."""
 
 
 async def hand_over(handler: Handler, subject: str, payload: bytes) -> None:
-    """One message to one handler; a handler that breaks loses this message and no other."""
+    """Pass one message to one handler; a handler that fails loses this message and no other."""
     try:
         await handler(subject, payload)
     except Exception:  # noqa: BLE001 - a boundary: whatever a handler does, the next message is delivered
         if broken.due():
-            _log.exception("a handler of %s broke; its message is lost (%d so far)", subject, broken.count)
+            _log.exception("a handler of %s failed; its message is lost (%d so far)", subject, broken.count)
 
 
 def too_big(subject: str, payload: bytes) -> bool:

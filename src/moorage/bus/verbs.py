@@ -1,10 +1,10 @@
-"""What a host can be asked: the verbs of commands."""
+"""The verbs of commands to hosts."""
 
 from enum import StrEnum
 
 
 class Verb(StrEnum):
-    """What a host can be asked.  The set is open: an agent answers an unknown verb with `not_supported`."""
+    """A command's verb.  The set is open: an agent answers an unknown verb with `not_supported`."""
 
     START_GUEST = "start_guest"
     DESTROY_GUEST = "destroy_guest"
@@ -72,4 +72,5 @@ READS = frozenset(
         Verb.THAW_GUEST,
     }
 )
-"""Verbs that change nothing a record tells of: they carry no turn, and leave nothing in the host's journal, where no password may be kept."""
+"""Verbs that change nothing that is recorded: they have no turn, and are not written to the host's journal, which must not contain
+passwords."""

@@ -16,21 +16,21 @@ class DetachVolume(msgspec.Struct, frozen=True):
 
 
 class SwapVolume(msgspec.Struct, frozen=True):
-    """Copy what is on one volume to another while the guest runs, and let it go on with the other."""
+    """Copy a volume to another one while the guest runs, and let the guest use the other one."""
 
     old: str
     disk: VolumeDisk
 
 
 class ExtendVolume(msgspec.Struct, frozen=True):
-    """A volume has grown; the guest is to see it."""
+    """Tell the guest that a volume has grown."""
 
     volume: str
     size_gib: int
 
 
 class TakeVolumeSnapshot(msgspec.Struct, frozen=True):
-    """The guest is to write to another file of the volume, which the volume service has made (qcow2)."""
+    """Let the guest write to another file of the volume, which the volume service has made (qcow2)."""
 
     volume: str
     snapshot: str
@@ -38,7 +38,7 @@ class TakeVolumeSnapshot(msgspec.Struct, frozen=True):
 
 
 class DropVolumeSnapshot(msgspec.Struct, frozen=True):
-    """A file goes out of the volume's chain."""
+    """Remove a file from the volume's chain."""
 
     volume: str
     snapshot: str
@@ -47,6 +47,6 @@ class DropVolumeSnapshot(msgspec.Struct, frozen=True):
 
 
 class Connector(msgspec.Struct, frozen=True):
-    """The answer to `volume_connector`: what the volume service is told of the host, to export volumes to it."""
+    """The answer to `volume_connector`: what the volume service needs to know of the host to export volumes to it."""
 
     connector: dict[str, Any] = {}

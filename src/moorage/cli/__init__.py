@@ -1,1 +1,1 @@
-"""Commands for people: they speak HTTP to a running cloud, as any client does."""
+"""Commands for people. They call a running cloud over HTTP, like any other client."""

@@ -1,4 +1,4 @@
-"""`moorage audit`: what is left over or wrong anywhere in a cloud, and its repair (N4)."""
+"""`moorage audit`: finds orphans and inconsistent records in all services of a cloud, and repairs them (N4)."""
 
 import argparse
 import json
@@ -17,18 +17,14 @@ SHOWN_MAX = 200
 
 def parser() -> argparse.ArgumentParser:
     made = cloud.options(
-        "audit", "What is left over or wrong anywhere in a cloud: claims, ports, volumes, images, guests, mappings."
+        "audit", "Find orphans and inconsistent records in a cloud: claims, ports, volumes, images, guests, mappings."
     )
+    made.add_argument("--kind", action="append", default=[], metavar="K", help="find only this kind; may be repeated")
     made.add_argument(
-        "--kind", action="append", default=[], metavar="K", help="look for this kind only; may be repeated"
+        "--server", action="append", default=[], metavar="ID", help="check only this server; may be repeated"
     )
-    made.add_argument(
-        "--server", action="append", default=[], metavar="ID", help="look at this server only; may be repeated"
-    )
-    made.add_argument("--repair", action="store_true", help="mend what can be mended, and keep a journal of it")
-    made.add_argument(
-        "--dry-run", action="store_true", help="with --repair: say what would be mended, and mend nothing"
-    )
+    made.add_argument("--repair", action="store_true", help="repair what can be repaired, and keep a journal of it")
+    made.add_argument("--dry-run", action="store_true", help="with --repair: only list what would be repaired")
     made.add_argument(
         "--limit", type=int, default=SHOWN_MAX, help="findings that are shown; all are counted (default: %(default)s)"
     )
@@ -42,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long to wait for the conductor (default: %(default)s)",
     )
-    made.epilog = "0: nothing was found. 1: something was found, mended or not. 2: nothing could be looked at."
+    made.epilog = "0: nothing was found. 1: something was found, repaired or not. 2: nothing could be checked."
     return made
 
 
@@ -66,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 class Unaudited(Exception):
-    """No report came."""
+    """Raised when there is no report."""
 
 
 def wanted(arguments: argparse.Namespace) -> JsonObject:
@@ -98,7 +94,7 @@ def run(connection: Any, asked: JsonObject, timeout_s: float) -> JsonObject:
 
 
 def last(connection: Any) -> JsonObject:
-    """The newest report. Raises Unaudited: there is none."""
+    """Return the newest report. Raises Unaudited when there is none."""
     rows = cloud.get(connection, "/ext/audits")["audits"]
     ended = [each for each in rows if each["ended_at"] is not None]
     if not ended:
@@ -108,7 +104,7 @@ def last(connection: Any) -> JsonObject:
 
 
 def lines(told: JsonObject) -> list[str]:
-    """The report as people read it."""
+    """Return the report as lines for people."""
     said = [f"audit {told['id']} of {told['ended_at'] or told['asked_at']}: {told['status']} {told['why']}".rstrip()]
     looked = ", ".join(f"{count} {name}" for name, count in told["looked_at"].items())
     said.append(f"looked at      {looked or 'nothing'}")

@@ -1,6 +1,6 @@
-"""`moorage capacity`: how many more servers fit and what runs out first, and whether all find a place when something fails (N8).
+"""`moorage capacity`: how many more servers fit, what runs out first, and whether all servers find a place after a failure (N8).
 
-Of a running cloud by its API, or of a file: a fleet that somebody invented, or a picture that was saved.
+It asks the API of a running cloud, or reads a file: an invented fleet, or a saved world.
 """
 
 import argparse
@@ -20,12 +20,14 @@ from moorage.model.json_types import JsonObject
 FITS, DOES_NOT, REFUSED = 0, 1, 2
 KINDS = ("host", "aggregate", "segment", "cell")
 FAILURES_AT_ONCE = 5
-"""Of one request, so that it can be seen how far it is."""
+"""Failures in one request, so that the progress can be shown."""
 
 
 def parser() -> argparse.ArgumentParser:
     made = cloud.options("capacity", "How many more servers fit, what runs out first, and what if something fails.")
-    made.epilog = "0: it fits, or all find a place. 1: it does not. 2: the question is refused."
+    made.epilog = (
+        "0: it fits, or all servers find a place. 1: it does not fit, or some find none. 2: the question is refused."
+    )
     what = made.add_argument_group("what is to fit")
     what.add_argument("--flavor", help="name or id")
     what.add_argument(
@@ -100,7 +102,7 @@ def _question(connection: Any, arguments: argparse.Namespace) -> JsonObject:
 
 
 def changes_of(arguments: argparse.Namespace) -> JsonObject:
-    """`without` and `added`, as the API takes them."""
+    """Return `without` and `added` in the API's form."""
     without = {f"{kind}s": getattr(arguments, f"without_{kind}") for kind in (*KINDS, "uplink")}
     added: JsonObject = {
         f"{kind}s": [_like(each) for each in getattr(arguments, f"add_{kind}")] for kind in ("host", "cell", "uplink")
@@ -144,7 +146,7 @@ def _failovers(arguments: argparse.Namespace) -> int:
 
 
 def _named(connection: Any, kind: str) -> list[str]:
-    """All of a kind that the cloud knows."""
+    """The names of all things of a kind in the cloud."""
     match kind:
         case "aggregate":
             return [each.name for each in connection.compute.aggregates()]

@@ -1,4 +1,4 @@
-"""What fits in a file: an invented fleet, or a saved picture. The same functions answer as those of the API."""
+"""Answers questions about capacity from a file: an invented fleet, or a saved world. It uses the same functions as the API."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ from moorage.scheduler.rank import rank
 from moorage.scheduler.world_changes import Added, Without, changed, with_twins
 
 BYTES_MAX = 1 << 30
-"""Of a file."""
+"""Limit of a file."""
 FILL_SLICE = 20
 KINDS = ("host", "aggregate", "segment", "cell")
 PROFILE = Profile()
@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
     world: World
     residents: tuple[Resident, ...]
     fleet: Fleet | None
-    """None: it is a saved picture."""
+    """None: the file is a saved world."""
 
 
 class _Format(msgspec.Struct):
@@ -42,7 +42,7 @@ class _Format(msgspec.Struct):
 
 
 def load(path: Path, changes: JsonObject) -> Loaded:
-    """Raises Invalid: there is no such file, or what is in it is wrong."""
+    """Read a file. Raises Invalid when it does not exist, or when its contents are wrong."""
     try:
         if path.stat().st_size > BYTES_MAX:
             raise Invalid(f"{path} has more than {BYTES_MAX >> 20} MiB.")
@@ -144,7 +144,7 @@ def _all(world: World, kind: str) -> list[str]:
 
 
 def failures(arguments: argparse.Namespace) -> list[tuple[Kind, str]]:
-    """Raises Invalid where a text is not KIND=NAME."""
+    """Parse the failures. Raises Invalid when a text is not KIND=NAME."""
     found: list[tuple[Kind, str]] = []
     for text in arguments.fails:
         kind, _, name = text.partition("=")
@@ -158,7 +158,7 @@ WORDS = {"egress": "egress_kbps", "ingress": "ingress_kbps", "vnic": "vnic_type"
 
 
 def parse_network(text: str) -> tuple[str, JsonObject]:
-    """The network, and what is guaranteed on it. Raises Invalid."""
+    """Parse a network and its guarantees. Raises Invalid when the text has another form."""
     name, *others = text.split(",")
     wanted: JsonObject = {}
     for each in others:
@@ -170,7 +170,7 @@ def parse_network(text: str) -> tuple[str, JsonObject]:
 
 
 def number(text: str, where: str) -> int:
-    """Raises Invalid."""
+    """Parse a whole number. Raises Invalid when it is not one."""
     if not text.isascii() or not text.isdigit() or len(text) > 10:
         raise Invalid(f"{where}: {text!r} is no whole number.")
     return int(text)

@@ -1,4 +1,4 @@
-"""Answers about capacity as people read them."""
+"""Formats answers about capacity for people."""
 
 from moorage.cli import cloud
 from moorage.model.json_types import JsonObject
@@ -7,7 +7,7 @@ UNPLACED_LISTED = 20
 
 
 def capacity_lines(result: JsonObject, hosts: int) -> list[str]:
-    """How many fit, what binds, and the tables."""
+    """Return lines that say how many servers fit and what runs out first, and the tables."""
     lines = [f"{result['fits']} more fit" + ("" if result["whole"] else " at least; it was not tried on")]
     if result["order_matters"]:
         lines.append(f"another order of placing may give another number, and none gives more than {result['at_most']}")
@@ -45,7 +45,7 @@ def _binds(binds: dict[str, int]) -> str:
 
 
 def failover_lines(rows: list[JsonObject]) -> list[str]:
-    """One row for each failure, and then who has no place."""
+    """Return a row for each failure, followed by the servers without a place."""
     table = [
         [each["kind"], each["name"], str(each["servers"]), str(each["placed"]), "yes" if each["survives"] else "NO"]
         for each in rows

@@ -1,4 +1,4 @@
-"""`moorage cell …`: the cells of the region, as `nova-manage cell_v2` does it for Nova's (N7)."""
+"""`moorage cell …`: manages the cells of the region, as `nova-manage cell_v2` does for Nova's (N7)."""
 
 import argparse
 import json
@@ -17,36 +17,42 @@ GIB = 1 << 30
 def parser() -> argparse.ArgumentParser:
     made = cloud.options("cell", "The cells of the region.")
     verbs = made.add_subparsers(dest="verb", required=True)
-    listing = verbs.add_parser("list", help="every cell, what is said of it, and what is in it")
+    listing = verbs.add_parser("list", help="every cell, its state, and its contents")
     disable = verbs.add_parser(
-        "disable", help="no server comes into the cell from elsewhere; its own stay, and move about in it"
+        "disable", help="let no server come into the cell from elsewhere; its own servers stay and can move within it"
     )
-    disable.add_argument("--reason", default="", help="what people are told")
-    enable = verbs.add_parser("enable", help="the cell takes servers again")
-    delete = verbs.add_parser("delete", help="the region forgets a cell that has no hosts and no servers")
+    disable.add_argument("--reason", default="", help="the reason that is shown")
+    enable = verbs.add_parser("enable", help="let the cell take servers again")
+    delete = verbs.add_parser("delete", help="remove a cell without hosts and servers from the region")
     delete.add_argument(
         "--force",
         action="store_true",
-        help="although records of deleted servers are in it, which nobody will see again",
+        help="even if it has records of deleted servers, which will never be shown again",
     )
     balance = verbs.add_parser(
-        "balance", help="which moves would even out free addresses and memory, and what each costs"
+        "balance", help="plan moves that balance free addresses and memory, with the cost of each"
     )
     balance.add_argument("--dry-run", action="store_true", required=True, help="only a plan is made; nothing is begun")
-    balance.add_argument("--moves", type=int, default=MOVES, help="at most so many (default: %(default)s)")
+    balance.add_argument("--moves", type=int, default=MOVES, help="the most moves (default: %(default)s)")
     drain = verbs.add_parser("drain", help="move every server of a cell to other cells; the cell is disabled first")
-    drain.add_argument("--plan", action="store_true", help="say who would go where, and who cannot, and do nothing")
-    drain.add_argument("--concurrency", type=int, default=2, help="hosts emptied at once (default: %(default)s)")
+    drain.add_argument(
+        "--plan", action="store_true", help="only show which server would go where, and which cannot move"
+    )
+    drain.add_argument(
+        "--concurrency", type=int, default=2, help="how many hosts are emptied at once (default: %(default)s)"
+    )
     drain.add_argument(
         "--servers", type=int, default=2, help="servers on their way at once on each (default: %(default)s)"
     )
-    drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
+    drain.add_argument("--no-confirm", action="store_true", help="let the owners confirm cold moves")
     drain.add_argument(
-        "--cold", action="store_true", help="running servers are off while they are moved, linked cells or not"
+        "--cold", action="store_true", help="switch running servers off for the move, even between linked cells"
     )
-    drain.add_argument("--partial", action="store_true", help="begin, though some servers have no place elsewhere")
-    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end: 0 says that it was accepted")
-    show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
+    drain.add_argument("--partial", action="store_true", help="begin even if some servers have no place elsewhere")
+    drain.add_argument(
+        "--no-wait", action="store_true", help="do not wait for the end: exit code 0 means that it was accepted"
+    )
+    show = verbs.add_parser("show-drain", help="the progress of a drain; --wait waits for its end")
     show.add_argument("--wait", action="store_true")
     stop = verbs.add_parser("cancel-drain", help="begin no further move")
     for each in (listing, balance, drain, show):
@@ -120,7 +126,7 @@ def lines(found: list[JsonObject]) -> list[str]:
 
 
 def plan_lines(plan: JsonObject) -> list[str]:
-    """As people read it: the cells before and after, the moves, and why others stay."""
+    """Format a plan for people: the cells before and after, the moves, and why other servers stay."""
     levels = [
         [
             before["cell"],

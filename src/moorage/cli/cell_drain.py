@@ -57,7 +57,7 @@ def _refused(reply: Any) -> int:
 
 
 def _newest(connection: Any, wanted: str) -> JsonObject:
-    """By the cell's name the newest, else by its id."""
+    """The newest drain of a cell's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/cell-drains", cell=wanted)["cell_drains"]
     path = f"/ext/cell-drains/{rows[0]['id'] if rows else wanted}"
     found: JsonObject = cloud.get(connection, path)["cell_drain"]
@@ -78,7 +78,7 @@ def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *,
 
 
 def _empty(drain: JsonObject) -> bool:
-    """Nothing is left in the cell, or would be."""
+    """Whether nothing is left in the cell, or would be left."""
     return bool(drain["status"] == "done" or (drain["status"] == "planned" and not drain["counts"]["left"]))
 
 
@@ -92,13 +92,13 @@ def bar(drain: JsonObject) -> str:
 
 
 def _bar(drain: JsonObject, *, last: bool = False) -> None:
-    """On a terminal it is written over; elsewhere it is not shown."""
+    """Show the bar, on a terminal only; it overwrites the last one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{bar(drain)}", end="\n" if last else "", file=sys.stderr, flush=True)
 
 
 def lines(drain: JsonObject) -> list[str]:
-    """As people read it: hosts, or the servers of each as far as there is a plan, and what is offloaded."""
+    """Format a drain for people: hosts, or their servers if there is a plan, and offloaded servers."""
     said = [f"drain of {drain['cell']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:
         said[0] += f" ({drain['id']})"

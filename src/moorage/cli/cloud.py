@@ -1,4 +1,4 @@
-"""A connection to a running cloud: `OS_CLOUD`, `clouds.yaml` or `OS_*`, as every OpenStack client finds them."""
+"""Connects to a running cloud by `OS_CLOUD`, `clouds.yaml` or `OS_*`, like every OpenStack client."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ LATEST = "2.104"
 
 
 def options(name: str, says: str) -> argparse.ArgumentParser:
-    """A parser with the option every command has."""
+    """Build a parser with the option that every command has."""
     parser = argparse.ArgumentParser(prog=f"moorage {name}", description=says)
     parser.add_argument(
         "--os-cloud",
@@ -21,7 +21,7 @@ def options(name: str, says: str) -> argparse.ArgumentParser:
 
 
 def connect(cloud: str | None) -> Any:
-    """An openstacksdk connection; says what is missing and ends the command when there is none."""
+    """Open a connection of openstacksdk. If this is not possible, it prints what is missing and raises SystemExit."""
     try:
         import openstack.exceptions
     except ImportError:
@@ -38,14 +38,14 @@ def connect(cloud: str | None) -> Any:
 
 
 def refusals() -> Any:
-    """What openstacksdk raises when a service refuses; its `details` is the sentence."""
+    """Return the exception that openstacksdk raises when a service refuses; its `details` is the sentence."""
     import openstack.exceptions
 
     return openstack.exceptions.HttpException
 
 
 def why_not(reply: Any) -> str:
-    """The sentence of a refusal; of what is none of ours, as a proxy's page, the reason of its status."""
+    """Return the sentence of a refusal; if the answer is not ours (a proxy's page), the reason of its status."""
     try:
         return str(next(iter(reply.json().values()))["message"])
     except (ValueError, StopIteration, KeyError, TypeError, AttributeError):
@@ -53,7 +53,7 @@ def why_not(reply: Any) -> str:
 
 
 def get(connection: Any, path: str, **params: str) -> Any:
-    """GET below the compute endpoint at the newest version; a refusal ends the command with its sentence."""
+    """GET a path below the compute endpoint, at the newest version. A refusal is printed and raises SystemExit."""
     reply = connection.compute.get(path, params=params, microversion=LATEST)
     if reply.status_code >= 400:
         print(f"moorage: {why_not(reply)} ({reply.status_code})", file=sys.stderr)
@@ -62,13 +62,13 @@ def get(connection: Any, path: str, **params: str) -> Any:
 
 
 def get_or(connection: Any, path: str, otherwise: Any) -> Any:
-    """The same; `otherwise` where an API of an earlier release has no such path."""
+    """GET as `get` does; return `otherwise` if the API of an earlier release has no such path."""
     reply = connection.compute.get(path, microversion=LATEST)
     return otherwise if reply.status_code == 404 else get(connection, path)
 
 
 def table(rows: list[list[str]], heads: list[str]) -> str:
-    """Plain columns, as wide as they must be."""
+    """Format rows as plain columns."""
     widths = [max(len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [heads, *rows]

@@ -1,4 +1,4 @@
-"""`moorage demo`: boot a handful of servers over the public API, and say where each one landed and why."""
+"""`moorage demo`: boots some servers over the public API, and prints the host of each and why it was chosen."""
 
 import sys
 import time
@@ -10,7 +10,9 @@ PATIENCE_S = 60.0
 
 
 def main(argv: list[str]) -> int:
-    parser = cloud.options("demo", "Boot a handful of servers on a running cloud, and say where each landed and why.")
+    parser = cloud.options(
+        "demo", "Boot some servers on a running cloud, and print the host of each and why it was chosen."
+    )
     parser.add_argument("--servers", type=int, default=6, help="how many (default: 6)")
     parser.add_argument("--keep", action="store_true", help="leave them running")
     arguments = parser.parse_args(argv)
@@ -22,7 +24,7 @@ def main(argv: list[str]) -> int:
     )
     networks = [n for n in (connection.network.find_network(name) for name in ("private", "routed")) if n is not None]
     if image is None or flavor is None or not networks:
-        print("moorage: the demo wants the image, flavors and networks that `moorage up` seeds")
+        print("moorage: the demo needs the image, flavors and networks that `moorage up` makes")
         return 2
     stamp = time.strftime("%H%M%S")
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`moorage dry-run boot | resize | migrate | evacuate | unshelve`: where a server would go, and what would be called, without doing it (N12)."""
+"""`moorage dry-run boot | resize | migrate | evacuate | unshelve`: shows which host a server would get, and which calls would be made (N12)."""
 
 import argparse
 import json
@@ -13,19 +13,19 @@ WOULD, WOULD_NOT, REFUSED = 0, 1, 2
 
 def parser() -> argparse.ArgumentParser:
     made = cloud.options(
-        "dry-run", "Where a server would go, why the other hosts are refused, and what would be called."
+        "dry-run", "Show which host a server would get, why other hosts are rejected, and which calls would be made."
     )
-    made.epilog = "0: it would be done. 1: it would fail. 2: it would be refused at once."
+    made.epilog = "0: it would succeed. 1: it would fail. 2: it would be refused at once."
     verbs = made.add_subparsers(dest="verb", required=True)
     boot = verbs.add_parser("boot", help="a new server")
     boot.add_argument("--flavor", required=True)
-    boot.add_argument("--image", help="name or id; none: it boots from a volume that a real request would name")
+    boot.add_argument("--image", help="name or id; without it: boot from a volume, which a real request would name")
     boot.add_argument("--network", action="append", default=[], help="name or id; may be repeated")
     boot.add_argument("--port", action="append", default=[], help="name or id; may be repeated")
     boot.add_argument("--availability-zone", help="ZONE, or ZONE:HOST")
     boot.add_argument("--host")
     boot.add_argument("--hint", action="append", default=[], metavar="KEY=VALUE")
-    boot.add_argument("--count", type=int, default=1, help="so many at once")
+    boot.add_argument("--count", type=int, default=1, help="number of servers")
     resize = verbs.add_parser("resize", help="to another flavor")
     resize.add_argument("server")
     resize.add_argument("--flavor", required=True)
@@ -101,7 +101,7 @@ def _sentence(reply: Any) -> str:
 
 
 def describe(told: JsonObject, verb: str, *, calls: bool) -> list[str]:
-    """As people read it, by the verb that they asked with: `migrate` is done by the operation `resize`."""
+    """Format the answer for people, with the verb of the command: `migrate` is done by the operation `resize`."""
     lines: list[str] = []
     for each in told["servers"]:
         verdict = "would be done" if each["would_succeed"] else f"would fail: {each['fault']}"

@@ -1,4 +1,4 @@
-"""`moorage explain SERVER`: why a server is where it is, or nowhere."""
+"""`moorage explain SERVER`: explains why a server is on its host, or on none."""
 
 import json
 from urllib.parse import urlencode
@@ -8,9 +8,11 @@ from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
-    parser = cloud.options("explain", "Why a server is where it is, or nowhere: every refused host and failed attempt.")
+    parser = cloud.options(
+        "explain", "Explain why a server is on its host, or on none: every rejected host and failed attempt."
+    )
     parser.add_argument("server", help="name or id")
-    parser.add_argument("--host", help="say of this host why it was refused")
+    parser.add_argument("--host", help="say why this host was rejected")
     parser.add_argument("--json", action="store_true", help="print what the API answered")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)

@@ -1,6 +1,6 @@
-"""`moorage heal-allocations`: claims are made to say what servers and their ports have; as `nova-manage placement heal_allocations` (S1.14).
+"""`moorage heal-allocations`: corrects claims so that they match servers and their ports, as `nova-manage placement heal_allocations` (S1.14).
 
-The exit codes are Nova's, of those that can occur: what would be 5, 6 and 7 there is 3 here, for nothing is half done.
+The exit codes are Nova's, as far as they can occur: 5, 6 and 7 of Nova are 3 here, because nothing is left half done.
 """
 
 import json
@@ -19,11 +19,14 @@ def main(argv: list[str]) -> int:
         "heal-allocations", "Make claims say what servers and their ports have: missing, wrong and left-over ones."
     )
     parser.add_argument(
-        "--server", "--instance", action="append", default=[], metavar="ID", help="this server only; may be repeated"
+        "--server",
+        "--instance",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="heal only this server; may be repeated",
     )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be healed, and heal nothing (exit code 4)"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="only list what would be healed (exit code 4)")
     parser.add_argument(
         "--skip-port-allocations",
         action="store_true",
@@ -51,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 def code(told: JsonObject, *, skip_ports: bool = False) -> int:
-    """Nova's, where it has one."""
+    """Return the exit code: Nova's, if Nova has one for this."""
     if told["status"] != "done":
         return UNEXPECTED
     if "network" in told["not_looked_at"] and not skip_ports:
@@ -62,7 +65,7 @@ def code(told: JsonObject, *, skip_ports: bool = False) -> int:
 
 
 def describe(told: JsonObject) -> list[str]:
-    """A line for each server and kind, and the sum."""
+    """Return a line for each server and kind, and the sum."""
     before = "[dry-run] " if told["asked"]["dry_run"] else ""
     done = {(each["kind"], each["what"]): each["done"] for each in told["repairs"]}
     lines = []

@@ -1,4 +1,4 @@
-"""`moorage host`: every server of a host is moved elsewhere, with its progress shown (N13); and which hosts may be part of the region."""
+"""`moorage host`: moves every server of a host elsewhere and shows the progress (N13); and approves hosts of the region."""
 
 import argparse
 import json
@@ -17,17 +17,23 @@ RUNNING = {"waiting", "running"}
 
 
 def parser() -> argparse.ArgumentParser:
-    made = cloud.options("host", "A host as a whole: let in, emptied, and how far that is.")
+    made = cloud.options("host", "Approve hosts, empty them, and show the progress.")
     verbs = made.add_subparsers(dest="verb", required=True)
     drain = verbs.add_parser("drain", help="move every server of a host elsewhere; the host is disabled first")
     drain.add_argument("host")
-    drain.add_argument("--plan", action="store_true", help="say who would go where, and who cannot, and do nothing")
-    drain.add_argument("--concurrency", type=int, default=2, help="servers on their way at once (default: %(default)s)")
-    drain.add_argument("--no-confirm", action="store_true", help="leave it to the owners to confirm cold moves")
-    drain.add_argument("--cold", action="store_true", help="running servers are off while they are moved")
-    drain.add_argument("--partial", action="store_true", help="begin, though some servers have no other place")
-    drain.add_argument("--no-wait", action="store_true", help="do not wait for its end: 0 says that it was accepted")
-    show = verbs.add_parser("show-drain", help="how far a drain is, and wait for its end with --wait")
+    drain.add_argument(
+        "--plan", action="store_true", help="only show which server would go where, and which cannot move"
+    )
+    drain.add_argument(
+        "--concurrency", type=int, default=2, help="how many servers are moved at once (default: %(default)s)"
+    )
+    drain.add_argument("--no-confirm", action="store_true", help="let the owners confirm cold moves")
+    drain.add_argument("--cold", action="store_true", help="switch running servers off for the move")
+    drain.add_argument("--partial", action="store_true", help="begin even if some servers have no other place")
+    drain.add_argument(
+        "--no-wait", action="store_true", help="do not wait for the end: exit code 0 means that it was accepted"
+    )
+    show = verbs.add_parser("show-drain", help="the progress of a drain; --wait waits for its end")
     show.add_argument("host", help="the host, or the drain's id")
     show.add_argument("--wait", action="store_true")
     stop = verbs.add_parser("cancel-drain", help="begin no further move")
@@ -78,7 +84,7 @@ def _refused(reply: Any) -> int:
 
 
 def _newest(connection: Any, wanted: str) -> JsonObject:
-    """By the host's name the newest, else by its id."""
+    """The newest drain of a host's name, or the drain with this id."""
     rows = cloud.get(connection, "/ext/drains", host=wanted)["drains"]
     found: JsonObject = cloud.get(connection, f"/ext/drains/{rows[0]['id'] if rows else wanted}")["drain"]
     return found
@@ -98,7 +104,7 @@ def _shown(connection: Any, drain: JsonObject, arguments: argparse.Namespace, *,
 
 
 def _empty(drain: JsonObject) -> bool:
-    """Nothing is left on the host, or would be."""
+    """Whether nothing is left on the host, or would be left."""
     return bool(drain["status"] == "done" or (drain["status"] == "planned" and not drain["counts"]["left"]))
 
 
@@ -112,13 +118,13 @@ def bar(drain: JsonObject) -> str:
 
 
 def _bar(drain: JsonObject, *, last: bool = False) -> None:
-    """On a terminal it is written over; elsewhere it is not shown."""
+    """Show the bar, on a terminal only; it overwrites the last one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{bar(drain)}", end="\n" if last else "", file=sys.stderr, flush=True)
 
 
 def lines(drain: JsonObject) -> list[str]:
-    """As people read it."""
+    """Format a drain for people."""
     said = [f"drain of {drain['host']}: {drain['status']} {drain['why']}".rstrip()]
     if drain["id"]:
         said[0] += f" ({drain['id']})"

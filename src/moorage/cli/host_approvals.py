@@ -1,4 +1,4 @@
-"""`moorage host approve | list | revoke`: which hosts may be part of the region."""
+"""`moorage host approve | list | revoke`: manages the hosts that may join the region."""
 
 import argparse
 import json
@@ -14,16 +14,14 @@ HEADS = ["host", "cell", "status", "since", "by", "key", "refused"]
 
 
 def add_to(verbs: Any) -> None:
-    """The verbs of this file."""
-    approve = verbs.add_parser("approve", help="let a host be part of the region, bound to its cell and key")
+    """Add the commands of this module."""
+    approve = verbs.add_parser("approve", help="let a host join the region, bound to its cell and key")
     approve.add_argument("host")
-    approve.add_argument("--cell", default="", help="default: the one that it says it is in")
+    approve.add_argument("--cell", default="", help="default: the cell that the host itself names")
     approve.add_argument("--key", help="the public half of its key on the bus, as `moorage bus key` prints it")
-    listed = verbs.add_parser(
-        "list", help="hosts that are approved, those that wait for it, and what was refused of them"
-    )
-    listed.add_argument("--waiting", action="store_true", help="those that wait, and nobody else")
-    revoke = verbs.add_parser("revoke", help="a host is heard no more, and waits when it speaks again")
+    listed = verbs.add_parser("list", help="approved hosts, waiting hosts, and refused messages")
+    listed.add_argument("--waiting", action="store_true", help="only hosts that wait for approval")
+    revoke = verbs.add_parser("revoke", help="ignore a host's messages; if it sends more, it waits for approval")
     revoke.add_argument("host")
     for each in (approve, listed):
         each.add_argument("--json", action="store_true", help="print what the API answered")
@@ -56,7 +54,7 @@ def revoke(connection: Any, arguments: argparse.Namespace) -> int:
 
 
 def lines(found: list[JsonObject]) -> list[str]:
-    """As people read it."""
+    """Format hosts for people."""
     rows = [
         [
             each["host"],

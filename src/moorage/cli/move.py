@@ -1,4 +1,4 @@
-"""`moorage move show | cancel SERVER`: what the newest move of a server has at its two ends, and the cancel of it."""
+"""`moorage move show | cancel SERVER`: shows what a server's newest move holds on its source and destination hosts, or cancels the move."""
 
 import json
 import sys
@@ -8,11 +8,13 @@ from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
-    parser = cloud.options("move", "What a server's move has at its two ends, and the cancel of it.")
+    parser = cloud.options("move", "Show what a server's move holds on its source and destination hosts, or cancel it.")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    show = verbs.add_parser("show", help="the newest move: who is at it, what it waits for, and what is at each end")
+    show = verbs.add_parser(
+        "show", help="the newest move: its operation, what it waits for, and what it holds on each host"
+    )
     show.add_argument("--json", action="store_true", help="print what the API answered, of all moves")
-    cancel = verbs.add_parser("cancel", help="take the move back that is under way")
+    cancel = verbs.add_parser("cancel", help="cancel the move that is under way, and undo it")
     for each in (show, cancel):
         each.add_argument("server", help="name or id")
     arguments = parser.parse_args(argv)

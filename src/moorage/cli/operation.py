@@ -1,4 +1,4 @@
-"""`moorage operation list | show ID | stuck`: what is being done, how far it is, and what it waits for."""
+"""`moorage operation list | show ID | stuck`: shows operations, their progress, and what they wait for."""
 
 import json
 
@@ -7,7 +7,7 @@ from moorage.model.json_types import JsonObject
 
 
 def main(argv: list[str]) -> int:
-    parser = cloud.options("operation", "What is being done, how far it is, and what it waits for.")
+    parser = cloud.options("operation", "Show operations, their progress, and what they wait for.")
     verbs = parser.add_subparsers(dest="verb", required=True)
     listing = verbs.add_parser("list", help="the newest operations")
     listing.add_argument("--server", help="of one server (id)")
@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     showing = verbs.add_parser("show", help="one operation, with its journal")
     showing.add_argument("operation")
     showing.add_argument("--json", action="store_true", help="print what the API answered, results and all")
-    verbs.add_parser("stuck", help="what somebody should look at")
+    verbs.add_parser("stuck", help="operations that a person should look at")
     arguments = parser.parse_args(argv)
     connection = cloud.connect(arguments.os_cloud)
     if arguments.verb == "show":
@@ -45,7 +45,7 @@ def _row(operation: dict[str, str]) -> list[str]:
 
 
 def _describe(operation: JsonObject) -> list[str]:
-    """The row, then its journal, a line for a line."""
+    """The operation's row, then a line for each record of its journal."""
     said = [f"{operation['name']} {operation['id']} of server {operation['server']}: {operation['status']}"]
     names = ("created_at", "updated_at", "ended_at", "owner", "epoch", "waiting", "fault", "cancel", "after")
     said += [f"  {name.removesuffix('_at'):8} {operation[name]}" for name in names if operation.get(name) is not None]

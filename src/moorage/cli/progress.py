@@ -1,4 +1,4 @@
-"""A bar on the error stream for what takes more than a second, and only where somebody looks at a terminal."""
+"""Shows a progress bar on standard error for work of more than a second, only on a terminal."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ WIDTH = 30
 
 
 class Progress:
-    """`update` as often as you like; `close` takes the bar away."""
+    """The bar; `update` may be called at any rate, and `close` removes the bar."""
 
     def __init__(self, words: str, stream: TextIO | None = None) -> None:
         self._words, self._stream = words, stream or sys.stderr

@@ -1,4 +1,4 @@
-"""`moorage status`: which behaviour is on while a fleet is upgraded, and which hosts block the next."""
+"""`moorage status`: shows which behaviour is on while a fleet is upgraded, and which hosts block further behaviour."""
 
 import json
 from collections.abc import Iterator
@@ -9,11 +9,13 @@ from moorage.model.json_types import JsonObject
 BLOCKERS_SAID_MAX = 10
 FINE, WARNED = 0, 1
 SILENT = "a release before 0.2.0"
-"""Processes of those do not say which release they are; APIs of those are not known at all."""
+"""Processes of these releases do not report their release; their APIs are not known at all."""
 
 
 def main(argv: list[str]) -> int:
-    parser = cloud.options("status", "Which behaviour is on while a fleet is upgraded, and which hosts block the next.")
+    parser = cloud.options(
+        "status", "Show which behaviour is on while a fleet is upgraded, and which hosts block further behaviour."
+    )
     parser.add_argument("--json", action="store_true", help="print what the API answered")
     parser.epilog = (
         "`moorage status --local --config FILE` looks without a running API, from the databases and with the credentials of "
@@ -35,7 +37,7 @@ def main(argv: list[str]) -> int:
 
 
 def databases(stores: list[JsonObject]) -> list[str]:
-    """Cells whose databases do not answer, or do not know servers that the region has in them."""
+    """Return a line for each cell whose database does not answer, or lacks servers that the region has in it."""
     said = []
     for each in stores:
         if not each["answers"]:
@@ -51,7 +53,7 @@ def databases(stores: list[JsonObject]) -> list[str]:
 
 
 def audited(last: list[JsonObject]) -> list[str]:
-    """What the last audit found and did not mend."""
+    """Return lines about findings of the last audit that were not repaired."""
     said = []
     for each in last:
         left = each["found"] - (0 if each["asked"]["dry_run"] else sum(each["repaired"].values()))
@@ -65,7 +67,7 @@ def audited(last: list[JsonObject]) -> list[str]:
 
 
 def hosts(troubled: list[JsonObject]) -> list[str]:
-    """Hosts where something waits for a person."""
+    """Return a line for each problem of a host that a person should look at."""
     said = []
     for each in troubled:
         where = f"WARNING: host {each['host']} in {each['cell']}"
@@ -91,7 +93,7 @@ def _some(names: list[str]) -> str:
 
 
 def out(left_alone: list[JsonObject]) -> list[str]:
-    """Whom nobody asks for now."""
+    """Return a line for each service that is not called at present."""
     said = [""] if left_alone else []
     for each in left_alone:
         circuit = each["circuit"]
@@ -104,7 +106,7 @@ def out(left_alone: list[JsonObject]) -> list[str]:
 
 
 def releases(told: list[JsonObject]) -> Iterator[str]:
-    """One line for each role."""
+    """Return a line for each role."""
     title = "releases"
     for role in sorted({each["role"] for each in told}):
         mine = (f"{each['count']} of {each['release'] or SILENT}" for each in told if each["role"] == role)
@@ -113,7 +115,7 @@ def releases(told: list[JsonObject]) -> Iterator[str]:
 
 
 def lines(told: JsonObject) -> list[str]:
-    """The report as people read it."""
+    """Return the report as lines for people."""
     said = list(releases(told.get("releases", [])))
     levels = ", ".join(f"{count} of level {level}" for level, count in told["levels"].items()) or "none"
     said += [f"hosts        {levels}", f"credentials  {told['credentials']}"]

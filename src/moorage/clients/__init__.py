@@ -1,4 +1,4 @@
-"""Services: what we need of the network, volume, image and identity services, in our words.
+"""Clients of the network, volume, image and identity services; they turn the services' JSON into values of `moorage.model`.
 
-They do not know one another; each speaks through `http`, the one way out, over a socket or straight into an embedded service.
+The clients do not depend on one another.  All of them send their calls through `http`, over a socket or directly into an embedded service.
 """

@@ -1,6 +1,6 @@
-"""The way into a service that lives in this process: the same ASGI call that its socket would make, with nothing in between.
+"""Calls a service in this process directly by ASGI, as its socket would.
 
-Over httpx a call into an embedded service spent more on URL, header and connection objects than the service did on its answer.
+Through httpx, URL, header and connection objects took more time than the embedded service needed for its answer.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 
 class TooLong(Exception):
-    """The answer has more bytes than were allowed."""
+    """Raised when the answer has more bytes than the caller allows."""
 
 
 class RawMapping(Mapping[str, str]):
-    """Headers as they were sent, found whatever their case; decoded when somebody looks."""
+    """Headers as they were sent; names are found in any case, and values are decoded when they are read."""
 
     def __init__(self, raw: RawHeaders) -> None:
         self._raw = raw
@@ -49,11 +49,11 @@ class RawMapping(Mapping[str, str]):
 
 
 INSIDE = "inside"
-"""What a service in this process is told of the caller's address, which has none."""
+"""The caller's address for a service in this process: such a call has no real address."""
 
 
 class EmbeddedTransport(httpx.ASGITransport):
-    """httpx can use it as any transport; `Neighbour` calls `ask`. The app's exceptions become 500s, as over a socket."""
+    """A transport for httpx; `ServiceClient` calls `ask` directly. Exceptions of the application become 500s, as over a socket."""
 
     def __init__(self, app: App) -> None:
         super().__init__(app=app, raise_app_exceptions=False)
@@ -69,7 +69,7 @@ class EmbeddedTransport(httpx.ASGITransport):
         content: bytes,
         most_bytes: int,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """One request; `path` is quoted already. Raises TooLong."""
+        """Send one request; `path` is quoted already. Raises TooLong when the answer has more than `most_bytes` bytes."""
         whole = base.path + path
         raw_headers = [*base.headers, *((n.lower().encode("latin-1"), v.encode("latin-1")) for n, v in headers.items())]
         if content:
@@ -89,13 +89,15 @@ class EmbeddedTransport(httpx.ASGITransport):
             "root_path": "",
         }
         exchange = _Exchange(content, most_bytes)
-        ours = caller.set(None)  # who is heard in there is ourselves, and not who asks us
+        ours = caller.set(
+            None
+        )  # inside the service the caller is this process, not the client whose request we are answering
         try:
             await self._app(scope, exchange.receive, exchange.send)
         except TooLong:
             raise
         except Exception:
-            log.exception("%s %s broke in the embedded service", method, whole)
+            log.exception("%s %s failed in the embedded service", method, whole)
             exchange.broke()
         finally:
             caller.reset(ours)
@@ -103,7 +105,7 @@ class EmbeddedTransport(httpx.ASGITransport):
 
 
 class Base:
-    """What all calls to one service have in common."""
+    """The part of the URL that all calls to one service share."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -115,7 +117,7 @@ class Base:
 
 
 def is_plain(path: str) -> bool:
-    """Nothing in it that has to be quoted, and no query."""
+    """Tell whether the path needs no quoting and has no query."""
     return path.isascii() and path.isprintable() and not any(each in path for each in " ?#")
 
 
@@ -124,7 +126,7 @@ def encoded(pairs: list[tuple[str, Any]]) -> str:
 
 
 class _Exchange:
-    """One request's two ends."""
+    """The ASGI `receive` and `send` of one request."""
 
     def __init__(self, content: bytes, most_bytes: int) -> None:
         self._content: bytes | None = content
@@ -137,7 +139,7 @@ class _Exchange:
         self.chunks: list[bytes] = []
 
     async def receive(self) -> Message:
-        """The body in one piece; after it, nothing until the answer is whole."""
+        """Give the body in one piece; afterwards wait until the answer is complete."""
         if self._content is not None:
             content, self._content = self._content, None
             return {"type": "http.request", "body": content, "more_body": False}
@@ -160,6 +162,6 @@ class _Exchange:
             self._over.set()
 
     def broke(self) -> None:
-        """What a server says when its application broke before it answered."""
+        """Give the answer of a server whose application failed before it answered."""
         if not self._began:
             self.status, self.headers, self.chunks = 500, [], []

@@ -1,19 +1,19 @@
-"""A circuit breaker for each service: who keeps failing is left alone for a while, and callers hear so at once (N19).
+"""A circuit breaker for each service: a service that keeps failing is not called for a while, and callers learn this at once (N19).
 
     closed   calls are made; `after` failures in a row open it
-    open     calls are refused with CircuitOpen, unsent; a rest later one is let through
-    probing  that one is under way; its answer closes the circuit, its failure means another rest, twice as long
+    open     calls are refused with CircuitOpen and not sent; after a pause one call is let through
+    probing  that call is under way; an answer closes the circuit, a failure means another pause, twice as long
 
-**Why.**  A service that hangs costs each caller its whole deadline, each of them a connection, and the service itself what it
-cannot afford when it comes back.  Sagas wait in any case (CircuitOpen is Unavailable, and says when to come back); a
-request to the API is told within a millisecond instead of half a minute.
+**Why.**  A service that hangs makes each caller wait for its whole deadline and occupies a connection for each call, and it gets more
+calls than it can serve when it recovers.  Sagas wait in any case (CircuitOpen is Unavailable, and says when to try again); a
+request to the API fails within a millisecond instead of half a minute.
 
-**What counts.**  No answer, an answer that cannot be read, and 5xx.  Never 4xx, a 429 neither: whoever refuses is there.  Nor what was
-given up for a reason of ours: cancelled, or at the end of a lease.
+**What counts as a failure.**  No answer, an answer that cannot be read, and 5xx.  Not 4xx, and not 429: a service that refuses
+is running.  Not calls that we gave up ourselves: they were cancelled, or their lease ended.
 
-**Of what.**  One circuit for each kind of call (`POST ports`), so that one broken plug-in does not take the others with it, and one
-for the whole service: it opens when it cannot be reached, or when several kinds fail and none is answered between.
-A call that began before a circuit changed says nothing about it any more.
+**Circuits.**  One for each kind of call (`POST ports`), so that one broken plug-in does not stop other calls, and one for the whole
+service: it opens when the service cannot be reached, or when several kinds of calls fail and none is answered in between.
+A call that began before a circuit changed does not affect it any more.
 """
 
 import logging
@@ -28,9 +28,9 @@ FAILURES_MAX = 5
 REST_FIRST_S = 1.0
 REST_MOST_S = 10.0
 ASKED_REST_MOST_S = 60.0
-"""A service's own word of when to come back (Retry-After) is heeded up to this."""
+"""The longest pause that a service can ask for (Retry-After)."""
 PROBE_LOOK_S = 0.5
-"""Who finds the probe under way may come back after this."""
+"""A caller that finds a probe under way may try again after this time."""
 WHOLE = ""
 
 log = logging.getLogger(__name__)
@@ -38,21 +38,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class _Circuit:
-    """One of them."""
+    """One circuit."""
 
     calls: str
     failures: int = 0
     kinds: set[str] = field(default_factory=set[str])
     why: str = ""
     opened: int = 0
-    """How often in a row; 0: it is closed."""
+    """How often it opened in a row; 0: it is closed."""
     until: float = 0.0
     turns: int = 0
-    """Raised with every change, so that calls from before are known."""
+    """Increased with every change, so that calls that began earlier are recognised."""
     probe: "Permit | None" = None
 
     def settle(self) -> None:
-        """It answered."""
+        """Close the circuit: the service answered."""
         self.failures = 0
         self.kinds.clear()
         if self.opened:
@@ -62,7 +62,7 @@ class _Circuit:
 
 
 class Permit:
-    """One call that may be made; say how it went, once."""
+    """Permission for one call; report its outcome once."""
 
     __slots__ = ("_breaker", "_kind", "_seen", "sent")
 
@@ -71,20 +71,20 @@ class Permit:
         self._kind = kind
         self._seen = seen
         self.sent = False
-        """Whether the service was asked at all."""
+        """Whether the call was sent to the service."""
 
     def answered(self) -> None:
-        """It is there; whether it agreed does not matter."""
+        """Report that the service answered, also if it refused."""
         for circuit in self._current():
             self._breaker.answered(circuit, self)
 
     def failed(self, why: str, *, reached: bool = True, rest_s: float = 0.0) -> None:
-        """`reached`: there was a connection; `rest_s`: how long it asked to be left alone."""
+        """Report a failure. `reached`: there was a connection; `rest_s`: the pause that the service asked for."""
         for circuit in self._current():
             self._breaker.failed(circuit, self, self._kind, why, reached, rest_s)
 
     def left(self) -> None:
-        """It is over; if nothing was said, it was given up for a reason that is not the service's."""
+        """Report the end of the call; without an earlier report it was given up for a reason that is not the service's."""
         for circuit, _ in self._seen:
             if circuit.probe is self:
                 circuit.probe = None
@@ -94,7 +94,7 @@ class Permit:
 
 
 class Breaker:
-    """`passage = breaker.enter("POST ports")`; one per endpoint of one process."""
+    """The circuits of one endpoint in one process: `passage = breaker.enter("POST ports")`."""
 
     def __init__(
         self,
@@ -111,19 +111,19 @@ class Breaker:
         self._whole = _Circuit(WHOLE)
         self._circuits: dict[str, _Circuit] = {}
         self.refused = 0
-        """How many calls were not made."""
+        """How many calls were refused and not sent."""
 
     @property
     def circuits_open(self) -> int:
-        """How many of its circuits are open; 0: it is called."""
+        """How many circuits are open; 0: all calls are made."""
         return sum(1 for each in (self._whole, *self._circuits.values()) if each.opened)
 
     def aside(self, kind: str) -> Permit:
-        """A call that is made whatever the circuits are, and that changes none."""
+        """Permit a call even if circuits are open; its outcome changes no circuit."""
         return Permit(self, kind, ())
 
     def enter(self, kind: str) -> Permit:
-        """Raises CircuitOpen when such calls are not made now."""
+        """Ask for permission to make a call of this kind. Raises CircuitOpen when such calls are not made at present."""
         circuit = self._circuits.get(kind)
         if circuit is None:
             circuit = self._circuits[kind] = _Circuit(kind)
@@ -138,7 +138,7 @@ class Breaker:
         return passage
 
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
-        """What is not called now, for people."""
+        """Return a sentence for each kind of call that is not made at present."""
         now = self._monotonic()
         return tuple(
             CircuitSeen(self.name, each.calls, each.why, each.failures, round(max(each.until - now, 0.0), 3))
@@ -173,7 +173,7 @@ class Breaker:
         if circuit.calls and not reached:
             if circuit.probe is passage:
                 self._open(circuit, why, rest_s)
-            return  # says nothing about this kind of call; the whole service's circuit counts it
+            return  # not this kind of call failed, but the service as a whole
         circuit.failures += 1
         circuit.kinds.add(kind)
         spread = bool(circuit.calls) or not reached or len(circuit.kinds) > 1
@@ -185,7 +185,7 @@ class Breaker:
         rest_s = max(own_s, min(asked_s, ASKED_REST_MOST_S))
         if not circuit.opened:
             log.warning(
-                "the %s service keeps failing (%s, %d times in a row: %s): it is left alone for %.1f s",
+                "the %s service keeps failing (%s, %d times in a row: %s): it is not called for %.1f s",
                 self.name, circuit.calls or "all calls", circuit.failures, why, rest_s,
             )  # fmt: skip
         circuit.opened += 1

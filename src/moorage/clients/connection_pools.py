@@ -1,14 +1,14 @@
-"""Connections to one service: several small pools, each renewed before it runs out.
+"""Connections to one service: several small pools, each replaced before it loses too many connections.
 
-**Small**, because httpcore 1.0 looks at every connection of a pool for every request, and at every idle one for every idle one:
-with thirty of them that cost more than the call.  A call goes to the first pool that has a connection to spare, so as many
-pools are open as are needed.
+**Small**, because httpcore 1.0 looks at every connection of a pool for each request, and compares idle connections with one
+another: with thirty connections this takes longer than the call.  A call uses the first pool that has a free connection, so only
+as many pools are open as are needed.
 
-**Renewed**, because a call that is given up (at its deadline, at the end of a lease, because its server is deleted) is
-cancelled, and httpcore does not always notice: cancelled between being given a connection and using it, a request leaves the
-connection in the pool as new or busy for good.  Enough such calls, and a service that was slow for a while could "not be
-reached" until the process was started again.  So each pool counts what was given up on it; before that could matter it is left
-to the calls that it still carries, and a fresh one takes its place.
+**Replaced**, because a call that is given up (at its deadline, at the end of a lease, or because its server is deleted) is
+cancelled, and httpcore does not always notice this: a request that is cancelled after it got a connection and before it used it
+leaves that connection in the pool as new or busy for ever.  After enough such calls, a service that was slow for a while could "not be
+reached" until the process was restarted.  So each pool counts the calls that were given up.  Before this becomes a problem, the pool
+gets no more calls, and a new pool takes its place.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ CONNECTIONS_PER_POOL = 8
 CONNECTIONS_MAX = POOLS_MAX * CONNECTIONS_PER_POOL
 CONNECT_DEADLINE_S = 5.0
 GIVEN_UP_MAX = 3
-"""Calls given up on one pool, each of which may have cost it a connection, before another takes over."""
+"""Number of given-up calls after which a pool is replaced; each may have cost it a connection."""
 
 
 @cache
 def _trust(ca_file: str) -> ssl.SSLContext:
-    """Made once: reading the certificates costs more than everything else of a client. Raises Invalid."""
+    """The trusted certificates, cached: reading them takes longer than the rest of making a client. Raises Invalid."""
     if not ca_file:
         return httpx.create_ssl_context()
     try:
@@ -50,7 +50,7 @@ class _Pool:
 
 
 class PoolSet:
-    """`async with ways.client() as client:` around each call."""
+    """The connection pools of one service: `async with pools.client() as client:` around each call."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PoolSet:
         headers: Mapping[str, str],
         ca_file: str = "",
     ) -> None:
-        """`ca_file`: whose certificates are trusted; empty: those that this machine trusts. Raises Invalid for one that cannot be read."""
+        """`ca_file`: PEM file of the trusted CA; empty: those that this machine trusts. Raises Invalid when it cannot be read."""
         self._ca_file = ca_file
         if ca_file:
             _trust(ca_file)
@@ -94,7 +94,7 @@ class PoolSet:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:
-        """The pool for one call; a call that is cancelled within is counted."""
+        """Give a client for one call. If the call is cancelled, it is counted as given up, and CancelledError is raised on."""
         way = self._choose()
         way.under_way += 1
         try:

@@ -1,8 +1,8 @@
-"""How long a call may last: as long as its caller says, and never into the end of the lease it is made under (RULES §3).
+"""Limits the duration of a call: the caller sets a limit, and the call always ends before the lease under which it is made (RULES §3).
 
-Whoever executes a saga holds a lease; when it is over, another conductor may go on with it.  So a call starts only while more than
-`LEASE_MARGIN_S` of the lease are left, and is given up when no more than that is left.  The lease is renewed while a call is
-under way; then the call may go on, up to its own time: at each moment, what is under way ends before the lease does.
+A conductor that executes a saga holds a lease; when the lease has ended, another conductor may continue the saga.  So a call starts only
+while more than `LEASE_MARGIN_S` of the lease are left, and is given up when no more than that is left.  If the lease is renewed during
+the call, the call may continue up to its own limit.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from moorage.model.task_context import lease_left
 
 LEASE_MARGIN_S = 2.0
 LOOK_AGAIN_S = 0.25
-"""So long before a call would be given up, it is looked whether the lease was renewed."""
+"""How long before the end of a call the lease is checked for a renewal."""
 
 
 class LeaseEnds(Exception):
-    """Too little of the lease is left to begin anything; nothing was begun."""
+    """Raised when too little of the lease is left to begin a call; nothing was begun."""
 
 
 class Deadline:
-    """`async with Deadline(own_s):` raises TimeoutError when the block takes longer, LeaseEnds when it may not begin."""
+    """Limits a block: `async with Deadline(own_s):`. Raises TimeoutError when the block takes too long, and LeaseEnds when it may not begin."""
 
     __slots__ = ("_ends", "_lease", "_limit", "_look")
 

@@ -1,14 +1,14 @@
-"""The one way out: every call to a service has credentials, a deadline and a request id, and fails as a Problem.
+"""Makes all calls to services: each call has credentials, a deadline and a request id, and fails with a Problem.
 
     identity = ServiceClient("identity", "http://keystone:5000/v3")
     tokens = ServiceTokens(identity, user="moorage", password=…, project="service")
     network = ServiceClient("network", "http://neutron:9696/v2.0", tokens=tokens)
     reply = await network.call("GET", "/ports", params={"device_id": server})
 
-Nothing is retried here (steps retry, habit 13), but for one thing: a call refused with 401 was not carried out, so it is made
-once more with a fresh service token.
+Nothing is retried here, because steps retry. The one exception: a call refused with 401 was not carried out, so it is made once more
+with a new service token.
 
-How failures are told apart, for the step that must decide whether to look before it acts again:
+The kinds of failures, for the step that must decide whether to look before it acts again:
 
     never sent (no connection, no free one, no lease) → Unavailable
     sent, and no answer: a read                       → Unavailable
@@ -16,10 +16,10 @@ How failures are told apart, for the step that must decide whether to look befor
     500, 502, 504: a write may have been carried out  → UnknownOutcome, a read → Unavailable
     429, 503: not carried out                         → Unavailable, with when to come back if they say so
     2xx that cannot be read: carried out, a write     → UnknownOutcome, a read → Unavailable
-    401, 403 to our own account: nobody's fault but ours  → Unavailable with the code `credentials`; nothing was carried out
-    other 4xx                                         → the Refusal of that kind, in the service's own words
+    401, 403 to our own account: our configuration is wrong  → Unavailable with the code `credentials`; nothing was carried out
+    other 4xx                                         → the Refusal of that kind, with the service's own message
     a 500 that is a refusal by its type (Neutron's PortBindingError)  → Conflict, with that code
-    it kept failing, and is left alone: never sent    → CircuitOpen, which is Unavailable (`breaker.py`)
+    it kept failing and is not called: never sent     → CircuitOpen, which is Unavailable (`circuit_breaker.py`)
 """
 
 import time
@@ -43,23 +43,23 @@ from moorage.model.tracing import Span, SpanType, span, traceparent
 
 Json: TypeAlias = dict[str, Any]
 Body: TypeAlias = Json | list[Json]
-"""What is sent: an object, or the list of changes of a JSON patch."""
+"""The body of a request: an object, or the list of changes of a JSON patch."""
 Params: TypeAlias = Mapping[str, str | int | Sequence[str]]
 
 CALL_DEADLINE_S = 30.0
 PATIENCE_WHOLE = 0.99
-"""A call that was given up earlier was so for the end of a lease, which is not the service's failure."""
+"""A call that was given up before this part of its deadline ended with its lease, which is not the service's failure."""
 REPLY_MAX_BYTES = 64 * 1024 * 1024
 
 _DATA_TIMEOUT = httpx.Timeout(300.0, connect=5.0)
-"""Of one piece: a service digests what it was sent before it answers."""
+"""Timeout for one piece of data: a service computes the digest of what it received before it answers."""
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 def embedded_transport(app: Any) -> httpx.AsyncBaseTransport:
-    """The way into a service that lives in this process; its exceptions become 500s, as over a socket.
+    """Return a transport into a service of this process; its exceptions become 500s, as over a socket.
 
-    What is such a way already is used as it is.
+    An argument that is such a transport already is returned unchanged.
     """
     return app if isinstance(app, EmbeddedTransport) else EmbeddedTransport(app)
 
@@ -73,12 +73,12 @@ class _Request(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What calls are counted by: `GET ports/:id`."""
+        """The kind by which calls are counted: `GET ports`."""
         return f"{self.method} {_kind(self.path)}"
 
 
 class ServiceClient:
-    """One outside service."""
+    """Calls one service."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class ServiceClient:
         breaker: Breaker | None = None,
         ca_file: str = "",
     ) -> None:
-        """`ca_file`: of the CA of its certificate; empty: those that this machine trusts. Raises Invalid for one that cannot be read."""
+        """`ca_file`: PEM file of the CA of its certificate; empty: those that this machine trusts. Raises Invalid when it cannot be read."""
         self.name = name
         self.url = url.rstrip("/")
         self.tokens = tokens
         self.calls: Counter[str] = Counter()
         """How many calls were made, by method and kind of thing: `POST ports`."""
         self.lost = 0
-        """How many of them ended with nobody knowing what became of them, or without the answer to a read."""
+        """How many of them ended with an unknown outcome, or without the answer to a read."""
         self.breaker = breaker or Breaker(name)
-        """Of this endpoint; two who call the same one share it."""
+        """The circuit breaker of this endpoint; clients of the same endpoint share it."""
         self.call_deadline_s = call_deadline_s
         usual = {"Accept": "application/json", "User-Agent": "moorage"}
         self._inside = transport if isinstance(transport, EmbeddedTransport) else None
@@ -118,14 +118,20 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         deadline_s: float | None = None,
     ) -> ServiceResponse:
-        """One call; `token=None` means with our own credentials. Raises the Problem that the docstring above names."""
+        """Make one call; `token=None`: with our own credentials.
+
+        Raises Unavailable when the call was not carried out or a read has no answer, UnknownOutcome when a write may
+        have been carried out, and the Refusal that the docstring of this module names when the service refuses.
+        """
         request = _Request(method, path, body, params, dict(headers or {}))
         return await self._traced(request, token, deadline_s, self.breaker.enter)
 
     async def call_uncounted(
         self, method: str, path: str, *, body: Body | None = None, params: Params | None = None
     ) -> ServiceResponse:
-        """The same with our own credentials, for a call that may fail by what it asks: the breaker does not count its failure."""
+        """Make a call with our own credentials whose own request may make the service fail: the circuit breaker does not
+        count it.
+        """
         return await self._traced(_Request(method, path, body, params, {}), None, None, self.breaker.aside)
 
     async def _traced(
@@ -156,7 +162,7 @@ class ServiceClient:
                     fresh = ours.is_fresh()
                     if (
                         not fresh
-                    ):  # the call for it may have to be the probe, where the identity service itself is called
+                    ):  # the call for the token may have to be the probe, if this is the identity service's client
                         passage.left()
                     said["X-Auth-Token"] = await ours.get()
                     if not fresh:
@@ -178,7 +184,7 @@ class ServiceClient:
             passage.left()
 
     async def read_data(self, path: str, *, deadline_s: float) -> AsyncIterator[bytes]:
-        """A body as it comes, of any length, with our own credentials. Raises as `call` does for a read."""
+        """Read a body of any length piece by piece, with our own credentials. Raises as `call` does for a read."""
         async with self._data("GET", path, deadline_s) as headers, self._ways.client() as client:
             request = client.build_request("GET", self.url + path, headers=headers, timeout=_DATA_TIMEOUT)
             reply = await client.send(request, stream=True)
@@ -191,7 +197,7 @@ class ServiceClient:
                 await reply.aclose()
 
     async def write_data(self, path: str, pieces: AsyncIterator[bytes], *, size_bytes: int, deadline_s: float) -> None:
-        """PUT a body as it is made, of any length, with our own credentials. Raises as `call` does for a write."""
+        """PUT a body of any length piece by piece, with our own credentials. Raises as `call` does for a write."""
         async with self._data("PUT", path, deadline_s) as headers, self._ways.client() as client:
             headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(size_bytes)}
             reply = await client.put(self.url + path, content=pieces, headers=headers, timeout=_DATA_TIMEOUT)
@@ -200,7 +206,7 @@ class ServiceClient:
 
     @asynccontextmanager
     async def _data(self, method: str, path: str, deadline_s: float) -> AsyncIterator[dict[str, str]]:
-        """Around an exchange of data: its headers, its time, and its failures as problems."""
+        """Prepare an exchange of data: its headers and time limit; failures become Problems."""
         kind = f"{method} {_kind(path)} data"
         with span(SpanType.CALL, f"{self.name} {kind}", neighbour=self.name, call=kind):
             async with self._data_within(method, path, deadline_s) as headers:
@@ -239,10 +245,10 @@ class ServiceClient:
     async def _call(
         self, request: _Request, ours: ServiceTokens | None, passage: Permit, doing: Span
     ) -> ServiceResponse:
-        """`ours`: where the token in the headers is from, if it is not a user's."""
+        """`ours`: the source of the token in the headers, if it is not a user's."""
         passage.sent = True
         status, answered, content = await self._send(request, passage)
-        if status == 401 and ours is not None:  # not carried out, so it may be said again
+        if status == 401 and ours is not None:  # not carried out, so it may be sent again
             passage.answered()
             passage.sent = False
             request.headers["X-Auth-Token"] = await ours.get(fresh=True)
@@ -289,10 +295,10 @@ class ServiceClient:
             raise Internal(f"the {self.name} service's answer is too long", private=path) from long
         except _NEVER_SENT as failure:
             unreached = Unavailable(f"the {self.name} service cannot be reached", private=repr(failure))
-            if not isinstance(failure, httpx.PoolTimeout):  # which is ours: all our connections are busy
+            if not isinstance(failure, httpx.PoolTimeout):  # our own limit: all our connections are busy
                 passage.failed(unreached.public, reached=False)
             raise unreached from failure
-        except httpx.RequestError as failure:  # also an answer whose encoding is broken
+        except httpx.RequestError as failure:  # this includes an answer whose encoding is broken
             lost = self._lost(method, repr(failure))
             passage.failed(lost.public)
             raise lost from failure
@@ -327,7 +333,7 @@ class ServiceClient:
 
 
 def _kind(path: str) -> str:
-    """`ports` of `/v2.0/ports/…`, `bindings` of `/v2.0/ports/…/bindings`, `volumes` of `/v3/PROJECT/volumes/…`."""
+    """The kind of thing in a path: `ports` of `/v2.0/ports/…`, `bindings` of `/v2.0/ports/…/bindings`, `volumes` of `/v3/PROJECT/volumes/…`."""
     words = [word for word in path.split("/") if word]
     if words[:1] == ["v3"] and len(words) > 2:
         return f"{words[2]} action" if words[-1] == "action" else words[2]

@@ -1,10 +1,10 @@
-"""The identity service: who holds this token, and does this project exist?
+"""The identity service: validates tokens, and tells whether a project exists.
 
-Answers are kept for at most a minute under a hash of the token (never the token), shorter when it expires before; a revoked
+Answers are cached for at most a minute under a hash of the token (never the token), or until the token expires; a revoked
 token is therefore refused within a minute.  Callers that ask about one token at the same time share one call.
 
-Whether a token is good is the identity service's to say, by its own clock: ours may be wrong.  And a refusal that is meant for us, who
-lost a role, is no word on the token: then nobody can be told who asks, which is an outage and not a 401 for the user.
+The identity service decides by its own clock whether a token is valid, because our clock may be wrong.  If it refuses our own account
+(for example, because that lost a role), this says nothing about the user's token: it is treated as an outage, not as a 401 for the user.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ KEPT_MAX = 10_000
 TOKEN_MAX_CHARS = 16_384
 SERVICE_ROLE = "service"
 ACCESS_RULES = {"OpenStack-Identity-Access-Rules": "1.0"}
-"""Whoever asks so heeds them: `Asker.require_call`."""
+"""Tells the service that we enforce access rules (`Principal.require_call`)."""
 OF_THE_TOKEN = (NotFound, Gone, Invalid, TooLarge)
-"""What the service says of a token it does not take; any other refusal is of our question."""
+"""The service's refusals of the token itself; any other refusal concerns our request."""
 
 
 class IdentityClient:
-    """Keystone v3, or the embedded service, through `Neighbour` with the service's own credentials."""
+    """Keystone v3, or the embedded service, through `ServiceClient` with our own credentials."""
 
     def __init__(self, identity: ServiceClient) -> None:
         self._identity = identity
@@ -45,9 +45,9 @@ class IdentityClient:
         self._asking: dict[str, asyncio.Task[Principal | None]] = {}
 
     async def validate(self, token: str, service_token: str | None = None) -> Principal:
-        """Who holds `token`. With a valid service token beside it, a token that has expired meanwhile still counts.
+        """Return the principal of `token`. With a valid service token beside it, a token that has expired meanwhile is still accepted.
 
-        Raises Unauthenticated, or Unavailable when the identity service is out.
+        Raises Unauthenticated when the token is not valid, and Unavailable when the identity service is out.
         """
         service = await self._holder(service_token, allow_expired=False) if service_token else None
         trusted = service is not None and SERVICE_ROLE in service.roles
@@ -59,7 +59,10 @@ class IdentityClient:
         return found
 
     async def project_exists(self, project: str, token: str | None = None) -> bool:
-        """False only when the identity service says so; who may not look is told that it does."""
+        """Tell whether a project exists; false only if the identity service says so. True if the user may not read projects.
+
+        Raises Unavailable when the identity service is out.
+        """
         try:
             await self._identity.call("GET", f"/projects/{_safe(project)}", token=token)
         except NotFound:
@@ -72,7 +75,7 @@ class IdentityClient:
         return True
 
     def forget(self) -> None:
-        """Drop every kept answer."""
+        """Empty the cache."""
         self._kept.clear()
 
     async def _holder(self, token: str, *, allow_expired: bool) -> Principal | None:
@@ -88,7 +91,7 @@ class IdentityClient:
             task = asyncio.create_task(self._ask(key, token, allow_expired))
             self._asking[key] = task
             task.add_done_callback(lambda _: self._asking.pop(key, None))
-        return await asyncio.shield(task)  # one caller hanging up must not fail the others
+        return await asyncio.shield(task)  # a caller that is cancelled must not fail the others
 
     async def _ask(self, key: str, token: str, allow_expired: bool) -> Principal | None:
         params = {"nocatalog": "1", **({"allow_expired": "1"} if allow_expired else {})}
@@ -118,7 +121,7 @@ class IdentityClient:
 
 
 def principal_of(token: Mapping[str, Any]) -> Principal:
-    """What a Keystone v3 token says, in our words."""
+    """Return the principal that a Keystone v3 token describes."""
     user: Mapping[str, Any] = token.get("user", {})
     project: Mapping[str, Any] = token.get("project", {})
     domain: Mapping[str, Any] = token.get("domain", {})
@@ -145,7 +148,7 @@ def _rules(said: Any) -> tuple[AccessRule, ...] | None:
 
 
 def _left_s(expires_at: str, date: str) -> float:
-    """By the clock of who answered, which says what time it is there; ours is as good only where the service is in our process."""
+    """The token's remaining life by the clock of the service, from the header `Date`; our clock only if the service has none."""
     try:
         now = parsedate_to_datetime(date) if date else datetime.now(UTC)
         return (datetime.fromisoformat(expires_at) - now).total_seconds()
@@ -154,5 +157,5 @@ def _left_s(expires_at: str, date: str) -> float:
 
 
 def _safe(name: str) -> str:
-    """An id that cannot leave its place in a path."""
+    """Quote an id, so that it stays one segment of a path."""
     return "".join(c for c in name if c.isalnum() or c in "-_.")[:255].strip(".") or "-"

@@ -1,4 +1,4 @@
-"""The image service (Glance v2 or the embedded one): what is this image? And what the Compute API passes on for users."""
+"""The image service (Glance v2 or the embedded one): reads and makes images, and passes users' calls on for the Compute API."""
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
@@ -28,7 +28,7 @@ class ImageClient:
         self._image = image
 
     async def show(self, image: str, token: str | None = None) -> Image:
-        """The image as the holder of `token` may see it (None: as we may). Raises NotFound with Nova's sentence."""
+        """Return the image as the user of `token` sees it (None: our own account). Raises NotFound with Nova's sentence."""
         try:
             reply = await self._image.call("GET", _path(image), token=token)
         except NotFound as missing:
@@ -36,7 +36,7 @@ class ImageClient:
         return image_of(reply.body)
 
     async def list_as(self, token: str, filters: Mapping[str, str], *, limit: int, marker: str | None) -> list[Json]:
-        """The service's own records of the images that the user may see, newest first."""
+        """Return the service's own records of the images that the user sees, newest first."""
         rows: list[Json] = []
         while len(rows) < limit:
             wanted = min(limit - len(rows), PAGE_SIZE)
@@ -50,18 +50,21 @@ class ImageClient:
         return rows
 
     async def show_as(self, token: str, image: str) -> Json:
-        """The service's own record. Raises NotFound."""
+        """Return the service's own record. Raises NotFound."""
         return (await self._image.call("GET", _path(image), token=token)).body
 
     async def delete_as(self, token: str, image: str) -> None:
         await self._image.call("DELETE", _path(image), token=token)
 
     async def make_as(self, token: str, record: Mapping[str, Any]) -> Json:
-        """A new image without data. Raises Conflict when there is one of that id, Forbidden and TooLarge as the service does."""
+        """Make an image without data. Raises Conflict when the id is in use, and Forbidden and TooLarge as the service does."""
         return (await self._image.call("POST", "/v2/images", token=token, body=dict(record))).body
 
     async def make(self, record: Mapping[str, Any]) -> Image:
-        """With our own rights, of our own project: a new image without data, or the one that has this id. Raises NotFound: it had, and is gone."""
+        """Make an image without data, with our own account and in our own project; return the existing one if it has this id.
+
+        Raises NotFound when the image with this id was deleted.
+        """
         try:
             reply = await self._image.call("POST", "/v2/images", body=dict(record))
         except Conflict:
@@ -69,13 +72,16 @@ class ImageClient:
         return image_of(reply.body)
 
     async def share_as(self, token: str, image: str, project: str) -> None:
-        """Another project may see the image."""
+        """Let another project see the image."""
         path = f"{_path(image)}/members"
-        with contextlib.suppress(Conflict):  # it may already
+        with contextlib.suppress(Conflict):  # it sees the image already
             await self._image.call("POST", path, token=token, body={"member": project})
 
     async def delete(self, image: str) -> bool:
-        """With our own rights. Absent is success; False: it is protected or in use, and stays."""
+        """Delete an image with our own account; a missing one is success. False: it is protected or in use, and stays.
+
+        Raises Unavailable when the service is out.
+        """
         try:
             await self._image.call("DELETE", _path(image))
         except (NotFound, Gone):
@@ -92,10 +98,10 @@ class ImageClient:
         try:
             return (await self.show(image)).protected
         except NotFound:
-            return True  # nobody can delete it any more
+            return True  # it is deleted already
 
     async def fill_with_properties(self, image: str, wanted: Mapping[str, str]) -> None:
-        """With our own rights: properties, and no data; the image is whole then. Done twice is done. Raises NotFound."""
+        """Set properties and upload empty data, with our own account; then the image is complete. May be repeated. Raises NotFound."""
         record = (await self._image.call("GET", _path(image))).body
         changes = [
             {"op": "replace" if name in record else "add", "path": _pointer(name), "value": value}
@@ -108,7 +114,7 @@ class ImageClient:
             await self._image.write_data(f"{_path(image)}/file", _nothing(), size_bytes=0, deadline_s=DATA_DEADLINE_S)
 
     async def every(self, filters: Mapping[str, str], *, at_most: int) -> list[Image]:
-        """With our own rights: images of all projects, oldest last."""
+        """Return images of all projects, with our own account, oldest last."""
         rows: list[Image] = []
         marker: str | None = None
         while len(rows) < at_most:
@@ -128,7 +134,7 @@ class ImageClient:
         return rows
 
     async def change_properties_as(self, token: str, record: Json, wanted: Mapping[str, Any]) -> Json:
-        """The record with these properties and no others."""
+        """Set exactly these properties, and return the new record."""
         have = properties_of(record)
         changes = [
             {"op": "replace" if name in have else "add", "path": _pointer(name), "value": value}
@@ -143,7 +149,7 @@ class ImageClient:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    """The data of an image that has none."""
+    """Empty data."""
     return
     yield b""
 
@@ -157,12 +163,12 @@ def _pointer(name: str) -> str:
 
 
 def properties_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything the service has no field for, as it stands there."""
+    """Return all values of the record for which the service has no field of its own, unchanged."""
     return {name: value for name, value in record.items() if name not in _KNOWN}
 
 
 def image_of(body: Mapping[str, Any]) -> Image:
-    """Glance's record in our words; everything it has no field for is a property."""
+    """Build an Image from Glance's record; every value without a field of its own becomes a property."""
     return Image(
         id=body["id"],
         name=body.get("name") or "",

@@ -1,11 +1,11 @@
-"""The data of images, both ways: what a host needs of the image service, and all of it (`model.image.ImageStore`).
+"""Reads and uploads the data of images for a host (`model.image.ImageStore`); a host needs nothing else of the image service.
 
-A host acts with the rights of the service (docs/decisions/0015): it reads any image, and makes whole what was made for it.  What
-it has read stays in a directory that all hosts of a machine share, one file an image: the data of an image never changes.  When a file
-was used last is its time of modification, which every use sets: so those that go first are known to every agent, also after a restart.
+A host uses the service's account (docs/decisions/0015): it reads any image, and uploads data into images that were made for it.  What
+it has read is cached in a directory that all hosts of a machine share, with one file for each image, because an image's data never changes.
+Each use sets the file's modification time, so every agent knows which files were not used for longest, also after a restart.
 
-Calls are repeated here while the image service is out, because a command to a host has one answer; the command's own deadline ends
-that.  A repeat is safe: an image that is whole is not sent again, and data goes only into an image that is `queued`.
+Calls are repeated here while the image service is out, because a command to a host has one answer; the command's deadline ends
+this.  A repeat is safe: a complete image is not uploaded again, and data is uploaded only into an image that is `queued`.
 """
 
 import asyncio
@@ -36,18 +36,18 @@ from moorage.model.retry import Backoff, jittered
 T = TypeVar("T")
 PIECE_BYTES = 1024 * 1024
 KEPT_MAX = 64
-"""Images whose data is kept, whichever agent read it; the one that was used longest ago goes."""
+"""Limit of cached images of all agents; the least recently used one is removed."""
 USED_LATELY_S = 600.0
-"""What was used since stays all the same: whoever was given it may not have linked it yet."""
+"""A file that was used within this time is kept in any case: the agent that uses it may not have linked it yet."""
 DATA_DEADLINE_S = 4 * 3600.0
-"""For all the data of one image."""
+"""Deadline for all the data of one image."""
 AGAIN_FIRST_S, AGAIN_MOST_S = 0.5, 10.0
 COMING = ".new"
-"""The end of the names of files that are being read, and of those that are being removed."""
+"""Suffix of files that are being read or removed."""
 LOCK = ".lock"
 UPLOADS_AT_ONCE = 5
 REFUSED_MAX = 2
-"""Times that our credentials were refused: the first may have been for a token that was no longer taken."""
+"""How often our credentials may be refused: the first refusal may be caused by an expired token."""
 UNUSABLE = "image_unusable"
 WHOLE, WAITS = "active", "queued"
 UNDER_WAY = frozenset({"saving", "uploading", "importing"})
@@ -64,13 +64,15 @@ class ImageData:
         self._image, self._room = image, directory
         self._known: OrderedDict[str, _Facts] = OrderedDict()
         self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """For as long as somebody holds one, or waits for it."""
+        """A lock for each image that is being read; it exists while somebody holds it or waits for it."""
         self._uploads = asyncio.Semaphore(UPLOADS_AT_ONCE)
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     async def fetch(self, image: ImageId) -> ImageFile:
-        """Read once, and linked by every guest that is made from it; looked into each time, for what is known of images grows."""
+        """Return the file with the image's data, which is read once and linked by each guest. It is inspected each time, because the
+        checks improve with each release.
+        """
         lock = self._fetching.setdefault(image, asyncio.Lock())
         async with lock:
             facts = self._known.get(image)
@@ -108,7 +110,7 @@ class ImageData:
         return _Facts(record.get("disk_format") or "raw", record.get("container_format") or "bare")
 
     def _drop_leftovers(self) -> None:
-        """What processes that ended on the way had read."""
+        """Remove incomplete files of processes that ended."""
         oldest = time.time() - DATA_DEADLINE_S
         for each in self._room.glob(f"*{COMING}"):
             with contextlib.suppress(FileNotFoundError):
@@ -120,13 +122,13 @@ class ImageData:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Meanwhile no other agent of this machine puts a file in place, uses one or takes one away. For a moment only: the loop waits."""
+        """Lock the cache against all other agents of this machine. Hold it only briefly, because the event loop waits meanwhile."""
         with (self._room / LOCK).open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
     def _use(self, image: str) -> bool:
-        """Whether the file is there, and stays until it is linked."""
+        """Whether the file exists; it is then kept until it is linked."""
         try:
             with self._alone():
                 _touch(self._path(image))
@@ -135,7 +137,7 @@ class ImageData:
         return True
 
     def _let_old_go(self) -> list[Path]:
-        """Files that nobody is given any more, to be removed: a large one takes its time."""
+        """Rename the files that are to be removed; the caller removes them, because a large file takes time."""
         gone: list[Path] = []
         lately = time.time() - USED_LATELY_S
         with self._alone(), os.scandir(self._room) as room:
@@ -150,7 +152,7 @@ class ImageData:
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     async def send(self, image: ImageId, data: ImageFile) -> None:
-        """Look, say of which format it is, send; and look again whenever the answer was lost."""
+        """Check the image, set its format and upload the data; check again whenever an answer was lost."""
         async with self._uploads:
             await self._patiently(lambda: self._send(image, data))
 
@@ -188,12 +190,12 @@ class ImageData:
         return (await self._image.call("GET", _path(image))).body
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Again while the image service is out, until the command's own time is over. Raises HostFailed for all else."""
+        """Repeat the work while the image service is out, until the command's deadline. Raises HostFailed for all other failures."""
         pauses, refused = Backoff(AGAIN_FIRST_S, AGAIN_MOST_S), 0
         while True:
             try:
                 return await work()
-            except Conflict:  # somebody is sending it: look again
+            except Conflict:  # another upload is under way: check again later
                 pass
             except (NotFound, Gone) as missing:
                 raise HostFailed(
@@ -231,7 +233,7 @@ async def _pieces(path: Path) -> AsyncIterator[bytes]:
 
 
 def _inspect(image: str, path: Path, disk_format: str) -> Inspected:
-    """Raises HostFailed for data that are not what they are said to be, or that would have the host open other files."""
+    """Check the data. Raises HostFailed if they do not have the format that the image names, or if they refer to other files."""
     try:
         return check_use(path, disk_format)
     except Unsafe as why:
@@ -239,19 +241,19 @@ def _inspect(image: str, path: Path, disk_format: str) -> Inspected:
 
 
 def _compare(image: str, record: Json, path: Path) -> None:
-    """Raises Unavailable when what came is not what the image service has: it is read again.
+    """Compare the data with size and digest of the image's record. Raises Unavailable when they differ: then they are read again.
 
-    The digest of a large image takes minutes, in which its host must go on beating.
+    Call this in a thread: the digest of a large image takes minutes, and the host must send heartbeats meanwhile.
     """
     size, algorithm, digest = record.get("size"), record.get("os_hash_algo"), record.get("os_hash_value")
     came = path.stat().st_size
     if isinstance(size, int) and size != came:
-        raise Unavailable("the image's data came incomplete", private=f"{image}: {came} of {size} bytes")
+        raise Unavailable("the image's data arrived incomplete", private=f"{image}: {came} of {size} bytes")
     if not algorithm or not digest:
         return
-    with contextlib.suppress(ValueError), path.open("rb") as file:  # a digest that this machine does not know
+    with contextlib.suppress(ValueError), path.open("rb") as file:  # this machine does not know the digest's algorithm
         if hashlib.file_digest(file, algorithm).hexdigest() != digest:
-            raise Unavailable("the image's data came damaged", private=f"{image}: {algorithm} differs")
+            raise Unavailable("the image's data arrived damaged", private=f"{image}: {algorithm} differs")
 
 
 __all__ = ["ImageData"]

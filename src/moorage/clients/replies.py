@@ -1,4 +1,4 @@
-"""Answers of services: what one is that did not refuse, and which problem a refusal or a failure stands for."""
+"""Answers of services: the successful answer, and the Problem for a refusal or a failure."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ from moorage.model.errors import (
 )
 
 CREDENTIALS = "credentials"
-"""The code of what a service refuses our own account, whatever for."""
+"""The code of the error when a service refuses our own account."""
 SENTENCE_MAX = 1000
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSALS: dict[int, type[Refusal]] = {
@@ -38,11 +38,11 @@ _REFUSALS: dict[int, type[Refusal]] = {
     413: TooLarge,
 }
 _REFUSALS_SAID_AS_FAILURES = frozenset({"PortBindingError"})
-"""What Neutron answers 500 to though it is well, understood what it was asked, and did none of it."""
+"""Errors that Neutron answers with 500 although it works, understood the request and changed nothing."""
 
 
 class ServiceResponse(msgspec.Struct, frozen=True):
-    """What a service answered, when it did not refuse."""
+    """The successful answer of a service."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class ServiceResponse(msgspec.Struct, frozen=True):
 
 
 def _retry_after_s(said: str) -> float:
-    """Seconds, or a date (RFC 9110, 10.2.3); what cannot be understood says nothing."""
+    """Parse `Retry-After`: seconds, or a date (RFC 9110, 10.2.3); None if it cannot be understood."""
     try:
         return max(float(said), 0.0) if said.strip().isdigit() else _until_s(said)
     except (ValueError, TypeError):
@@ -62,7 +62,7 @@ def _until_s(date: str) -> float:
 
 
 def reason_of(content: bytes) -> tuple[str, str]:
-    """The service's word for its refusal (Neutron's `type`), and its sentence, out of any dialect they speak."""
+    """Return the type of a service's refusal (Neutron's `type`) and its message, from any of the services' formats."""
     try:
         body: Any = msgspec.json.decode(content)
     except msgspec.DecodeError:
@@ -83,7 +83,7 @@ def reason_of(content: bytes) -> tuple[str, str]:
 
 
 def _plain(content: bytes) -> str:
-    """An error page, or no page: its last line says more than its markup."""
+    """The last line of an error page without markup."""
     text = content[:4000].decode(errors="replace")
     lines = [line.strip() for line in text.replace(">", ">\n").replace("<", "\n<").splitlines()]
     words = [line for line in lines if line and not line.startswith("<")]
@@ -93,7 +93,7 @@ def _plain(content: bytes) -> str:
 def problem_of(
     service: str, method: str, status: int, headers: Mapping[str, str], content: bytes, *, ours: bool
 ) -> Problem:
-    """What an answer of status 400 or above means. `ours`: the call had our own credentials, and not a user's."""
+    """Return the Problem for an answer of status 400 or above. `ours`: the call had our own credentials, not a user's."""
     kind, sentence = reason_of(content)
     private = f"{status} {kind} {sentence}"
     if status == 401 and ours:

@@ -1,4 +1,4 @@
-"""Our own token of the identity service, which all calls in this process share."""
+"""Our own token of the identity service, which all calls of this process share."""
 
 import asyncio
 import time
@@ -11,14 +11,14 @@ from moorage.model.errors import Refusal, Unavailable, UnknownOutcome
 from moorage.model.task_context import lease_left
 
 TOKEN_DEADLINE_S = 15.0
-"""A token of ours is asked for no longer, so that most who wait for it hear that it is the identity service that does not answer."""
+"""Deadline for getting our token; short, so that callers learn that the identity service does not answer before their own deadline."""
 TOKEN_MARGIN_S = 60.0
 """A service token is replaced this long before it expires."""
 TOKEN_LIFE_DEFAULT_S = 300.0
 
 
 class IdentityService(Protocol):
-    """What is called for a token: `http.ServiceClient`."""
+    """The client that is called for a token: `http.ServiceClient`."""
 
     call_deadline_s: float
 
@@ -28,10 +28,10 @@ class IdentityService(Protocol):
 
 
 class ServiceTokens:
-    """Our own Keystone v3 token: asked for once, replaced before it expires or when a service no longer takes it.
+    """Our own Keystone v3 token: fetched once, replaced before it expires or when a service no longer accepts it.
 
-    The call for it is everybody's: all who need a token meanwhile wait for the same one and share its failure.  Nobody's deadline, lease or
-    hanging up ends it, so that it fails as the identity service's call, which the identity service's breaker counts.
+    All callers that need a token meanwhile wait for the same call and share its failure.  No caller's deadline, lease or
+    cancellation ends this call, so a failure is always the identity service's own, and its circuit breaker counts it.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class ServiceTokens:
         self._asking: asyncio.Task[None] | None = None
 
     def is_fresh(self) -> bool:
-        """Whether there is one, so that `get` asks nobody."""
+        """Tell whether there is a valid token, so that `get` makes no call."""
         return self._asking is None and time.monotonic() < self._good_until
 
     async def get(self, *, fresh: bool = False) -> str:
-        """A token with time left. `fresh`: the one we gave was refused."""
+        """Return a token that is still valid for a while. `fresh`: the last one was refused, so fetch a new one."""
         if self._asking is None and (fresh or not self.is_fresh()):
             self._good_until = 0.0
             self._asking = asyncio.create_task(self._ask(), name="service-token", context=_without_lease())
@@ -75,10 +75,10 @@ class ServiceTokens:
     def _on_token_done(self, asking: asyncio.Task[None]) -> None:
         self._asking = None
         if not asking.cancelled():
-            asking.exception()  # those who waited were told; it may be that nobody does any more
+            asking.exception()  # the waiting callers have the error; perhaps none waits any more
 
     async def project(self) -> str:
-        """The id of the project that our token is for."""
+        """Return the id of our token's project."""
         if not self._project:
             await self.get()
         return self._project
@@ -88,7 +88,7 @@ class ServiceTokens:
         try:
             deadline_s = min(TOKEN_DEADLINE_S, self._identity.call_deadline_s)
             reply = await self._identity.call("POST", "/auth/tokens", token="", body=self._asks, deadline_s=deadline_s)
-        except UnknownOutcome as lost:  # a token more or less does no harm
+        except UnknownOutcome as lost:  # an unused token does no harm
             raise Unavailable(lost.public, private=lost.private) from lost
         except Refusal as refused:
             raise Unavailable(
@@ -104,14 +104,14 @@ class ServiceTokens:
 
 
 def _without_lease() -> Context:
-    """Whoever asks first may hold a lease, which says nothing of the others; a token more or less does no harm."""
+    """A context without the first caller's lease, which must not limit the other callers; an unused token does no harm."""
     context = copy_context()
     context.run(lease_left.set, None)
     return context
 
 
 def _life_s(reply: ServiceResponse) -> float:
-    """How long a token lives by the identity service's own clock, so that ours may differ."""
+    """The token's remaining life in seconds by the identity service's own clock, because ours may differ."""
     token = reply.body.get("token", {})
     try:
         return (

@@ -1,7 +1,7 @@
-"""What others have to say to guests: dynamic vendor data, asked of HTTP services with our own token.
+"""Dynamic vendor data for guests, read from HTTP services with our own token.
 
-Nova's protocol: a POST of who the guest is; the answer is a JSON object (nova 34, doc/source/admin/vendordata.rst).  Whoever fails
-says nothing, unless that is to be fatal.
+Nova's protocol: a POST that describes the guest; the answer is a JSON object (nova 34, doc/source/admin/vendordata.rst).  The guest
+gets no data of a service that fails, unless the failure is configured to be fatal.
 """
 
 import asyncio
@@ -20,16 +20,19 @@ _log = logging.getLogger(__name__)
 
 
 class VendorData:
-    """All configured services, each under its name."""
+    """Asks all configured services."""
 
     def __init__(self, services: Sequence[tuple[str, ServiceClient]], *, timeout_s: float, fatal: bool) -> None:
-        """`timeout_s`: of each call, all of it. `fatal`: a service that does not answer holds the guest up."""
+        """`timeout_s`: limit of each call. `fatal`: the guest gets no metadata at all while a service fails."""
         self._services = tuple(services)
         self._timeout_s = timeout_s
         self._fatal = fatal
 
     async def of(self, server: Server) -> dict[str, Any]:
-        """What each says of this server, asked at the same time. Raises Unavailable when one fails and that is fatal."""
+        """Return the answers about this server by the services' names; all are asked at the same time.
+
+        Raises Unavailable when a service fails and that is fatal.
+        """
         said = await asyncio.gather(*(self._ask(name, service, server) for name, service in self._services))
         return {name: each for (name, _), each in zip(self._services, said, strict=True)}
 

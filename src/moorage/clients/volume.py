@@ -1,11 +1,10 @@
 """The volume service (Cinder v3): volumes, and attachments by the API of 3.44.
 
-Whose credentials: a user's token while the user's request is answered (what may be seen, and quota), our own afterwards.  Every
-call bears our service token besides: with it the service lets attachments of servers be deleted, and without it nobody may
-(CVE-2023-2088).
+Credentials: the user's token while the user's request is answered (visibility and quota), our own afterwards.  Every
+call also has our service token: only with it the service lets a caller delete attachments of servers (CVE-2023-2088).
 
-Repeats: `DELETE` and the actions here find done what was done before (404 of a delete is success).  `POST /attachments` has no
-key: who is unsure lists the attachments of the server first.
+Repeats: `DELETE` and the actions of this module may be repeated (404 of a delete is success).  `POST /attachments` has no
+key: a caller that is unsure lists the server's attachments first.
 """
 
 import logging
@@ -37,21 +36,21 @@ PAGE = 1000
 PAGES_MAX = 1000
 CONNECTIONS_KEPT_MAX = 1000
 NO_SUCH_VERSION = "406 "
-"""How the private part of a refusal begins when the service does not know the version of its API that was asked for."""
+"""Start of a refusal's private text when the service does not know the version of its API that was asked for."""
 BACK_END_FAILED = "500 "
-"""How the private part of a problem begins when the service itself failed, as opposed to not answering."""
+"""Start of a problem's private text when the service itself failed; it is different when the service does not answer."""
 
 
 class VolumeClient:
     def __init__(self, volume: ServiceClient) -> None:
         self._volume = volume
         self._connected: dict[str, Attachment] = {}
-        """The newest exports, so that who has just made one need not ask for its connection; in memory only."""
+        """The newest exports, so that a connection that was just made need not be read again; in memory only."""
 
     # ---- as the user --------------------------------------------------------------------------------------------------
 
     async def show(self, volume: str, project: str = "", token: str | None = None) -> Volume:
-        """The volume as the holder of `token` may see it (None: as we may). Raises NotFound with Nova's sentence."""
+        """Return the volume as the user of `token` sees it (None: our own account). Raises NotFound with Nova's sentence."""
         try:
             reply = await self._call("GET", f"volumes/{_id(volume)}", SHARED_TARGETS, project, token)
         except (NotFound, Invalid) as missing:
@@ -59,7 +58,7 @@ class VolumeClient:
         return _volume(reply.body["volume"])
 
     async def zone(self, volume: str) -> str | None:
-        """The availability zone of a volume. Raises NotFound, and NotAcceptable where the service knows no attachments of 3.44 (D3)."""
+        """Return a volume's availability zone. Raises NotFound, and NotAcceptable when the service does not know attachments of 3.44 (D3)."""
         try:
             reply = await self._call("GET", f"volumes/{_id(volume)}", ATTACHMENTS)
         except Invalid as refused:
@@ -69,7 +68,7 @@ class VolumeClient:
         return _volume(reply.body["volume"]).availability_zone
 
     async def snapshot(self, snapshot: str, project: str = "", token: str | None = None) -> VolumeSnapshot:
-        """As the holder of `token` may see it (None: as we may). Raises NotFound."""
+        """Return a snapshot as the user of `token` sees it (None: our own account). Raises NotFound."""
         try:
             reply = await self._call("GET", f"snapshots/{_id(snapshot)}", ATTACHMENTS, project, token)
         except (NotFound, Invalid) as missing:
@@ -86,7 +85,7 @@ class VolumeClient:
         return _snapshot(reply.body["snapshot"])
 
     async def types(self, project: str, token: str) -> dict[str, str]:
-        """Volume types that the user may see: each one's id and name → its name."""
+        """Return the volume types that the user sees: each id, and each name → the name."""
         reply = await self._call("GET", "types", ATTACHMENTS, project, token)
         found = [(str(each["id"]), str(each["name"])) for each in reply.body.get("volume_types", ())]
         return {key: name for id, name in found for key in (id, name)}
@@ -111,9 +110,9 @@ class VolumeClient:
     # ---- passed on, as the user ---------------------------------------------------------------------------------------
 
     async def list_as(self, token: str, project: str, things: str, *, limit: int, offset: int) -> list[Json]:
-        """The service's own records that the user may see; `things` is the path's word, `volumes` or `snapshots`.
+        """Return the service's own records that the user sees; `things` is the collection in the path, `volumes` or `snapshots`.
 
-        At most `limit` of them (and at most what the service gives in one page), after the first `offset`.
+        At most `limit` records (and at most one page of the service), after the first `offset`.
         """
         params = {"limit": str(limit), **({"offset": str(offset)} if offset else {})}
         reply = await self._call("GET", f"{things}/detail", ATTACHMENTS, project, token, params=params)
@@ -121,13 +120,13 @@ class VolumeClient:
         return rows
 
     async def show_as(self, token: str, project: str, things: str, thing: str) -> Json:
-        """One record. Raises NotFound."""
+        """Return one record. Raises NotFound."""
         reply = await self._call("GET", f"{things}/{_id(thing)}", ATTACHMENTS, project, token)
         found: Json = reply.body[things.removesuffix("s")]
         return found
 
     async def make_as(self, token: str, project: str, things: str, fields: Json) -> Json:
-        """A new one, within the user's quota. Raises OverQuota, Invalid, NotFound."""
+        """Make one, within the user's quota. Raises OverQuota, Invalid, NotFound."""
         one = things.removesuffix("s")
         try:
             reply = await self._call("POST", things, ATTACHMENTS, project, token, {one: fields})
@@ -137,27 +136,27 @@ class VolumeClient:
         return made
 
     async def remove_as(self, token: str, project: str, things: str, thing: str) -> None:
-        """Begin to delete one. Raises NotFound, and Invalid while it is used."""
+        """Begin to delete one. Raises NotFound, and Invalid while it is in use."""
         await self._call("DELETE", f"{things}/{_id(thing)}", ATTACHMENTS, project, token)
 
     # ---- snapshots, as ourselves --------------------------------------------------------------------------------------
 
     async def snapshots_for(self, image: str) -> tuple[VolumeSnapshot, ...]:
-        """Those of any project that were made for an image."""
+        """Return the snapshots of any project that were made for an image."""
         params = {"all_tenants": "1", "metadata": repr({MADE_FOR_IMAGE: image})}
         reply = await self._call("GET", "snapshots/detail", ATTACHMENTS, params=params)
         found = reply.body.get("snapshots", ())
         return tuple(_snapshot(each) for each in found if (each.get("metadata") or {}).get(MADE_FOR_IMAGE) == image)
 
     async def delete_snapshot(self, snapshot: str) -> None:
-        """Absent is success. Raises Invalid while it is being made, or is used."""
+        """Delete a snapshot; a missing one is success. Raises Invalid while it is being made, or is in use."""
         try:
             await self._call("DELETE", f"snapshots/{_id(snapshot)}", ATTACHMENTS)
         except NotFound:
             return
 
     async def made_snapshots(self) -> dict[str, str]:
-        """Snapshot → the image that it was made for, of all that we made for images."""
+        """Return snapshot → its image, for all snapshots that we made for images."""
         found: dict[str, str] = {}
         marker: dict[str, str] = {}
         for _ in range(PAGES_MAX):
@@ -174,7 +173,7 @@ class VolumeClient:
     # ---- volumes, as ourselves ----------------------------------------------------------------------------------------
 
     async def created_for(self, server: str) -> tuple[Volume, ...]:
-        """Volumes of any project whose metadata name this server as the one they were created for."""
+        """Return the volumes of any project whose metadata name this server as the one for which they were created."""
         wanted = {KEY: server}
         params = {"all_tenants": "1", "metadata": repr(wanted)}
         reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
@@ -182,48 +181,55 @@ class VolumeClient:
         return tuple(each for each in found if each.metadata.get(KEY) == server)
 
     async def with_status(self, status: str) -> tuple[Volume, ...]:
-        """Volumes of any project with this status, of the first page."""
+        """Return volumes of any project with this status, from the first page."""
         params = {"all_tenants": "1", "status": status, "limit": str(PAGE)}
         reply = await self._call("GET", "volumes/detail", SHARED_TARGETS, params=params)
         return tuple(_volume(each) for each in reply.body.get("volumes", ()))
 
     async def delete(self, volume: str) -> None:
-        """Absent is success. Raises Invalid or Conflict while it is in use, or has snapshots."""
+        """Delete a volume; a missing one is success. Raises Invalid or Conflict while it is in use, or has snapshots."""
         try:
             await self._call("DELETE", f"volumes/{_id(volume)}", ATTACHMENTS)
         except NotFound:
             return
 
     async def begin_detaching(self, volume: str) -> None:
-        """in-use → detaching, so that nobody else begins. Raises Invalid when it is not in use."""
+        """Change in-use → detaching, so that no other detach begins. Raises Invalid when the volume is not in use."""
         await self._act(volume, "os-begin_detaching", {})
 
     async def roll_detaching(self, volume: str) -> None:
-        """detaching → in-use; nothing to roll back is success."""
+        """Change detaching → in-use; a volume with another status is success."""
         try:
             await self._act(volume, "os-roll_detaching", {})
         except (NotFound, Invalid, Conflict):
             return
 
     async def complete_extend(self, volume: str, *, failed: bool) -> None:
-        """Tell the volume service how the host's part of an extension ended; a service that does not wait for it is left alone."""
+        """Tell the volume service how the host's part of an extension ended; an answer that it does not wait for this is ignored."""
         try:
             await self._act(volume, "os-extend_volume_completion", {"error": failed}, EXTEND_COMPLETION)
         except Refusal:
             return
 
     async def snapshot_is(self, snapshot: str, status: str) -> None:
-        """Tell the volume service how the host's part of a snapshot ended that it asked for; one that it does not wait for is
-        let lie.  The progress says that our part is over, as Nova does."""
+        """Tell the volume service how the host's part of a snapshot ended; an answer that it does not wait for this is only logged.
+
+        The progress says that our part is over, as Nova does.
+        """
         said = {"status": status, "progress": "90%"}
         try:
             path = f"snapshots/{_id(snapshot)}/action"
             await self._call("POST", path, ATTACHMENTS, body={"os-update_snapshot_status": said})
         except Refusal as refused:
-            _log.warning("snapshot %s was not said to be %s: %s", snapshot, status, refused.private or refused)
+            _log.warning(
+                "the volume service did not accept that snapshot %s is %s: %s",
+                snapshot,
+                status,
+                refused.private or refused,
+            )
 
     async def complete_migration(self, old: str, new: str, *, failed: bool) -> str:
-        """The id that the volume keeps, after a swap that the volume service asked for."""
+        """End a swap that the volume service asked for. Returns the id that the volume keeps."""
         body = {"new_volume": new, "error": failed}
         reply = await self._act(old, "os-migrate_volume_completion", body)
         return str(reply.body.get("save_volume_id") or new)
@@ -236,9 +242,10 @@ class VolumeClient:
     # ---- attachments, as ourselves ------------------------------------------------------------------------------------
 
     async def export_again(self, volume: str, server: str, connector: Mapping[str, Any], host: str) -> Attachment:
-        """Reserve and export in one call, which a volume of one writer is given while it is exported to the server's own host too.
+        """Reserve and export in one call. This also works for a volume of one writer that is exported to the server's own host.
 
-        It has no key: who is unsure looks at what there is. Raises VolumeUnreachable when the back end cannot.
+        The call has no key: a caller that is unsure reads the existing attachments first.
+        Raises VolumeUnreachable when the back end cannot export the volume.
         """
         asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": dict(connector)}
         try:
@@ -248,7 +255,10 @@ class VolumeClient:
         return _attachment(reply.body["attachment"])
 
     async def reserve(self, volume: str, server: str) -> Attachment:
-        """Hold a volume for a server; nobody else may attach it, unless it is a multiattach one. Raises Invalid when it is taken."""
+        """Reserve a volume for a server, so that no other server gets it, unless it is multiattach.
+
+        Raises Invalid when it is taken, and NotFound when it does not exist.
+        """
         asked: Json = {"volume_uuid": volume, "instance_uuid": server, "connector": None}
         try:
             reply = await self._call("POST", "attachments", ATTACHMENTS, body={"attachment": asked})
@@ -257,7 +267,7 @@ class VolumeClient:
         return _attachment(reply.body["attachment"])
 
     async def connect(self, attachment: str, volume: str, connector: Mapping[str, Any], host: str) -> Attachment:
-        """Export a reserved volume to a host. Raises VolumeUnreachable when the back end cannot."""
+        """Export a reserved volume to a host. Raises VolumeUnreachable when the back end cannot export it."""
         body = {"attachment": {"connector": dict(connector)}}
         try:
             reply = await self._call("PUT", f"attachments/{_id(attachment)}", ATTACHMENTS, body=body)
@@ -270,27 +280,27 @@ class VolumeClient:
         return connected
 
     async def connected(self, attachment: str) -> Attachment:
-        """With its connection: as it was answered when it was made, or asked for again. Raises NotFound."""
+        """Return an attachment with its connection: from the answer that made it, or read again. Raises NotFound."""
         return self._connected.get(attachment) or await self.attachment(attachment)
 
     async def complete(self, attachment: str) -> None:
-        """The volume is in use from now on; done twice is done."""
+        """Mark the volume as in use; may be repeated."""
         await self._call("POST", f"attachments/{_id(attachment)}/action", ATTACHMENTS, body={"os-complete": None})
 
     async def attachment(self, attachment: str) -> Attachment:
-        """With its connection. Raises NotFound."""
+        """Read an attachment with its connection. Raises NotFound."""
         reply = await self._call("GET", f"attachments/{_id(attachment)}", ATTACHMENTS)
         return _attachment(reply.body["attachment"])
 
     async def attachments_of(self, server: str, volume: str | None = None) -> tuple[Attachment, ...]:
-        """Everything the volume service holds for a server, of one volume or of all."""
+        """Return all attachments of a server, of one volume or of all."""
         params = {"all_tenants": "1", "instance_id": server, **({} if volume is None else {"volume_id": volume})}
         reply = await self._call("GET", "attachments/detail", ATTACHMENTS, params=params)
         found = [_attachment(each) for each in reply.body.get("attachments", ())]
         return tuple(each for each in found if each.server == server and volume in (None, each.volume))
 
     async def all_attachments(self) -> AsyncIterator[Attachment]:
-        """Every attachment of every project, page by page."""
+        """Return every attachment of every project, page by page."""
         marker: dict[str, str] = {}
         for _ in range(PAGES_MAX):
             params = {"all_tenants": "1", "limit": str(PAGE), **marker}
@@ -303,14 +313,14 @@ class VolumeClient:
             marker = {"marker": page[-1].id}
 
     async def drop_attachment(self, attachment: str) -> None:
-        """Take the export back and let the volume go; absent is success."""
+        """Remove the export and release the volume; a missing attachment is success."""
         self._connected.pop(attachment, None)
         try:
             await self._call("DELETE", f"attachments/{_id(attachment)}", ATTACHMENTS)
         except NotFound:
             return
 
-    # ---- how it is asked ----------------------------------------------------------------------------------------------
+    # ---- the calls ----------------------------------------------------------------------------------------------------
 
     async def _act(self, volume: str, action: str, body: Json, version: str = ATTACHMENTS) -> ServiceResponse:
         return await self._call("POST", f"volumes/{_id(volume)}/action", version, body={action: body})
@@ -325,7 +335,7 @@ class VolumeClient:
         body: Json | None = None,
         params: Mapping[str, str] | None = None,
     ) -> ServiceResponse:
-        """One call, at the address of the project whose token is used."""
+        """Make one call, at the URL of the project whose token is used."""
         headers = {"OpenStack-API-Version": f"volume {version}"}
         tokens = self._volume.tokens
         if tokens is not None:
@@ -340,7 +350,9 @@ def _id(given: str) -> str:
 
 
 def _unreachable(lost: UnknownOutcome, volume: str, host: str) -> UnknownOutcome | VolumeUnreachable:
-    """A back end that failed is not asked again for this host; a service that did not answer is."""
+    """The error for a failed export: VolumeUnreachable if the back end failed, so that it is not tried again for this host; otherwise
+    the error itself, which is retried.
+    """
     if not lost.private.startswith(BACK_END_FAILED):
         return lost
     return VolumeUnreachable(f"Volume {volume} cannot be reached from the host.", private=f"{host}: {lost.private}")

@@ -1,1 +1,1 @@
-"""ROOM 8 · guests.  A driver makes and unmakes them; it knows nothing of turns, messages or the region."""
+"""Drivers make and destroy guests; they know nothing of turns, messages or the region."""

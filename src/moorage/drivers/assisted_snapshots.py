@@ -1,4 +1,4 @@
-"""An optional power: snapshots of attached volumes whose back end keeps them as files (see `driver.py` for what all verbs promise)."""
+"""An optional ability: snapshots of attached volumes that are files of the back end (`driver.py` has the rules for all verbs)."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,10 +8,10 @@ from moorage.model.ids import ServerId
 
 @runtime_checkable
 class AssistedSnapshots(Protocol):
-    """A volume is a chain of qcow2 files, each over the one before; the guest writes to the last."""
+    """Makes and removes snapshots of a volume that is a chain of qcow2 files; the guest writes to the last file."""
 
     async def take_volume_snapshot(self, server: ServerId, volume: str, snapshot: str, new_file: str) -> PowerState:
-        """The guest writes to `new_file` from now, over the file it wrote to before; done already is success.
+        """Let the guest write to `new_file`, over the file to which it wrote before; may be repeated.
 
         Raises HostFailed: `volume_not_found` when the guest has no such volume.
         """
@@ -20,7 +20,7 @@ class AssistedSnapshots(Protocol):
     async def drop_volume_snapshot(
         self, server: ServerId, volume: str, snapshot: str, merge_file: str | None, merge_target: str | None
     ) -> PowerState:
-        """`merge_file` goes out of the chain: into `merge_target` below it, or without one into the file that the guest writes to.
+        """Remove `merge_file` from the chain: merge it into `merge_target` below it, or else into the file to which the guest writes.
 
         Without a `merge_file` it is the snapshot's own file. A file that is not in the chain is success. Raises HostFailed:
         `volume_not_found`.

@@ -1,7 +1,7 @@
-"""The config drive: a small ISO 9660 image, labelled `config-2`, that a guest finds at its first start.
+"""The config drive: a small ISO 9660 image, labelled `config-2`, that a guest reads at its first start.
 
-Every driver makes it from what came with the guest's spec; a host asks nobody for anything.  Names are told in Rock Ridge and in
-Joliet, so that Linux and Windows read them as they are.
+Every driver makes it from the guest's spec; a host calls no service for it.  Names are stored in Rock Ridge and in Joliet, so that Linux
+and Windows read them unchanged.
 """
 
 import io
@@ -14,11 +14,11 @@ from moorage.model.metadata_tree import files
 
 LABEL = "config-2"
 IMAGE_MAX_BYTES = 64 * 1024 * 1024
-"""Nova's vfat drives have this size; an image of ours is as large as what is in it."""
+"""Size of Nova's vfat drives; our image is only as large as its contents."""
 
 
 def build(document: InstanceMetadata) -> bytes:
-    """The image. Raises HostFailed for one that is too large."""
+    """Build the image. Raises HostFailed when it is too large."""
     iso = pycdlib.PyCdlib()
     iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=LABEL, app_ident_str="moorage")
     short: dict[str, str] = {"": ""}
@@ -44,7 +44,7 @@ def build(document: InstanceMetadata) -> bytes:
 
 
 def _add_folders(iso: pycdlib.PyCdlib, folder: str, short: dict[str, str]) -> None:
-    """ISO 9660's own names are eight letters: they are numbers here, and nobody needs to read them."""
+    """Add folders. ISO 9660's own names have eight letters: numbers are used here, because nothing reads them."""
     words = folder.split("/")
     for depth in range(1, len(words) + 1):
         path, above = "/".join(words[:depth]), "/".join(words[: depth - 1])

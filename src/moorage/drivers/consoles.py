@@ -1,4 +1,4 @@
-"""An optional power: the console of a guest as a socket, which a console proxy connects to."""
+"""An optional ability: a guest's console as a socket, to which a console proxy connects."""
 
 from typing import Protocol, runtime_checkable
 
@@ -9,8 +9,8 @@ from moorage.model.ids import ServerId
 @runtime_checkable
 class ConsoleGiver(Protocol):
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
-        """Where the console of this kind (`ConsoleType`) listens.  Asked again for the same start of the guest, it is the same place.
+        """Return the address of the console of this kind (`ConsoleType`).  It is the same until the guest is started again.
 
-        Raises HostFailed: `console_unavailable` for a kind that the guest has not, `guest_not_running`, `guest_not_found`.
+        Raises HostFailed: `console_unavailable` for a kind that the guest does not have, `guest_not_running`, `guest_not_found`.
         """
         ...

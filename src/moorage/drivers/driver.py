@@ -1,8 +1,8 @@
-"""What a driver is.  Small on purpose: the rest are optional powers, each a Protocol of its own, found with `isinstance`.
+"""The Protocol of a driver.  It is small: all other abilities are optional, each a Protocol of its own, found with `isinstance`.
 
-Every verb is safe twice: to start what runs, to destroy what is not there and to switch off what is off are all success.
-What a driver cannot do it says with `HostFailed`, and a code: `guest_failed`, `guest_not_found`, `host_full`.
-A verb may be cancelled when its time is up; whatever it left half done, `destroy_guest` cleans.
+Every verb may be repeated: to start a running guest, to destroy a missing one and to switch off one that is off are all success.
+If a driver cannot do something it raises `HostFailed` with a code: `guest_failed`, `guest_not_found`, `host_full`.
+A verb may be cancelled at its deadline; `destroy_guest` removes everything that it left unfinished.
 """
 
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from moorage.model.ids import ImageId, ServerId
 
 class Driver(Protocol):
     async def start(self) -> None:
-        """Find the guests that are already here."""
+        """Start the driver, and find the guests that are here already."""
         ...
 
     async def close(self) -> None:
-        """Let go of the hypervisor; guests go on."""
+        """Disconnect from the hypervisor; guests keep running."""
         ...
 
     async def describe(self) -> HostDescription: ...
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
-        """Every guest here.  Asked with each heartbeat, so it must be cheap."""
+        """Return every guest here.  It is called for each heartbeat, so it must be cheap."""
         ...
 
     async def start_guest(self, spec: GuestSpec) -> PowerState: ...
@@ -73,38 +73,38 @@ class VolumePlugger(Protocol):
 
 @runtime_checkable
 class Snapshotter(Protocol):
-    """Can copy a guest's disk and send the copy to the image service.
+    """Copies a guest's disk and uploads the copy to the image service.
 
-    A host keeps at most one copy of each guest, which goes with the guest at the latest.
+    A host keeps at most one copy of each guest; it is removed with the guest at the latest.
     """
 
     async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
-        """Copy the guest's disk as it is now, for that image; the guest goes on. A repeat keeps the first copy.
+        """Copy the guest's disk as it is now, for this image; the guest keeps running. A repeat keeps the first copy.
 
         Raises HostFailed with `quiesce_failed` when the guest must be quiesced and cannot be.
         """
         ...
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
-        """Send the copy into the image, then remove it here; a repeat is success."""
+        """Upload the copy into the image, then remove it here; a repeat is success."""
         ...
 
     async def drop_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
-        """Remove the copy; absent is success, also when the guest is."""
+        """Remove the copy; a missing copy or guest is success."""
         ...
 
 
 @runtime_checkable
 class VolumeConnecting(Protocol):
     async def volume_connector(self) -> dict[str, Any]:
-        """What a volume service must know of this host to export a volume to it (os-brick's connector properties)."""
+        """Return what a volume service needs to know of this host to export a volume to it (os-brick's connector properties)."""
         ...
 
 
 @runtime_checkable
 class VolumeSwapper(Protocol):
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
-        """Copy the old volume to the new one under the running guest, and let it go on there; done already is success."""
+        """Copy the old volume to the new one under the running guest, which then uses the new one; may be repeated."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""The dials of a simulated host: how big it seems, and everything that can go wrong on it.
+"""The dials of a simulated host: its size, and the faults that it simulates.
 
-Operators turn them while the cloud runs, in `dials.json` in the host's directory: docs/operating/simulated-hosts.md.
+Operators change them while the cloud runs, in `dials.json` in the host's directory: docs/operating/simulated-hosts.md.
 """
 
 import random
@@ -16,19 +16,19 @@ MAX_DELAY_S = 3600.0
 
 
 class VerbDial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What goes wrong with one verb."""
+    """The faults of one verb."""
 
     fail_times: int = 0
-    """The next so many times; counted anew whenever the dials are turned."""
+    """The verb fails this many times next; the count starts again whenever the dials change."""
     fail_chance: float = 0.0
-    """After those, each time with this chance, drawn from the host's seed."""
+    """After that, it fails each time with this probability, drawn from the host's seed."""
     fail_when: Literal["before", "after"] = "before"
-    """Before the effect, or after it: the guest is there, and yet the host says that it failed."""
+    """Before the effect, or after it: then the guest exists although the host reports a failure."""
     hang: Literal["", "before", "after"] = ""
-    """A failure is not said at all: the verb never ends, until its time is up.  `after`: the work is done and the reply is lost."""
+    """The verb reports no failure and does not end before its deadline.  `after`: the work is done and the reply is lost."""
     delay_s: float = 0.0
     jitter_s: float = 0.0
-    """Up to so much is added to the delay."""
+    """Up to this many seconds are added to the delay."""
     says: str = "the simulated host was told to fail"
     code: str = "guest_failed"
 
@@ -43,7 +43,7 @@ HONEST = Capacity()
 
 
 class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything about a simulated host."""
+    """All settings of a simulated host."""
 
     seed: int = 0
     vcpus: int = 16
@@ -59,34 +59,34 @@ class FaultSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     physical_functions: tuple[PhysicalFunction, ...] = ()
     """SR-IOV interfaces, with the virtual functions that guests may be given."""
     traits: tuple[str, ...] = ()
-    """Beside those that the driver has anyway."""
+    """Traits in addition to those of the driver."""
     without_traits: tuple[str, ...] = ()
     really: Capacity = HONEST
-    """If set, what the host has in truth: it promises the rest and refuses a guest that goes beyond (`host_full`)."""
+    """If set, the real capacity: the host reports more, and refuses a guest beyond this (`host_full`)."""
     verbs: dict[str, VerbDial] = {}
     """By verb: `start_guest`, `destroy_guest`, `power_off` …; `*` for all others."""
     cpu_model: str = "simulated"
-    """A guest that runs goes on only on a host whose processors are the same."""
+    """A guest can be live migrated only to a host with the same processors."""
     hypervisor_version: int = 1_000_000
-    """A guest that runs goes to no older hypervisor."""
+    """A guest cannot be live migrated to an older hypervisor."""
     live_mib_per_s: float = 0.0
-    """How fast a guest that runs is sent to another host; 0: at once."""
+    """Speed of live migrations from this host; 0: at once."""
     live_dirty_mib_per_s: float = 0.0
-    """How fast it writes to its memory meanwhile, which is sent again: what is written faster than sent never arrives by itself."""
+    """How fast the guest writes its memory meanwhile, which is sent again: if this is faster than the transfer, it never ends by itself."""
     live_switch_s: float = 0.0
-    """How long it stands still when it changes hosts."""
+    """How long the guest is paused at the switch."""
     console_types: tuple[str, ...] = ("novnc", "serial")
-    """Kinds of console that its guests have; also `spice-html5`, `spice-direct` and `webmks`, which only echo here."""
+    """Types of consoles that its guests have; also `spice-html5`, `spice-direct` and `webmks`, which only echo here."""
     console: str = ""
-    """Added to what every guest writes to its console."""
+    """Text that is added to the console output of every guest."""
     fenced: bool = False
-    """Of the machine: it has no power, says the simulated fence plug-in (`[compute] fence_plugin`)."""
+    """Whether the simulated fence plug-in (`[compute] fence_plugin`) reports that the machine has no power."""
     crash: tuple[str, ...] = ()
-    """Servers whose guests crash as soon as the dial is read; `*` is all."""
+    """Servers whose guests crash as soon as the dial is read; `*` means all."""
 
 
 class FaultCounter:
-    """Counts and draws for one setting of the dials."""
+    """Counts failures and makes random choices for one setting of the dials."""
 
     def __init__(self, dials: FaultSettings) -> None:
         self.dials = dials
@@ -101,7 +101,7 @@ class FaultCounter:
         return min(dial.delay_s + jitter_s, MAX_DELAY_S)
 
     def fails(self, verb: str, dial: VerbDial) -> bool:
-        """Does it go wrong this time?"""
+        """Tell whether the verb fails this time."""
         if self._failed.get(verb, 0) < dial.fail_times:
             self._failed[verb] = self._failed.get(verb, 0) + 1
             return True
@@ -109,7 +109,7 @@ class FaultCounter:
 
 
 def read_dials(file: Path, otherwise: FaultSettings) -> FaultSettings:
-    """The file's dials laid over the host's own; `msgspec.MsgspecError` if it is not a dials file."""
+    """Return the host's dials, overridden by the file's. Raises msgspec.MsgspecError when it is not a valid dials file."""
     try:
         changed = msgspec.json.decode(file.read_bytes(), type=dict[str, msgspec.Raw])
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""A fake screen: an RFB 3.8 server (RFC 6143) that shows a few lines of text, and what is typed.
+"""A simulated screen: an RFB 3.8 server (RFC 6143) that shows a few lines of text and typed keys.
 
-It has no security of its own, as a hypervisor's VNC socket behind a console proxy often has none; it sends whole pictures, raw.
+It has no authentication, like most hypervisors' VNC sockets behind a console proxy; it sends whole frames, uncompressed.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ FONT = bytes.fromhex(
 
 
 def render_text(lines: Sequence[str]) -> list[bytearray]:
-    """Rows of dots, 1 where there is ink."""
+    """Return rows of pixels; 1 is ink."""
     rows = [bytearray(WIDTH) for _ in range(HEIGHT)]
     for number, line in enumerate(lines):
         for place, letter in enumerate(line.upper()):
@@ -105,7 +105,7 @@ def _draw(rows: list[bytearray], left: int, top: int, letter: str) -> None:
 
 
 class Screen:
-    """One viewer of one screen."""
+    """One connection of a viewer."""
 
     def __init__(
         self, name: str, lines: Sequence[str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -117,10 +117,10 @@ class Screen:
         self._format = OWN_FORMAT
         self._changed = True
         self._asked = False
-        """The viewer waits for a picture: one that did not ask is sent none (RFC 6143, 7.6.1)."""
+        """Whether the viewer has asked for a frame: frames are only sent on request (RFC 6143, 7.6.1)."""
 
     async def serve(self) -> None:
-        """Until the viewer goes, or says what nobody can understand."""
+        """Serve until the viewer disconnects, or sends an invalid message."""
         self._writer.write(VERSION)
         if not (await self._reader.readexactly(12)).startswith(b"RFB 003.00"):
             return
@@ -170,7 +170,7 @@ class Screen:
         return True
 
     async def _show(self) -> None:
-        """Send the picture, if it is another one and somebody waits for it."""
+        """Send the frame, if it has changed and the viewer has asked for one."""
         if not self._asked or not self._changed:
             return
         self._asked = self._changed = False

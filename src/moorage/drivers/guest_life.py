@@ -1,4 +1,4 @@
-"""Optional powers over a guest's life after its boot, each found with `isinstance` (see `driver.py` for what all verbs promise)."""
+"""Optional abilities for a guest after its boot, each found with `isinstance` (`driver.py` has the rules for all verbs)."""
 
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ from moorage.model.rescue import RescueSpec
 @runtime_checkable
 class PasswordSetter(Protocol):
     async def set_admin_password(self, server: ServerId, password: str) -> None:
-        """Through the agent in the guest.  The password is written nowhere on the host.
+        """Set a password through the agent in the guest.  The host stores the password nowhere.
 
         Raises HostFailed: `no_guest_agent`, `guest_not_running`.
         """
@@ -22,29 +22,29 @@ class PasswordSetter(Protocol):
 @runtime_checkable
 class CrashDumper(Protocol):
     async def crash_dump(self, server: ServerId) -> PowerState:
-        """A non-maskable interrupt: what the guest does then is its own affair. Raises HostFailed: `guest_not_running`."""
+        """Send a non-maskable interrupt; the guest decides what it does then. Raises HostFailed: `guest_not_running`."""
         ...
 
 
 @runtime_checkable
 class Diagnosable(Protocol):
     async def diagnostics(self, server: ServerId) -> GuestDiagnostics:
-        """Raises HostFailed: `guest_not_running`."""
+        """Return the guest's diagnostics. Raises HostFailed: `guest_not_running`."""
         ...
 
 
 @runtime_checkable
 class ImageCacher(Protocol):
     async def cache_image(self, image: str) -> None:
-        """Fetch it, so that the next guest need not wait for it; one that is here is not fetched again."""
+        """Fetch an image before a guest needs it; one that is cached already is not fetched again."""
         ...
 
 
 @runtime_checkable
 class Rebuildable(Protocol):
     async def rebuild_guest(self, spec: GuestSpec, *, preserve_ephemeral: bool) -> PowerState:
-        """In the place of the old one, whose disks go (all but the ephemeral one, if that is to be preserved); one guest at
-        every moment.  Volumes that are attached stay so.  With no old guest it is made all the same.  A repeat with the same spec makes it anew once more."""
+        """Replace the guest by a new one. The old disks are removed (except the ephemeral one, if it must be preserved); there is always exactly
+        one guest.  Attached volumes stay attached.  Without an old guest it is made too.  A repeat with the same spec makes it again."""
         ...
 
 
@@ -53,13 +53,13 @@ class Rescuable(Protocol):
     async def rescue_guest(
         self, server: ServerId, rescue: RescueSpec, drive: InstanceMetadata | None = None
     ) -> PowerState:
-        """Off, and on again from the rescue image; a rescued guest stays as it is.
+        """Switch the guest off, and start it from the rescue image; a guest in rescue is not changed.
 
-        `drive`: what the config drive says that it finds then, beside which its own stays as it is; None: the one of its last
-        rescue, which may be begun again when its end is taken back.
+        `drive`: the contents of the config drive during the rescue; the guest's own drive is kept. None: that of its last rescue, which
+        begins again if the end of a rescue is undone.
         """
         ...
 
     async def unrescue_guest(self, server: ServerId, *, power_on: bool) -> PowerState:
-        """Off, and on again from its own disk, or only off; one that is not rescued is only switched on or off."""
+        """Switch the guest off, and start it from its own disk if `power_on`; a guest that is not in rescue is only switched on or off."""
         ...

@@ -1,6 +1,6 @@
-"""The optional powers to send a guest to another host and to take one, or to make one another size in its place.
+"""The optional abilities to send a guest to another host, to take one, and to resize one in its place.
 
-A move has a UUID, under which both hosts keep what they have of it (see `driver.py` for what all verbs promise).
+A move has a UUID, with which both hosts mark what they keep of it (`driver.py` has the rules for all verbs).
 """
 
 from typing import Protocol, runtime_checkable
@@ -12,11 +12,11 @@ from moorage.model.live_migration import LiveNow, LiveSource
 
 @runtime_checkable
 class Arrivals(Protocol):
-    """What of guests that do not run there lies on a host, of which it is told, when it returns, what does not belong there any more."""
+    """Lists what a host keeps of guests that do not run there; after a time without contact the cell tells it what to remove."""
 
     async def arrivals(self) -> frozenset[ServerId]:
-        """Servers of which something was sent here that was not taken in yet, or that were sent elsewhere while they ran and left their
-        disks; `destroy_guest` drops it.
+        """Return servers of which data arrived here and was not taken yet, or whose guests were live migrated away and left their disks;
+        `destroy_guest` removes this.
         """
         ...
 
@@ -24,78 +24,78 @@ class Arrivals(Protocol):
 @runtime_checkable
 class Movable(Protocol):
     async def move_target(self) -> MoveTarget:
-        """Where other hosts are to send guests."""
+        """Return the place to which other hosts send guests."""
         ...
 
     async def send_guest(self, server: ServerId, to: MoveTarget, move: str, graceful_s: float) -> PowerState:
-        """Switch it off and send its disk; it stays here, off.  A repeat sends it again.  To itself a host sends nothing."""
+        """Switch the guest off and send its disk; it stays here, off.  A repeat sends it again.  A host sends nothing to itself."""
         ...
 
     async def take_guest(self, spec: GuestSpec, move: str) -> PowerState:
-        """Make a guest, off, of what was sent for this move, or of the guest that is here, which is kept beside it.
+        """Make a guest, switched off, from what was sent for this move, or from the guest that is here, which is kept too.
 
-        A repeat leaves the guest as it is.  Raises HostFailed: `disk_shrinks`, `nothing_arrived`, `host_full`.
+        A repeat does not change the guest.  Raises HostFailed: `disk_shrinks`, `nothing_arrived`, `host_full`.
         """
         ...
 
     async def return_guest(self, server: ServerId, move: str) -> PowerState:
-        """The guest that was kept beside the one of this move takes its place again, off; none kept is success.
+        """Restore the guest that was kept in this move, switched off; if none was kept, this is success.
 
-        Of a guest that left by this move while it ran: it is here again, off, with the disk that stayed.
+        A guest that was live migrated away by this move is here again, switched off, with the disk that stayed.
         """
         ...
 
     async def forget_left(self, server: ServerId, move: str) -> PowerState:
-        """What was kept beside the guest of this move goes; none kept is success."""
+        """Remove the guest that was kept in this move; if none was kept, this is success."""
         ...
 
 
 async def arrivals_at(driver: object) -> frozenset[ServerId]:
-    """None where the driver cannot say."""
+    """Return the driver's arrivals; None: the driver cannot list them."""
     return await driver.arrivals() if isinstance(driver, Arrivals) else frozenset()
 
 
 @runtime_checkable
 class LiveMovable(Protocol):
-    """Send a guest while it runs.
+    """Live migrates guests.
 
-    The source sends by itself, and the switch is between the two hypervisors: at one instant the guest is the source's, at the next
-    the destination's, never both's, and no word of ours lies in between.  Who wants it to stay aborts at the source, which says whether
-    it had left; or, when the source cannot be asked, takes the place away that waits at the destination: then it cannot arrive.
+    The source sends by itself, and the two hypervisors switch between them: at each moment the guest belongs to exactly one of them, and no
+    message of ours is involved.  To keep the guest, abort at the source, which reports whether the guest has left; or, if the source
+    cannot be reached, remove the waiting place at the destination: then the guest cannot arrive.
     """
 
     async def live_source(self, server: ServerId) -> LiveSource:
-        """What the destination compares. Raises HostFailed: the guest is not here, or cannot be sent."""
+        """Return the facts that the destination compares. Raises HostFailed when the guest is not here, or cannot be sent."""
         ...
 
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
-        """Raises HostFailed (`live_refused`) when the guest could not go on here: CPU, hypervisor, room, disks."""
+        """Check whether the guest can run here. Raises HostFailed (`live_refused`) if not: CPU, hypervisor, room, disks."""
         ...
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
-        """Make the place that waits for the guest; nothing runs there. A repeat leaves it as it is, or the guest that arrived."""
+        """Make the place that waits for the guest; nothing runs there. A repeat changes neither the place nor a guest that arrived."""
         ...
 
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
-        """Begin to send, and answer at once; a repeat while it is sent, or when it has left, changes nothing."""
+        """Begin to send, and return at once; a repeat during the transfer, or after the guest has left, changes nothing."""
         ...
 
     async def live_status(self, server: ServerId, move: str) -> LiveNow:
-        """Asked often, so it must be cheap; at either host, also when the guest is not there."""
+        """Return the state at this host, source or destination, also without the guest. It is called often, so it must be cheap."""
         ...
 
     async def abort_live(self, server: ServerId, move: str) -> PowerState:
-        """Nothing is sent any more when this returns; that it had left already, `live_status` says."""
+        """Stop the transfer; nothing is sent any more when this returns. `live_status` tells whether the guest had left already."""
         ...
 
     async def force_live(self, server: ServerId, move: str, *, post_copy: bool) -> PowerState:
-        """Switch now: paused until all is there, or, with `post_copy`, before all is there. Nothing is sent: success."""
+        """Switch now: paused until everything has arrived, or, with `post_copy`, before that. Without a transfer this is success."""
         ...
 
     async def drop_live(self, server: ServerId, move: str) -> PowerState:
-        """The place that waits goes, so nothing can arrive. Raises HostFailed (`guest_has_arrived`); no place is success."""
+        """Remove the waiting place, so that nothing can arrive; a missing place is success. Raises HostFailed (`guest_has_arrived`)."""
         ...
 
     async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
-        """The guest that arrived, with what is its own here: cards, volumes. Raises HostFailed (`nothing_arrived`)."""
+        """Record the arrived guest with its NICs and volumes of this host. Raises HostFailed (`nothing_arrived`)."""
         ...

@@ -1,4 +1,4 @@
-"""An optional power: to make a guest's file systems still for a moment (see `driver.py` for what all verbs promise)."""
+"""An optional ability: to quiesce a guest's file systems for a moment (`driver.py` has the rules for all verbs)."""
 
 from typing import Protocol, runtime_checkable
 
@@ -8,18 +8,18 @@ from moorage.model.ids import ServerId
 
 @runtime_checkable
 class Freezer(Protocol):
-    """Through the agent in the guest.  Whoever asked may die, so a guest is never still for longer than was asked for."""
+    """Quiesces guests through the agent in the guest.  The caller may die, so a guest is never quiesced for longer than requested."""
 
     async def freeze_guest(self, server: ServerId, why: str, for_s: float) -> PowerState:
-        """Still until it is thawed for the same `why`, at most so long; a repeat changes nothing.
+        """Quiesce the guest until it is thawed for the same `why`, at most `for_s` seconds; a repeat changes nothing.
 
-        Raises HostFailed: `guest_not_running`, `no_guest_agent`, `already_frozen` for something else.
+        Raises HostFailed: `guest_not_running`, `no_guest_agent`, `already_frozen` for another purpose.
         """
         ...
 
     async def thaw_guest(self, server: ServerId, why: str) -> PowerState:
-        """The guest writes again, if it was still for this; a repeat is answered as the first was.
+        """Let the guest write again, if it was quiesced for this purpose; a repeat has the same result as the first call.
 
-        Raises HostFailed: `not_frozen` when it was not still until now, for example because the time was over.
+        Raises HostFailed: `not_frozen` when it was not quiesced until now, for example because the time was over.
         """
         ...

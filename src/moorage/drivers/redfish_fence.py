@@ -1,8 +1,9 @@
-"""The fence plug-in of machines whose management controllers speak Redfish: it asks for the power state, and switches machines off if it may.
+"""The fence plug-in for management controllers with Redfish: it reads the power state, and switches machines off if that is allowed.
 
-Each call opens a connection of its own with basic authentication, so no session is left on a controller, which has few.  The library
-waits in threads; each of its requests ends by itself within `timeout_s`, and is tried once: who asks, asks again.  The threads are its own:
-when a row of machines has lost its power, their controllers hang, and the loop's few threads look up names and read files for everybody else.
+Each call opens a connection of its own with basic authentication, so no session is left on a controller, which has few of them.  The
+library blocks, so it runs in threads; each of its requests ends within `timeout_s`, and is tried once, because the caller repeats it.
+These threads are separate from the event loop's: if many machines have lost their power, their controllers hang, and the event loop needs its
+own few threads to look up names and to read files.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 1.0
 THREADS_MAX = 32
-"""Controllers that are asked at once."""
+"""Limit of controllers that are called at once."""
 MISSING = "fence_plugin is 'redfish', and the library for that is not installed: pip install 'moorage[redfish]'"
 
 
@@ -29,18 +30,18 @@ class RedfishMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A host's management controller."""
 
     host: str
-    """As `openstack compute service list` names it."""
+    """The host's name, as in `openstack compute service list`."""
     url: str
     """`https://…`, without a path."""
     system: str = ""
-    """The path of the machine there (`/redfish/v1/Systems/1`); empty: the controller has one only."""
+    """Path of the machine on the controller (`/redfish/v1/Systems/1`); empty: the controller has only one machine."""
     username: str = ""
     password_file: str = ""
-    """Read at each use; its last line feed does not count."""
+    """File with the password, read at each use; a line feed at its end is ignored."""
     ca_file: str = ""
-    """Of the controller's certificate; empty: the authorities of the Python package certifi, not those of the system."""
+    """PEM file of the CA of the controller's certificate; empty: the CAs of the Python package certifi, not those of the system."""
     insecure: bool = False
-    """Its certificate is not checked."""
+    """Whether its certificate is not checked."""
 
 
 class RedfishFence:
@@ -70,7 +71,8 @@ class RedfishFence:
         self._coming: dict[str, asyncio.Task[bool]] = {}
 
     async def is_off(self, host: str) -> bool:
-        """One question at a time to each controller; who comes before the next is put shares its answer, so none is older than its question."""
+        """Read the power state, with one call at a time to each controller. Callers that wait share the next call's answer, so no answer is
+        older than its question."""
         machine = self._machines.get(host)
         if machine is None:
             return False
@@ -88,9 +90,9 @@ class RedfishFence:
         return self._power_off and host in self._machines
 
     async def switch_off(self, host: str) -> bool:
-        """At once, whatever runs there, and wait until it says that it is off.
+        """Switch the machine off at once, even if guests run there, and wait until the controller reports that it is off.
 
-        A controller that refuses because the machine is going off already, or that does it and answers late, is looked at all the same.
+        The power state is also read if the controller refuses, because the machine is switching off already, or answers late.
         """
         if not self.can_switch_off(host):
             return False
@@ -108,7 +110,7 @@ class RedfishFence:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, machine)
 
     def _is_off(self, machine: RedfishMachine) -> bool:
-        """What cannot be asked is not sure; a machine that is about to be off is not off."""
+        """Whether the machine is certainly off: false if the controller does not answer, or while the machine is switching off."""
         try:
             return bool(self._system(machine).power_state is self._sushy.PowerState.OFF)
         except self._failures as failure:
@@ -116,7 +118,7 @@ class RedfishFence:
             return False
 
     def _force_off(self, machine: RedfishMachine) -> bool:
-        """False: it was certainly not told, so nobody waits for it."""
+        """Send the command; false: the controller certainly did not get it, so waiting is useless."""
         try:
             self._system(machine).reset_system(self._sushy.ResetType.FORCE_OFF)
         except self._failures as failure:
@@ -125,7 +127,7 @@ class RedfishFence:
         return True
 
     def _system(self, machine: RedfishMachine) -> Any:
-        """As it is now."""
+        """Read the machine's present state."""
         password = Path(machine.password_file).read_text().removesuffix("\n") if machine.password_file else ""
         root = self._sushy.Sushy(
             machine.url,

@@ -1,17 +1,16 @@
-"""A hypervisor in a directory: guests are files, so they go on "running" when the whole cloud is killed, and are found again.
+"""A simulated hypervisor in a directory: guests are files, so they "keep running" when the whole cloud is killed, and are found again.
 
     <host's directory>/
         guests/<server>.json        one guest: its spec, its power state, its console (drivers/simulated_records.py)
         disks/, snapshots/          their data (drivers/simulated_disks.py)
         arriving/, left/, departed/ guests on their way between hosts (drivers/simulated_moves.py, simulated_live.py)
-        set-aside/                  records that could not be read: an operator looks at them, and removes them
-        config-drives/<server>.iso  what its config drive says, where it has one
-        rescue-drives/<server>.iso  the same while it is rescued
-        dials.json                  optional; what goes wrong (drivers/simulated_faults.py)
+        set-aside/                  records that could not be read: an operator examines and removes them
+        config-drives/<server>.iso  its config drive, if it has one
+        rescue-drives/<server>.iso  its config drive during a rescue
+        dials.json                  optional; the simulated faults (drivers/fault_injection.py)
 
-Files are replaced whole, so a kill at any moment leaves the old guest or the new one; a first small one is written at once, and
-an empty file is no guest.  They are not synced: they outlive every process,
-not a loss of power.
+Files are replaced atomically, so a kill at any moment leaves the old guest or the new one; a new small file is written in one call, and
+an empty file counts as no guest.  Files are not synced: they survive the end of every process, but not a loss of power.
 """
 
 import logging
@@ -71,7 +70,7 @@ class SimulatedDriver(
     SimulatedMoves,
     SimulatedLive,
 ):
-    """See `driver.Driver`; it has all the optional powers too."""
+    """A simulated driver (see `driver.Driver`) with all optional abilities."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class SimulatedDriver(
         hostname: str = "",
         images: ImageStore | None = None,
     ) -> None:
-        """`images`: the way to the image service; None: disks are made up, and no snapshot can be sent."""
+        """`images`: access to the image service; None: disks have invented data, and no snapshot can be uploaded."""
         self._room = directory
         self._records = GuestRecords(directory)
         self._disks = SimulatedDisks(directory, images)
@@ -185,6 +184,7 @@ class SimulatedDriver(
             return self._become(server, PowerState.SHUTDOWN)
 
     async def reboot(self, server: ServerId, *, hard: bool) -> PowerState:
+        """Reboot a guest. Raises HostFailed when it is not running."""
         async with self._trouble("reboot"):
             guest = self._of(server)
             if not hard and guest.power is not PowerState.RUNNING:
@@ -222,6 +222,10 @@ class SimulatedDriver(
             )
 
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        """Return the address of a guest's console.
+
+        Raises HostFailed when the guest is not running, or has no such console.
+        """
         async with self._trouble("get_console") as knob:
             guest = self._of(server)
             if guest.power not in WITH_CONSOLES:
@@ -235,37 +239,37 @@ class SimulatedDriver(
 
     @property
     def dials(self) -> FaultSettings:
-        """As the process turned them, without what a `dials.json` lays over them."""
+        """The dials that the process has set, without those of `dials.json`, which override them."""
         return self._faults.own
 
     def turn(self, dials: FaultSettings) -> None:
-        """Turn the dials from inside the process, for tests; a `dials.json` still lies over them."""
+        """Set the dials from inside the process, for tests; `dials.json` still overrides them."""
         self._faults.turn(dials)
 
     def crash_host(self) -> None:
-        """The power fails and comes back: guests are there, and off; nothing waits any more for one that is sent here."""
+        """Simulate a loss of power: all guests are off, and places for arriving guests are gone."""
         self._lose_places()
         for guest in self._guests.values():
             guest.power = PowerState.SHUTDOWN
             self._keep(guest)
 
     def hanging(self, verb: str) -> int:
-        """How many of this verb hang now."""
+        """Return how many calls of this verb hang now."""
         return self._faults.hanging[verb]
 
     def write_disk(self, server: ServerId, text: str) -> None:
-        """A program in the guest writes to its disk."""
+        """Write to the guest's disk, like a program in the guest."""
         guest = self._of(server)
         guest.written = (guest.written + text)[:WRITTEN_MAX_BYTES]
         self._keep(guest)
 
     def disk_of(self, server: ServerId) -> bytes:
-        """All that is on the guest's disk."""
+        """Return the contents of the guest's disk."""
         guest = self._of(server)
         return self._disks.read(server, guest.spec.image, guest.written)
 
     def silences(self, server: ServerId) -> tuple[float, ...]:
-        """How long it stood still each time that it changed hosts while it ran."""
+        """Return how long the guest was paused in each of its live migrations."""
         return self._of(server).silences
 
     def power_of(self, server: ServerId) -> PowerState:
@@ -277,7 +281,7 @@ class SimulatedDriver(
         return self._of(server).spec
 
     def config_drive(self, server: ServerId) -> bytes | None:
-        """The image that the guest would see; None: it has none."""
+        """Return the guest's config drive; None: it has none."""
         guest = self._guests.get(server)
         rescue = None if guest is None or guest.rescue is None else self._rescue_drives.read(server)
         return self._drives.read(server) if rescue is None else rescue
@@ -328,7 +332,7 @@ class SimulatedDriver(
 
     @override
     def _refuse_beyond_truth(self, spec: GuestSpec) -> None:
-        """The host that lies: it has less than it reported."""
+        """Refuse a guest if the host's real capacity is less than reported and is used up."""
         truth = self._faults.knob.dials.really
         if truth == HONEST:
             return
@@ -352,7 +356,7 @@ class SimulatedDriver(
 
     @override
     def _turned(self) -> FaultCounter:
-        """The dials as they are now; the file is only looked at when it has changed."""
+        """The present dials; the file is only read when it has changed."""
         if self._faults.read():
             self._crash_some()
         if self._awaited:
@@ -368,7 +372,7 @@ class SimulatedDriver(
     @override
     @asynccontextmanager
     async def _trouble(self, verb: str) -> AsyncIterator[FaultCounter]:
-        """Around each verb: the delay, and the failure before or after its effect."""
+        """Wrap a verb: add its delay, and its failure before or after the effect."""
         self._turned()
         async with self._faults.around(verb) as knob:
             yield knob

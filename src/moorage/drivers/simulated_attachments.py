@@ -1,4 +1,4 @@
-"""Network cards and volumes of simulated guests: they are entries of the guest's spec, and nothing more."""
+"""NICs and volumes of simulated guests; they are only entries of the guest's spec."""
 
 import uuid
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from moorage.model.ids import ServerId
 
 
 class SimulatedAttachments(ABC):
-    """The part of `SimulatedDriver` that is about what is attached to a guest."""
+    """Attachments of `SimulatedDriver`."""
 
     _hostname: str
 
@@ -56,6 +56,7 @@ class SimulatedAttachments(ABC):
             )
 
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
+        """Replace a volume of the guest by another one. Raises HostFailed when the guest has no such volume."""
         async with self._trouble("swap_volume"):
             spec = self._of(server).spec
             kept = tuple(each for each in spec.volumes if each.volume not in {old, disk.volume})

@@ -1,4 +1,4 @@
-"""Chains of files that simulated guests write their volumes to: what assisted snapshots make, kept in the guest's file."""
+"""Chains of files of simulated guests' volumes, which assisted snapshots make; they are kept in the guest's file."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
@@ -13,7 +13,7 @@ CHAIN_MAX = 200
 
 
 class SimulatedChains(ABC):
-    """The part of `SimulatedDriver` that is about snapshots of volumes."""
+    """Volume snapshots of `SimulatedDriver`."""
 
     @abstractmethod
     def _trouble(self, verb: str) -> AbstractAsyncContextManager[FaultCounter]: ...
@@ -25,6 +25,7 @@ class SimulatedChains(ABC):
     def _keep(self, guest: SimulatedGuest) -> PowerState: ...
 
     async def take_volume_snapshot(self, server: ServerId, volume: str, snapshot: str, new_file: str) -> PowerState:
+        """Add a file to the volume's chain of snapshots. Raises HostFailed when the chain is too long."""
         async with self._trouble("take_volume_snapshot"):
             guest, chain = self._chain(server, volume)
             if (snapshot, new_file) not in chain:
@@ -43,11 +44,11 @@ class SimulatedChains(ABC):
             return self._keep(guest)
 
     def chain_of(self, server: ServerId, volume: str) -> tuple[str, ...]:
-        """The files over the volume's own, the one that is written to last: for tests."""
+        """Return the files over the volume's own file, the present one last; for tests."""
         return tuple(file for _, file in self._of(server).chains.get(volume, ()))
 
     def _chain(self, server: ServerId, volume: str) -> tuple[SimulatedGuest, tuple[tuple[str, str], ...]]:
-        """The guest and its chain of that volume; those of volumes that it has no more are forgotten."""
+        """The guest and its chain of this volume; chains of detached volumes are dropped."""
         guest = self._of(server)
         there = {each.volume for each in guest.spec.volumes}
         if volume not in there:

@@ -1,4 +1,4 @@
-"""Config drives of simulated guests, as files: each is replaced whole, and goes with its guest."""
+"""Config drives of simulated guests as files; each is replaced atomically, and removed with its guest."""
 
 import os
 from collections.abc import Collection
@@ -35,7 +35,7 @@ class DriveFiles:
         self._file(server).unlink(missing_ok=True)
 
     def tidy(self, guests: Collection[ServerId]) -> None:
-        """What a killed process left of a guest that never was goes."""
+        """Remove drives without a guest, which a killed process left."""
         if self._directory.is_dir():
             for file in self._directory.iterdir():
                 if file.stem not in guests:

@@ -1,7 +1,7 @@
-"""Consoles of simulated guests: a fake screen and a serial line that echoes, each on a port of its own while the guest runs.
+"""Consoles of simulated guests: a simulated screen and a serial line that echoes, each on a port of its own while the guest runs.
 
-A port is opened when somebody first asks for the console, and closed with all its connections when the guest is off or gone: a
-token that was given for it leads nowhere then.
+A port is opened at the first request for the console, and closed with all its connections when the guest is off or destroyed: then a
+token for it no longer works.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from moorage.model.errors import HostFailed
 from moorage.model.ids import ServerId
 
 VIEWERS_MAX = 8
-"""Connections to one console at once."""
+"""Limit of connections to one console."""
 CONSOLES_MAX = 1_000
-"""Ports that one host has open for consoles."""
+"""Limit of a host's open console ports."""
 READ_BYTES = 4_096
 TAIL_CHARACTERS = 2_000
 SPICE_GREETING = b"REDQ"
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Listening:
-    """One port, and who is connected."""
+    """One port and its connections."""
 
     def __init__(self, speak: Speak) -> None:
         self._speak = speak
@@ -62,14 +62,18 @@ class _Listening:
 
 
 class SimulatedConsoles:
-    """Of one host."""
+    """The consoles of one host."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
         self._address = address
         self._open: dict[tuple[ServerId, str], tuple[_Listening, ConsoleSocket]] = {}
 
     async def socket(self, server: ServerId, kind: str, name: str, written: Callable[[], str]) -> ConsoleSocket:
-        """Where it listens; opened now if it was not. `written`: what the guest wrote to its serial console so far."""
+        """Return the address of a guest's console, which is opened now if it was not open. `written`: what the guest has
+        written to its serial console.
+
+        Raises HostFailed when the host has no port left.
+        """
         known = self._open.get((server, kind))
         if known is not None:
             return known[1]
@@ -87,7 +91,7 @@ class SimulatedConsoles:
         return found
 
     def close_of(self, server: ServerId) -> None:
-        """Its guest does not run any more."""
+        """Close the consoles of a server whose guest no longer runs."""
         for kind in ConsoleType:
             known = self._open.pop((server, kind.value), None)
             if known is not None:

@@ -1,4 +1,4 @@
-"""One simulated guest: what its file holds, and what it writes to its console when it boots."""
+"""One simulated guest: the contents of its file, and its console output at a boot."""
 
 import msgspec
 
@@ -18,18 +18,18 @@ class SimulatedGuest(msgspec.Struct):
     console: str = ""
     boots: int = 0
     rescue: RescueSpec | None = None
-    """Set while it runs from a rescue image."""
+    """Set while the guest is in rescue."""
     ephemeral_since: int = 0
-    """The boot at which its ephemeral disk was made: a rebuild that preserves the disk leaves it."""
+    """The boot at which its ephemeral disk was made; a rebuild that preserves the disk does not change it."""
     rebuilds: int = 0
     password: str = ""
     """`salt$hash`, as a guest keeps its own; set by its agent."""
     dumps: int = 0
-    """Crash dumps it was made to write."""
+    """Number of crash dumps."""
     on_since: float = 0.0
-    """Since when it runs, by its host's clock."""
+    """When it was switched on, by its host's clock."""
     written: str = ""
-    """What its programs wrote to its disk, behind the data of its image."""
+    """Data that its programs wrote to its disk, after the data of its image."""
     formats: tuple[str, str] = (RAW, BARE)
     """Of the disk's data, as the image service names them: disk format, container format."""
     snapshot: ImageId | None = None
@@ -38,23 +38,23 @@ class SimulatedGuest(msgspec.Struct):
     """Volume → (snapshot, file) of each snapshot that the volume service had taken here, the newest last."""
 
     frozen_for: str = ""
-    """Why it is still, until `frozen_until` by its host's clock."""
+    """Purpose for which it is quiesced, until `frozen_until` by its host's clock."""
     frozen_until: float = 0.0
     thawed_for: str = ""
-    """Why it was still last, and was let go in time."""
+    """Purpose for which it was quiesced last, and thawed in time."""
 
     move: str = ""
     """The last move that brought it here, or made it another size."""
     incoming: bool = False
-    """It is a place that waits for a guest that runs elsewhere; `move` says for which move."""
+    """Whether it is a place that waits for a guest of another host; `move` names the move."""
     leaving: tuple[str, str] | None = None
-    """Where it is being sent while it runs: the other host's directory, and the move."""
+    """The target of its live migration: the other host's directory, and the move."""
     stands_still: PowerState | None = None
-    """What it was before it stood still to change hosts."""
+    """Its power state before it was paused for the switch."""
     silent_since: float = 0.0
-    """When it stood still, to change hosts; by its host's clock."""
+    """When it was paused for the switch, by its host's clock."""
     silences: tuple[float, ...] = ()
-    """How long it stood still, each time that it changed hosts while it ran."""
+    """How long it was paused in each of its live migrations."""
     left: "SimulatedGuest | None" = None
     """As it was before that, where it was here already; until the move is confirmed."""
 
@@ -62,7 +62,7 @@ class SimulatedGuest(msgspec.Struct):
         self.console = (self.console + text)[-MAX_CONSOLE_BYTES:]
 
     def boot(self, now: float) -> None:
-        """On, from its own disk or from the rescue image, with the lines of a kernel that starts."""
+        """Start the guest from its own disk or the rescue image, and write a kernel's messages to its console."""
         self.power = PowerState.RUNNING
         self.boots += 1
         self.on_since = now

@@ -1,4 +1,4 @@
-"""What a simulated host does with a guest after its boot: rebuild, rescue, password, crash dump, diagnostics, cached images."""
+"""Verbs of simulated hosts for a guest after its boot: rebuild, rescue, password, crash dump, diagnostics; cached images."""
 
 import hashlib
 import os
@@ -31,7 +31,7 @@ NS_PER_S = 1_000_000_000
 HASH_ROUNDS = 10_000
 IMAGES_CACHED_MAX = 1_000
 API_DRIVER = "libvirt"
-"""Diagnostics of 2.48 name the driver by a closed list, and clients check it: the word for hosts of whole virtual machines."""
+"""Driver name in diagnostics of 2.48: clients accept only names of a closed list, so this is the one for virtual machines."""
 WITHOUT_AGENT = frozenset({"no", "false", "0", "off"})
 WORDS = {
     PowerState.NOSTATE: "pending",
@@ -44,7 +44,7 @@ WORDS = {
 
 
 class SimulatedLife(ABC):
-    """The half of `SimulatedDriver` that is about a guest's later life."""
+    """Verbs of `SimulatedDriver` for a guest after its boot."""
 
     _clock: Clock
     _room: Path
@@ -62,12 +62,12 @@ class SimulatedLife(ABC):
 
     @abstractmethod
     def _keep_drive(self, spec: GuestSpec) -> GuestSpec:
-        """What its config drive says becomes an image in a file of its own; the spec without it."""
+        """Write the config drive into a file of its own, and return the spec without it."""
         ...
 
     @abstractmethod
     def _keep_rescue_drive(self, server: ServerId, drive: InstanceMetadata) -> None:
-        """What its config drive says while it is rescued becomes an image in another file."""
+        """Write the config drive of a rescue into another file."""
         ...
 
     def _running(self, server: ServerId) -> SimulatedGuest:
@@ -80,7 +80,7 @@ class SimulatedLife(ABC):
     # ---- rebuild and rescue ----------------------------------------------------------------------------------------
 
     async def rebuild_guest(self, spec: GuestSpec, *, preserve_ephemeral: bool) -> PowerState:
-        """One file is replaced by one file, so there is never none and never two."""
+        """Replace the guest's file by a new one, so there is always exactly one guest."""
         async with self._trouble("rebuild_guest"):
             old = self._guests.get(spec.server)
             spec = self._keep_drive(spec)
@@ -120,7 +120,10 @@ class SimulatedLife(ABC):
     # ---- what is done to a guest that runs -------------------------------------------------------------------------
 
     async def set_admin_password(self, server: ServerId, password: str) -> None:
-        """A guest has an agent unless its image says that it has none; the agent keeps a salted hash, as guests do."""
+        """Set a guest's password; its agent keeps a salted hash, as guests do.
+
+        Raises HostFailed when the guest has no agent, because its image says so.
+        """
         async with self._trouble("set_admin_password"):
             guest = self._running(server)
             if guest.spec.image_properties.get("hw_qemu_guest_agent", "yes").lower() in WITHOUT_AGENT:
@@ -138,7 +141,7 @@ class SimulatedLife(ABC):
             return self._keep(guest)
 
     async def diagnostics(self, server: ServerId) -> GuestDiagnostics:
-        """Numbers that grow with the time that the guest has been on, and with its size."""
+        """Return numbers that grow with the time since the guest was started, and with its size."""
         async with self._trouble("diagnostics"):
             guest = self._running(server)
             spec, on_s = guest.spec, max(0, int(self._clock.now() - guest.on_since))
@@ -162,7 +165,10 @@ class SimulatedLife(ABC):
     # ---- images ----------------------------------------------------------------------------------------------------
 
     async def cache_image(self, image: str) -> None:
-        """An empty file by the image's name says that it is here."""
+        """Cache an image: an empty file with the image's name shows that it is here.
+
+        Raises HostFailed for an id that is not an image's, and when the cache is full.
+        """
         async with self._trouble("cache_image"):
             room = self._room / "images"
             if not image or "/" in image or image.startswith("."):
@@ -177,11 +183,11 @@ class SimulatedLife(ABC):
         return frozenset(os.listdir(room)) if room.is_dir() else frozenset()
 
     def dumps_of(self, server: ServerId) -> int:
-        """Crash dumps that it was made to write: for tests."""
+        """Return the number of crash dumps; for tests."""
         return self._of(server).dumps
 
     def knows_password(self, server: ServerId, password: str) -> bool:
-        """Whether somebody could log in with it: for tests."""
+        """Tell whether this password works; for tests."""
         salt, _, kept = self._of(server).password.partition("$")
         return bool(kept) and secrets.compare_digest(kept, hashed(password, salt))
 

@@ -1,12 +1,12 @@
-"""What simulated hosts do with guests that change hosts while they run.
+"""Live migration between simulated hosts.
 
     <destination>/arriving/<server>.<move>.ready     a place waits for the guest
     <destination>/arriving/<server>.<move>.arrived   the same file, renamed by the source: the guest is here from that instant on
     <destination>/arriving/<server>.<move>.live      the guest as it was at the switch
     <source>/departed/<server>                       the move by which it left
 
-The switch is that one rename.  A destination that takes the place away takes the file away: of the two one comes first, so there is
-never a second guest, and never none.  Whatever dies in between, the files say on which host the guest is.  A transfer dies with its agent.
+The switch is that one rename.  A destination that withdraws deletes the same file, so exactly one of the two happens: there is always exactly
+one guest.  If a process dies in between, the files show which host has the guest.  A transfer ends with its agent.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class Transfer:
         self.task: asyncio.Task[None] | None = None
 
     def send(self, amount: int, dirty: int) -> None:
-        """The disk first, then the memory, of which the guest writes some anew."""
+        """Send the disk first, then the memory; the guest writes a part of it again."""
         of_disk = min(self.disk_left, amount)
         self.disk_left, self.disk_sent = self.disk_left - of_disk, self.disk_sent + of_disk
         if self.disk_left:
@@ -70,15 +70,14 @@ class Transfer:
 
 
 class SimulatedLive(ABC):
-    """The part of `SimulatedDriver` that is about live migration."""
+    """The live migration of `SimulatedDriver`."""
 
     _room: Path
     _clock: Clock
     _disks: SimulatedDisks
     _guests: dict[ServerId, SimulatedGuest]
     _transfers: dict[ServerId, Transfer]
-    _awaited: dict[ServerId, str]
-    """Places that wait: for which move."""
+    _awaited: dict[ServerId, str]  # server that arrives → its move
     _departed: dict[ServerId, str]
 
     @abstractmethod
@@ -95,8 +94,7 @@ class SimulatedLive(ABC):
 
     @abstractmethod
     def _remove(self, server: ServerId) -> None:
-        """Its record and its drive; its disk stays."""
-        ...
+        """Remove the guest's record and drive; its disk stays."""
 
     @abstractmethod
     def _keep_drive(self, spec: GuestSpec) -> GuestSpec: ...
@@ -110,6 +108,7 @@ class SimulatedLive(ABC):
     # ---- before ----------------------------------------------------------------------------------------------------
 
     async def live_source(self, server: ServerId) -> LiveSource:
+        """Describe this host as the source of a live migration. Raises HostFailed when the guest is not running."""
         async with self._trouble("live_source") as knob:
             guest = self._of(server)
             if guest.power not in LIVE:
@@ -139,6 +138,7 @@ class SimulatedLive(ABC):
             return MoveTarget("127.0.0.1", where)
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Prepare for a guest that arrives; may be repeated. Raises HostFailed when an earlier guest is here."""
         async with self._trouble("prepare_live"):
             self._see_arrivals()
             here = self._guests.get(spec.server)
@@ -165,6 +165,7 @@ class SimulatedLive(ABC):
     # ---- at the source ---------------------------------------------------------------------------------------------
 
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        """Begin to send a guest. Raises HostFailed when it is not running, or another move sends it."""
         async with self._trouble("send_live"):
             if self._departed.get(server) == move:
                 return PowerState.NOSTATE
@@ -182,7 +183,7 @@ class SimulatedLive(ABC):
             return power
 
     async def _send_live(self, server: ServerId, transfer: Transfer) -> None:
-        """Until the guest has left, or something went wrong: then it goes on here."""
+        """Send the guest until it has left; after an error it goes on here."""
         power: PowerState | None = None
         try:
             async with self._trouble("live_transfer"):
@@ -221,7 +222,7 @@ class SimulatedLive(ABC):
         transfer.all_sent()
 
     def _switch(self, guest: SimulatedGuest, power: PowerState, transfer: Transfer) -> None:
-        """In one go: nothing else happens here between the last instant of the guest here and its first one there."""
+        """Switch without an `await`: nothing else runs between the guest's last moment here and its first one there."""
         server, move = guest.spec.server, transfer.move
         ready, data, disk = (self._sign(transfer.to, server, move, kind) for kind in ("ready", "live", "disk"))
         silences = (*guest.silences, self._clock.now() - guest.silent_since)
@@ -285,6 +286,7 @@ class SimulatedLive(ABC):
     # ---- at the destination ----------------------------------------------------------------------------------------
 
     async def drop_live(self, server: ServerId, move: str) -> PowerState:
+        """Remove what was prepared, if any. Raises HostFailed when the guest has arrived."""
         async with self._trouble("drop_live"):
             guest = self._guests.get(server)
             if guest is None or guest.move != move:
@@ -304,6 +306,7 @@ class SimulatedLive(ABC):
             return PowerState.NOSTATE
 
     async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Record a guest that has arrived, with its final spec. Raises HostFailed when it has not arrived."""
         async with self._trouble("land_live"):
             guest = self._of(spec.server)
             if guest.incoming or guest.move != move:
@@ -312,7 +315,7 @@ class SimulatedLive(ABC):
             return self._keep(guest)
 
     def _see_arrivals(self) -> None:
-        """Guests whose places were taken: they run here since the source renamed the file, whoever looks first."""
+        """Take in guests that have arrived: they run here from the moment at which the source renamed the file."""
         for server, move in list(self._awaited.items()):
             arrived = self._sign(self._room, server, move, "arrived")
             if not arrived.exists():
@@ -327,7 +330,7 @@ class SimulatedLive(ABC):
             self._drop_signs(server)
 
     def _lose_places(self) -> None:
-        """What waited in memory is gone with the power; a guest that came before that is here."""
+        """Handle a loss of power: places that waited are lost; a guest that arrived before is here."""
         self._see_arrivals()
         for server in list(self._awaited):
             del self._awaited[server]
@@ -348,7 +351,7 @@ class SimulatedLive(ABC):
             file.unlink(missing_ok=True)
 
     def _load_live(self) -> None:
-        """After a restart: which guests left while nobody looked, and which places wait."""
+        """Read after a restart which guests have left, and which places wait."""
         departed = self._room / DEPARTED
         self._departed = (
             {ServerId(each.name): each.read_text() for each in departed.iterdir()} if departed.is_dir() else {}
@@ -376,7 +379,7 @@ class SimulatedLive(ABC):
         return there.move == move and not there.incoming
 
     async def _forget_live(self, server: ServerId) -> None:
-        """The guest is to be destroyed: nothing is sent, nothing waits, and that it left is forgotten."""
+        """Forget everything about a guest that is destroyed: its transfer, its place, and that it left."""
         if (transfer := self._transfers.pop(server, None)) is not None:
             await self._end(transfer)
         self._awaited.pop(server, None)

@@ -1,11 +1,11 @@
-"""What simulated hosts do with guests that move: real files go from one host's directory to another's.
+"""Moves between simulated hosts: real files are copied from one host's directory to another's.
 
     <host's directory>/arriving/<server>.<move>.json   the guest as it was where it came from
     <host's directory>/arriving/<server>.<move>.disk   the data of its image
     <host's directory>/left/<server>                   the same, as it was when it left
-    <host's directory>/departed/<server>               one that left while it ran: its disk is here until somebody says that it may go
+    <host's directory>/departed/<server>               one that was live migrated away: its disk is kept here until it may be removed
 
-So both hosts must be on one machine, as simulated ones are.
+So both hosts must be on one machine, as all simulated hosts are.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ ARRIVING, DEPARTED, LEFT = "arriving", "departed", "left"
 
 
 class SimulatedMoves(ABC):
-    """The part of `SimulatedDriver` that is about moves."""
+    """Moves of `SimulatedDriver`."""
 
     _room: Path
     _disks: SimulatedDisks
@@ -68,7 +68,7 @@ class SimulatedMoves(ABC):
             return power
 
     async def _send(self, guest: SimulatedGuest, to: Path, move: str) -> None:
-        """The disk first: who finds the guest finds all of it."""
+        """Copy the disk before the guest's file, so that a guest that is found is complete."""
         record, disk = _arriving(to, guest.spec.server, move)
         try:
             record.parent.mkdir(exist_ok=True, mode=DIRECTORY_MODE)
@@ -87,7 +87,7 @@ class SimulatedMoves(ABC):
         async with self._trouble("take_guest"):
             here = self._guests.get(spec.server)
             if here is not None and here.move == move:
-                if here.left is None:  # sent again by somebody who did not know that it is here
+                if here.left is None:  # it was sent again although it is here
                     self._drop_arriving(spec.server)
                 return here.power
             was = self._arrived(spec.server, move) if here is None else here
@@ -122,7 +122,7 @@ class SimulatedMoves(ABC):
             return self._keep(guest.left)
 
     def _return_departed(self, server: ServerId, move: str) -> None:
-        """A guest that left by this move while it ran is here again, off, with the disk that stayed."""
+        """Restore a guest that was live migrated away by this move, switched off, with the disk that stayed."""
         left = self._room / LEFT / server
         if self._departed.get(server) != move or server in self._guests or not left.exists():
             return
@@ -150,7 +150,7 @@ class SimulatedMoves(ABC):
         )
 
     def _drop_arriving(self, server: ServerId) -> None:
-        """Whatever was sent here of a guest that is not to be here."""
+        """Remove what arrived of a guest that does not belong here."""
         for file in (self._room / ARRIVING).glob(f"{server}.*"):
             file.unlink(missing_ok=True)
 
@@ -162,7 +162,7 @@ def _arriving(room: Path, server: ServerId, move: str) -> tuple[Path, Path]:
 
 
 def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
-    """Data would be lost; a root that is a volume has no size here."""
+    """Refuse a smaller disk, on which data would be lost; a root that is a volume has no size here."""
     sizes: Mapping[str, tuple[int, int]] = {
         "root": (was.root_gib, now.root_gib),
         "ephemeral": (was.ephemeral_gib, now.ephemeral_gib),

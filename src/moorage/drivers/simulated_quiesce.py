@@ -1,4 +1,4 @@
-"""Guests that stand still for a moment, kept in the guest's file: also an agent that was killed meanwhile lets none stay so."""
+"""Quiesced simulated guests; the state is in the guest's file, so a guest is thawed in time even if the agent was killed."""
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager
@@ -12,7 +12,7 @@ from moorage.model.ids import ServerId
 
 
 class SimulatedFreezing(ABC):
-    """The part of `SimulatedDriver` that is a guest's agent: the dial of `quiesce` says that it has none, or a slow one."""
+    """Quiescing of `SimulatedDriver`; the dial `quiesce` simulates guests without an agent, or with a slow one."""
 
     _clock: Clock
 
@@ -26,11 +26,16 @@ class SimulatedFreezing(ABC):
     def _keep(self, guest: SimulatedGuest) -> PowerState: ...
 
     async def freeze_guest(self, server: ServerId, why: str, for_s: float) -> PowerState:
+        """Quiesce a guest for this purpose, for at most `for_s` seconds; a repeat is success.
+
+        Raises HostFailed when the guest is not running, was thawed already for this purpose, or is quiesced for
+        another one.
+        """
         async with self._trouble("quiesce"):
             guest = self._of(server)
             if guest.power is not PowerState.RUNNING:
                 raise HostFailed("the guest is not running", private=guest.power.name, code="guest_not_running")
-            if guest.thawed_for == why:  # a word that comes late makes nothing still anew
+            if guest.thawed_for == why:  # a late command does not quiesce the guest again
                 raise HostFailed("the guest was let go already", code="not_frozen")
             if guest.frozen_for != why:
                 if self.is_frozen(server):
@@ -39,6 +44,10 @@ class SimulatedFreezing(ABC):
             return self._keep(guest)
 
     async def thaw_guest(self, server: ServerId, why: str) -> PowerState:
+        """Let a quiesced guest write again; a repeat is success.
+
+        Raises HostFailed when the guest was not quiesced for this purpose until now.
+        """
         async with self._trouble("thaw_guest"):
             guest = self._of(server)
             if guest.thawed_for != why:
@@ -48,6 +57,6 @@ class SimulatedFreezing(ABC):
             return self._keep(guest)
 
     def is_frozen(self, server: ServerId) -> bool:
-        """Its time ends by itself."""
+        """Tell whether the guest is quiesced; this ends by itself when its time is over."""
         guest = self._of(server)
         return bool(guest.frozen_for) and self._clock.now() < guest.frozen_until

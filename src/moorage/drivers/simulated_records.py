@@ -1,6 +1,6 @@
-"""Guests of a simulated host as files: one JSON file for each, replaced whole.
+"""Guests of a simulated host as files: one JSON file for each, replaced atomically.
 
-A kill at any moment leaves the old guest or the new one; a first small one is written at once, and an empty file is no guest.
+A kill at any moment leaves the old guest or the new one; a new small file is written in one call, and an empty file counts as no guest.
 """
 
 import logging
@@ -17,7 +17,7 @@ from moorage.model.private_files import private_directory
 _log = logging.getLogger(__name__)
 
 ONE_WRITE_BYTES = 4096
-"""A write of a page or less is done or not done when a process is killed."""
+"""A write of at most one page is done completely or not at all if the process is killed."""
 SET_ASIDE = "set-aside"
 SET_ASIDE_SAID_MAX = 100
 
@@ -31,7 +31,7 @@ class GuestRecords:
         self._guests = room / "guests"
 
     def load(self) -> dict[ServerId, SimulatedGuest]:
-        """All that can be read; what cannot is put aside."""
+        """Read all records; those that cannot be read are moved aside."""
         private_directory(self._guests)
         found: dict[ServerId, SimulatedGuest] = {}
         for file in sorted(self._guests.glob("*.json")):
@@ -47,12 +47,12 @@ class GuestRecords:
         return found
 
     def set_aside(self) -> tuple[str, ...]:
-        """Names of the files that were put aside, at most `SET_ASIDE_SAID_MAX`."""
+        """Return the names of files that were moved aside, at most `SET_ASIDE_SAID_MAX`."""
         room = self._room / SET_ASIDE
         return tuple(sorted(each.name for each in room.iterdir()))[:SET_ASIDE_SAID_MAX] if room.is_dir() else ()
 
     def _put_aside(self, file: Path, unreadable: Exception) -> None:
-        """One record that cannot be read stops neither the host nor its other guests; it is kept for whoever can repair it."""
+        """Move a record aside that cannot be read, so that the host and its other guests work; an operator may repair it."""
         room = self._room / SET_ASIDE
         try:
             private_directory(room)
@@ -64,7 +64,7 @@ class GuestRecords:
             _log.error("%s cannot be read and was put aside in %s: %s", file, room, unreadable)
 
     def write(self, guest: SimulatedGuest, *, new: bool) -> None:
-        """Its file, as it is now. `new`: it has none yet. Raises HostFailed when the disk is full or the id is no id."""
+        """Write the guest's file. `new`: it has none yet. Raises HostFailed when the disk is full, or the id is not valid."""
         file = str(self._file(guest.spec.server))
         whole = msgspec.json.encode(guest)
         if not new or len(whole) > ONE_WRITE_BYTES:
@@ -75,7 +75,7 @@ class GuestRecords:
             _write(file, whole)
 
     def drop(self, server: ServerId) -> None:
-        """Absent is success."""
+        """Remove the file; a missing one is success."""
         self._file(server).unlink(missing_ok=True)
 
     def _file(self, server: ServerId) -> Path:

@@ -1,4 +1,4 @@
-"""Snapshots of simulated guests: a copy of the disk is kept on the host until it was sent into its image."""
+"""Snapshots of simulated guests: the host keeps a copy of the disk until it is uploaded into its image."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class SimulatedSnapshots(ABC):
-    """The part of `SimulatedDriver` that is about copies of disks."""
+    """Snapshots of `SimulatedDriver`."""
 
     _disks: SimulatedDisks
     _guests: dict[ServerId, SimulatedGuest]
@@ -40,7 +40,7 @@ class SimulatedSnapshots(ABC):
             return self._keep(guest)
 
     async def _quiesce(self, guest: SimulatedGuest, quiesce: Quiesce) -> None:
-        """A simulated guest is still at once; the dial of `quiesce` says that it has no agent, or a slow one."""
+        """Quiesce a guest, which works at once; the dial `quiesce` simulates a missing or slow agent."""
         if quiesce is Quiesce.NO or guest.power is not PowerState.RUNNING:
             return
         try:
@@ -54,6 +54,7 @@ class SimulatedSnapshots(ABC):
             _log.info("%s was not quiesced: %s", guest.spec.server, failed)
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Send the copy of a guest's disk into the image; a repeat is success. Raises HostFailed when there is no copy."""
         async with self._trouble("upload_snapshot"):
             guest = self._of(server)
             if guest.snapshot != image:

@@ -1,11 +1,16 @@
-"""`moorage db adopt`: after one or several databases were restored on purpose, what they say now is what holds.
+"""`moorage db adopt`: after one or several databases were restored on purpose, what they contain now is accepted as the truth.
 
-Every process is stopped.  The epoch is raised in all databases, so that none of before the restore is taken back by mistake, and
-marks go on above the highest that anybody remembers.  What one database knows by a word of its own is told the other: servers that
-were deleted since the backup are deleted, those accepted since are listed again.  Where the region is older than its cells, claims are
-made again as the cells have their servers, and operations that were open at the backup are held against the cells.  Of a server that two cells
-have a record of, one is shown (`adopt_records.py`).  A server that the region has in a cell whose
-database does not know it is only said: it stays, as missing (RULES §22), unless the region keeps a copy of it (`adopt_copies.py`).
+Every process must be stopped.
+
+* The epoch is raised in all databases, so that a database from before the restore cannot be used again by mistake. Marks continue
+  above the highest mark that any database remembers.
+* What only one database records is copied to the other: servers that were deleted since the backup are deleted, and servers that
+  were accepted since the backup are listed again.
+* If the region is older than its cells, claims are made again from the cells' servers, and operations that were open at the backup
+  are compared with the cells.
+* If two cells have a record of a server, one of the records is shown (`adopt_records.py`).
+* A server that the region has in a cell whose database does not know it is reported and stays missing (RULES §22), unless the region
+  keeps a copy of it (`adopt_copies.py`).
 """
 
 import time
@@ -39,13 +44,14 @@ from moorage.store.region.placement.restamp import restamp
 
 PAGE_ROWS = 500
 NAMED_MAX = 20
-"""Missing servers that are named; the others are counted."""
+"""At most this many missing servers are named; the others are only counted."""
 
 
 async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
-    """What was found and done, a line each. `empty`: cells whose databases are lost for ever and start as empty ones.
+    """Adopt the restored databases of a region. Returns one line for each thing that was found or done.
 
-    Raises Conflict while a process runs; Invalid for databases that no restore can explain.
+    `empty`: cells whose databases are lost for ever and start as empty ones.
+    Raises Conflict while a process runs, and Invalid for databases that no restore can explain.
     """
     lock = DataLock(config.data) if config.holds_region else None
     try:
@@ -59,9 +65,12 @@ async def adopt(config: Config, empty: Collection[str] = ()) -> list[str]:
 async def adopt_opened(
     databases: Databases, empty: Collection[str] = (), *, alone: bool = False, copies: bool = False
 ) -> list[str]:
-    """The same of databases that are open, which are closed. `alone`: nobody else can use them, whatever leases say.
+    """Adopt databases that are open, and close them. Returns one line for each thing that was found or done.
 
-    `copies`: the region keeps copies of records; what it has of a time in which it did is too old.
+    `alone`: no other process can use them, even if a lease has not ended.
+    `copies`: the region keeps copies of records, and lost records are restored from them. Where it is not set, copies may be left
+    from an earlier time; they are too old to be used.
+    Raises Conflict while a conductor runs, and Invalid for databases that no restore can explain.
     """
     try:
         region, cells = await read_identities(databases.region, databases.cells)
@@ -75,17 +84,21 @@ async def adopt_opened(
         await identify(databases.region, databases.cells)
         behind, now = await _is_behind(databases.region, databases.cells), time.time_ns() // 1000
         behind = behind or await know_more(databases.region, databases.cells)
-        found: list[str] = []  # all of it may be done again, so the epoch is raised when it is done
+        found: list[str] = []  # everything here may be done again, so the epoch is raised last
         if behind:
             found += await _operations(databases.region, databases.cells, now)
         found += (await settle_records(databases.region, databases.cells, behind=behind)).describe()
-        for cell, database in databases.cells.items() if behind else ():  # a move holds something in another one
+        for cell, database in (
+            databases.cells.items() if behind else ()
+        ):  # first: a move has claims on a host of another cell
             await know_hosts(databases.region, cell, database)
         for cell, database in databases.cells.items() if copies else ():
             found += await record_again(databases.region, cell, database, now)
         for cell, database in databases.cells.items():
             found += await _compare(databases.region, cell, database, now, behind=behind)
-        await settle_records(databases.region, databases.cells, behind=False)  # of those that are listed again
+        await settle_records(
+            databases.region, databases.cells, behind=False
+        )  # again, for the servers that are listed again
         found += await record_moves_again(databases.region, databases.cells)
         said = await _raise(databases.region, databases.cells) + found
         stamped = await databases.region.write(restamp)
@@ -97,7 +110,7 @@ async def adopt_opened(
 
 
 def check_adoptable(region: RegionSeen, cells: Mapping[CellId, CellSeen], empty: frozenset[str]) -> None:
-    """Raises Invalid for what is no restored database of this region, but another one, or none."""
+    """Check that each database is empty on purpose or is a restored one of this region. Raises Invalid when one is not."""
     if not region.made:
         raise Invalid("the region database is empty: look at its URL, or restore it first")
     for cell, seen in cells.items():
@@ -121,7 +134,7 @@ async def _check_stopped(region: Database) -> None:
 
 
 async def _is_behind(region: Database, cells: Mapping[CellId, Database]) -> bool:
-    """Whether the region's database is older than a cell remembers it."""
+    """Tell whether the region's database is older than a cell remembers it."""
     mine = await region.read(region_identities.get)
     remembered = [await database.read(cell_identities.get) for database in cells.values()]
     return mine is not None and any(its is not None and its.region_mark > mine.mark for its in remembered)
@@ -136,7 +149,10 @@ async def _operations(region: Database, cells: Mapping[CellId, Database], now_us
 
 
 async def _raise(region: Database, cells: Mapping[CellId, Database]) -> list[str]:
-    """One epoch above all, and marks above all that is remembered; the cells first, so that a crash leaves a refusal."""
+    """Raise the epoch above all epochs and the marks above all that are remembered.
+
+    The cells come first: after a crash in between, processes refuse to start, and the command can be run again.
+    """
     mine = await region.read(region_identities.get)
     known = await region.read(region_identities.cells)
     if mine is None:
@@ -166,13 +182,13 @@ def _behind(mark: int, remembered: int) -> str:
 
 
 async def _compare(region: Database, cell: CellId, database: Database, now_us: int, *, behind: bool) -> list[str]:
-    """Tell each what only the other has a word of, claim what cells have on hosts, and say what is missing."""
+    """Copy to each database what only the other one records, claim what the cell has on hosts, and report what is missing."""
     deleted = again = settled = 0
     claimed = Reclaimed()
     after = ""
     while page := await database.read(lambda tx, after=after: cell_identities.records(tx, after, PAGE_ROWS)):  # type: ignore[misc]
         after = page[-1].id
-        page = [each for each in page if not each.sealed]  # another cell's record is the server's
+        page = [each for each in page if not each.sealed]  # the record of another cell is the server's
         deleted += await _propagate_deletes(region, database, page, now_us)
         again += await _list_again(region, cell, database, page)
         await claim_again(region, cell, database, page, claimed, behind=behind)
@@ -207,7 +223,7 @@ def _named(servers: Sequence[str]) -> str:
 
 
 async def _settle(region: Database, database: Database, page: Sequence[Recorded], now_us: int) -> int:
-    """Operations that the region does not know were under way with these servers, and nobody goes on with them."""
+    """Reset servers on which operations were under way that the region does not know: nobody continues them."""
     known = await region.read(lambda tx: region_identities.known(tx, [each.id for each in page]))
     gone = [each.id for each in page if each.deleted and each.id in known and not known[each.id].deleted]
 

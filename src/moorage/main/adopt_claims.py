@@ -1,9 +1,9 @@
-"""Claims after the region's database was restored: made again of what cells have on their hosts (RULES §5).
+"""Makes claims again after the region's database was restored, from what the cells have on their hosts (RULES §5).
 
-A claim follows from the server's record: the flavor of the host, and of each card its addresses on a segment and what its port is
-guaranteed.  What is in use is counted though it be more than there is.  Hosts are made known first, as their cells have them, also
-that an administrator has disabled them.  What a record does not say is left as it is, and said: which virtual function a port has,
-and which providers gave the suffixed groups of a flavor.
+A claim follows from the server's record: the flavor on the host, and for each NIC its addresses on a segment and its port's guarantees.
+What is in use is counted even if it is more than the inventory.  Hosts are recorded first, as their cells have them, and also
+whether an administrator has disabled them.  What a record does not contain is left as it is, and reported: which virtual function
+a port has, and which providers gave the suffixed groups of a flavor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,14 @@ FUNCTIONS = frozenset({"direct", "macvtap", "direct-physical"})
 
 
 class Reclaimed(msgspec.Struct):
-    """How many claims were made or mended, and of which servers a part could not be."""
+    """How many claims were made or corrected, and the servers of which a part could not be claimed."""
 
     made: int = 0
     in_part: list[str] = []
 
 
 async def know_hosts(region: Database, cell: CellId, database: Database) -> None:
-    """Hosts that came after the region's backup, and whether they are disabled, as their cell has them."""
+    """Record in the region the hosts that came after its backup, and whether they are disabled, as their cell has them."""
     for host in await database.read(cell_hosts.listed):
         inventories = {
             name: Inventory(
@@ -71,7 +71,10 @@ async def know_hosts(region: Database, cell: CellId, database: Database) -> None
 async def claim_again(
     region: Database, cell: CellId, database: Database, page: Sequence[Recorded], done: Reclaimed, *, behind: bool
 ) -> None:
-    """Claims of a page of records, of those servers that the region has in that cell. `behind`: the region is older than the cells, so claims that differ are wrong, too."""
+    """Make the claims of a page of records, for the servers that the region has in that cell.
+
+    `behind`: the region is older than the cells, so claims that differ from the records are wrong too.
+    """
     living = [each.id for each in page if not each.deleted]
     found = await database.read(lambda tx: [cell_servers.get(tx, each) for each in living])
     on_hosts = [each for each in found if each is not None and each.host is not None and each.provider is not None]
@@ -89,7 +92,7 @@ async def claim_again(
 
 
 def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
-    """None: it holds what it should. False: a part of it could not be claimed."""
+    """None: its claim was correct. False: a part of it could not be claimed."""
     owner, held = claim_statements.owner(tx, server.id), claim_statements.held(tx, server.id)
     if owner is not None and held and not behind:
         return None
@@ -100,15 +103,15 @@ def _claim(tx: Tx, server: Server, behind: bool) -> bool | None:
         owner = Owner(server.id, server.project, server.user, operation=str(server.operation or "adopted"))
     group = None if server.group is None else server_groups.get(tx, server.group)
     ask = None if group is None else GroupAsk(group.id, group.policy, group.max_per_host or 1)
-    assert server.provider is not None  # the caller has looked
+    assert server.provider is not None  # the caller has checked
     left_out = claims.restore(tx, owner, server.provider, truth | kept, ask)
     return not left_out and not _is_incomplete(server, kept)
 
 
 def _claim_of_move(tx: Tx, server: Server) -> bool | None:
-    """What a server that was moved has on the host that it left, until that is confirmed or reverted; the answers are those of `_claim`.
+    """Claim what a moved server keeps on the host that it left, until the move is confirmed or reverted; answers as `_claim` does.
 
-    Without it a revert would find nothing to take back.  Guarantees and virtual functions of that host stay unclaimed: its record does not name
+    A revert needs this claim.  Guarantees and virtual functions of that host stay unclaimed, because the record does not name
     their providers.
     """
     moved = server.moved
@@ -139,7 +142,7 @@ def _truth(server: Server) -> dict[Key, int]:
 
 
 def _not_judged(server: Server, held: Mapping[Key, int]) -> dict[Key, int]:
-    """What it holds that its record does not speak of."""
+    """The part of what it holds that its record says nothing about."""
     in_groups = {
         name
         for group in needs_of_flavor(server.flavor, server.image_properties, local_root=not server.volume_backed).groups

@@ -1,8 +1,8 @@
-"""Servers and hosts that a cell's database has lost, recorded there again from the copies that the region keeps (`[region] record_copies_s`).
+"""Records servers and hosts again that a cell's database has lost, from the copies that the region keeps (`[region] record_copies_s`).
 
-A copy is taken only where nothing says that it is too old: the last operation that the region knows of the server is the one that wrote it, it is over,
-and what the server holds it holds on the host that the copy names.  Everybody else stays missing (RULES §22): what an operation attached
-since would be taken for left over.
+A copy is used only if nothing shows that it is too old: the last operation that the region knows of the server wrote the record,
+that operation is over, and the server's claim is on the host that the copy names.  All other servers stay missing (RULES §22): what
+a later operation attached is not in the copy, and would be removed as an orphan.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,10 @@ US = 1_000_000
 
 
 async def record_again(region: Database, cell: CellId, database: Database, now_us: int) -> list[str]:
-    """A line, if there were any. The cell's hosts come first: who is to be evacuated from one must be able to say that it is down."""
+    """Record the cell's lost hosts and servers again. Returns lines that say how many there were; none if there were none.
+
+    Hosts come first: an evacuation needs the record of the host that is down.
+    """
     hosts = await region.read(partial(record_copies.hosts_of, cell=cell))
     again = 0
     for host in hosts:
@@ -53,7 +56,7 @@ async def record_again(region: Database, cell: CellId, database: Database, now_u
 
 
 def _good(tx: Tx, cell: CellId, ids: Sequence[ServerId]) -> list[StoredCopy]:
-    """Those of which nothing says that they are too old."""
+    """The copies that nothing shows to be too old."""
     known = region_identities.known(tx, ids)
     return [
         each
@@ -72,7 +75,7 @@ def _is_held_there(tx: Tx, kept: StoredCopy) -> bool:
 
 
 def _put(tx: Tx, kept: StoredCopy) -> bool:
-    """Nobody is at work with it any more, so it shows no task. False: the cell remembers somebody later."""
+    """Write the record without a task state, for no operation works on it. False: the cell remembers a later writer."""
     server = msgspec.structs.replace(kept.copy.server, task_state=None)
     try:
         cell_servers.record(tx, server, fence_of(server))

@@ -1,8 +1,9 @@
-"""Moves out of a cell whose database was put back to before them: they are recorded there again, as the cell knows that shows the server.
+"""Records moves again in a cell whose database was restored to a time before the server moved out of it.
 
-While such a move is open, its record in the cell that was left is all that tells a host there what becomes of the guest that it has: one that
-was resized or migrated stays, and off, for a revert; one that was evacuated goes, and what the move holds for it is given back then.  Without
-it the host would be told that the server is elsewhere, and the guest that a revert needs would be gone (RULES §22).
+The record is copied from the cell that shows the server now.  While a move is open, its record in the source cell is the only thing
+that says what happens to the guest on the source host: after a resize or migration the guest stays, powered off, for a revert; after
+an evacuation the guest is destroyed, and what the move holds for it is released.  Without this record the host would learn only that
+the server is elsewhere, and would destroy the guest that a revert needs (RULES §22).
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ PAGE_ROWS = 500
 
 
 async def record_moves_again(region: Database, cells: Mapping[CellId, Database]) -> list[str]:
-    """A line for each cell that was told of some."""
+    """Record the lost moves again in the cells that the servers left. Returns a line for each such cell."""
     told = dict[CellId, set[ServerId]]()
     for cell, database in cells.items() if len(cells) > 1 else ():
         after = ""
@@ -45,7 +46,7 @@ async def record_moves_again(region: Database, cells: Mapping[CellId, Database])
 
 
 async def _shown_and_free(region: Database, server: ServerId, cell: CellId) -> bool:
-    """Of one that an operation holds, that sees to its moves."""
+    """Whether this cell shows the server and no operation holds it. An operation records the moves of its server itself."""
     told = await region_view_of(region, server)
     return told is not None and told.where.cell == cell and told.where.operation is None
 
@@ -53,7 +54,10 @@ async def _shown_and_free(region: Database, server: ServerId, cell: CellId) -> b
 async def _again(
     region: Database, cells: Mapping[CellId, Database], shown: CellId, left: CellId, move: Migration
 ) -> bool:
-    """Whether it was lost there. A cell that has heard of a later operation has removed it: the move was over after the backup of the other."""
+    """Record one move again; whether it was lost there.
+
+    A cell that has seen a later operation removed the move itself: the move ended after the backup of the other cell.
+    """
 
     def lost(tx: Tx) -> int | None:
         if migrations.get(tx, move.uuid) is not None:
@@ -76,11 +80,11 @@ async def _again(
 
 
 def _sealed_copy(tx: Tx, record: RecordCopy, left: CellId) -> None:
-    """Where the record was lost, too: sealed, on the host that the server left."""
+    """Write the server's record there too, if it was lost: sealed, on the host that the server left."""
     server = record.server
     if cell_left(server) != left or server.moved is None:
         return
     there = msgspec.structs.replace(server, cell=left, host=server.moved.host)
     fence = fence_of(server)
-    record_transfer.copy(tx, RecordCopy(there), fence)  # its actions go back with the record that is shown
+    record_transfer.copy(tx, RecordCopy(there), fence)  # the actions are with the record that is shown
     record_transfer.seal(tx, server.id, fence)

@@ -1,13 +1,14 @@
-"""Operations that were open when the region's database was backed up, held against what the cells have seen since (RULES §22).
+"""Compares operations that were open when the region's database was backed up with what the cells have seen since (RULES §22).
 
-Their steps are idempotent, so one that was interrupted goes on, with an epoch above all that cells and hosts know.  One
-that a cell contradicts is ended, and takes nothing back: what it would do or undo belongs to somebody later.  Contradicted is
+Steps are idempotent, so an operation that was interrupted continues, with an epoch above all that cells and hosts know.  An
+operation that a cell contradicts is ended and undoes nothing: what it would do or undo belongs to a later operation by now.
+An operation is contradicted when
 
     any        the record is deleted, or a later operation or a later executor wrote it
     boot       the record is no longer being built, or is on another host than the last claim that is known here
     the others the action has ended in the cell that the region names
 
-Where two cells have a record of the server, the one counts that is not sealed.
+If two cells have a record of the server, the record that is not sealed counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +29,11 @@ from moorage.store.region import servers as region_servers
 
 PAGE_ROWS = 500
 EPOCHS_BETWEEN = 1_000
-"""Epochs that hosts may know and cells not."""
+"""Margin: hosts may know this many epochs more than the cells do."""
 
 
 async def settle_operations(region: Database, cells: Mapping[CellId, Database], now_us: int) -> tuple[int, list[str]]:
-    """How many go on, and a line for each that was ended."""
+    """Continue or end each operation that was open at the backup. Returns how many continue, and a line for each that was ended."""
     going, said = 0, list[str]()
     for operation in await _open(region):
         seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
@@ -51,9 +52,9 @@ async def settle_operations(region: Database, cells: Mapping[CellId, Database], 
 
 
 async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
-    """Whether a cell has seen more of an open operation than the region knows: then the region is older, whatever the marks say.
+    """Tell whether a cell has seen more of an open operation than the region knows: then the region is older than the cell.
 
-    Marks rise now and then, so a backup that is a few seconds old may have the newest one.
+    Marks alone do not show this.  They rise only every few seconds, so a backup that is a few seconds old may have the newest mark.
     """
     for operation in await _open(region):
         seen = {cell: await _read_seen(database, operation) for cell, database in cells.items()}
@@ -64,7 +65,10 @@ async def know_more(region: Database, cells: Mapping[CellId, Database]) -> bool:
 
 
 def is_behind(operation: Operation, seen: Sequence[Seen]) -> bool:
-    """An epoch is counted in the region before its executor writes to a cell, and a host is claimed there before a boot's record is written."""
+    """Tell whether the cell has seen more of this operation than the region knows.
+
+    The region counts an epoch before its executor writes to a cell, and has the claim of a host before a boot's record is written.
+    """
     if max((each.rank for each in seen), default=0) > operation.seq * EPOCHS_PER_OPERATION + operation.epoch:
         return True
     boot = operation.saga.partition("/")[0] == "boot"
@@ -89,7 +93,7 @@ async def _read_seen(database: Database, operation: Operation) -> Seen:
 
 
 def contradicted(operation: Operation, seen: Sequence[Seen]) -> tuple[str, OperationStatus]:
-    """Why it must not go on, and how it ended; an empty sentence: it may."""
+    """Say why the operation must not continue, and how it ended; an empty sentence: it may continue."""
     record = next((each.record for each in seen if each.record is not None), None)
     rank = max((each.rank for each in seen), default=0)
     own = operation.seq * EPOCHS_PER_OPERATION + operation.epoch

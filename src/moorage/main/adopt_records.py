@@ -1,11 +1,12 @@
-"""Servers of which several cells have a record, after databases were restored: which one is shown (docs/decisions/0021).
+"""Decides, after databases were restored, which record of a server is shown if several cells have one (docs/decisions/0021).
 
-    the region is not older   the cell that it names; another record is of before the move: it is sealed, and hidden
-    the region is older       the move was over after its backup: the record that is not sealed is shown, and of two the one that was written
-                              by the later operation
+    the region is not older   the record in the cell that the region names; any other is from before the move: it is sealed and hidden
+    the region is older       the move ended after the region's backup: the record that is not sealed; of two such records the one that
+                              a later operation wrote
 
-A record that is hidden is removed by the conductors' round of those, as soon as nobody needs it.  Servers that an operation holds are left
-to it, for it goes on.  Where the cell that is to show a server has lost its record nothing is changed: the server is missing (RULES §22).
+The conductors' reconciler removes hidden records as soon as they are not needed.  Servers that an operation holds are left to that
+operation, which continues.  If the cell that must show a server has lost its record, nothing is changed: the server is missing
+(RULES §22).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ PAGE_ROWS = 500
 
 
 class RegionView(msgspec.Struct, frozen=True):
-    """What the region says of one server."""
+    """What the region knows of one server."""
 
     where: Whereabouts
     hidden: frozenset[CellId]
@@ -45,7 +46,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct):
-    """Servers that are shown in another cell now, and records that are hidden now."""
+    """How many servers are shown in another cell now, and how many records are hidden now."""
 
     mapped: int = 0
     hidden: int = 0
@@ -71,9 +72,10 @@ async def region_view_of(region: Database, server: ServerId) -> RegionView | Non
 
 
 def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[CellId | None, list[Seen]]:
-    """(the cell whose record counts, what the cells have seen): that an action ended counts only where the region names the cell.
+    """Choose the record that counts. Returns its cell, and what the cells have seen.
 
-    A finished action is copied to the other cell before the server is shown there: an operation that was open at the backup shows it.
+    That an action has ended counts only in the cell that the region names.  A finished action is copied to the other cell before the
+    server is shown there, and the operation that was open at the backup must still switch to the other record.
     """
     having = [cell for cell, each in seen.items() if each.record is not None]
     if len(having) < 2:
@@ -93,7 +95,7 @@ def as_shown(seen: Mapping[CellId, Seen], told: RegionView | None) -> tuple[Cell
 
 
 def moved_unknown(seen: Mapping[CellId, Seen], told: RegionView | None, seq: int) -> bool:
-    """Whether the operation has copied the record into a cell of which the region does not know: then the region is older."""
+    """Tell whether the operation has copied the record into a cell that the region does not know of: then the region is older."""
     if told is None:
         return False
     others = [cell for cell in seen if cell != told.where.cell and cell not in told.hidden]
@@ -101,7 +103,10 @@ def moved_unknown(seen: Mapping[CellId, Seen], told: RegionView | None, seq: int
 
 
 async def settle_records(region: Database, cells: Mapping[CellId, Database], *, behind: bool) -> Settled:
-    """Of every server that has a sealed record, or one in a cell that the region does not name. `behind`: the region is older than its cells."""
+    """Choose the shown record of every server that has a sealed record, or one in a cell that the region does not name.
+
+    `behind`: the region is older than its cells.
+    """
     done, settled = set[ServerId](), Settled()
     for cell, database in cells.items() if len(cells) > 1 else ():
         after = ""
@@ -161,6 +166,6 @@ def _shown(named: CellId | None, rows: Mapping[CellId, _Row], *, behind: bool) -
 
 
 def fence_of(row: Server) -> Fence:
-    """In the name of whoever wrote it last: a later operation is refused nothing."""
+    """The fence of the record's last writer, so that later operations can still write to it."""
     operation = row.operation or OperationId("adopted")
     return Fence(operation, row.op_epoch // EPOCHS_PER_OPERATION, row.op_epoch % EPOCHS_PER_OPERATION, row.op_line)

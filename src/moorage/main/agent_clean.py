@@ -1,4 +1,4 @@
-"""`moorage agent clean`: the guests of this machine's host, their disks, and all that was made for them, go."""
+"""`moorage agent clean`: removes the guests of this machine's host, their disks, and everything that was made for them."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ from moorage.model.ids import CellId
 
 
 def main(argv: list[str]) -> int:
-    """Entry of `moorage agent clean`; 1 when it only listed what would be removed, 2 for what the caller can correct."""
+    """Run `moorage agent clean`. Returns 1 if it only listed what would be removed, 2 for an error that the caller can correct."""
     parser = argparse.ArgumentParser(prog="moorage agent clean", description=__doc__)
     parser.add_argument("--config", type=Path, help="the agent's, or that of `moorage up`")
     parser.add_argument("--data-dir", help="of `moorage up` without a file")

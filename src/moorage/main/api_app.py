@@ -1,4 +1,4 @@
-"""The Compute API of one process: the application context over the region's parts."""
+"""Builds the Compute API of one process: joins the application context and the parts of the region."""
 
 from moorage.api.app import ComputeApp
 from moorage.api.context import ApiSettings, AppContext
@@ -11,7 +11,7 @@ from moorage.operations.server_service import ServerService
 
 
 def make_compute_app(region: RegionProcess) -> ComputeApp:
-    """The Compute API over this process's region."""
+    """Build the Compute API over this process's region."""
     config = region.config
     context = AppContext(
         region=region.databases.region,

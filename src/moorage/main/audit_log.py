@@ -1,6 +1,6 @@
-"""Config → the audit log of one process: a listener at each of its doors, and where events go.
+"""Builds the audit log of one process from the configuration: a middleware around each application, and where events go.
 
-Nothing of it is there while it is off: no listener stands at a door, and its library is not imported.
+While the audit log is off, no middleware is added and its library is not imported.
 """
 
 import importlib
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class AuditMiddleware:
-    """What stands at the doors of this process; `around` is the application itself while the log is off."""
+    """Adds the audit log to the applications of this process; while the log is off, `around` returns the application itself."""
 
     def __init__(self, config: Config, book: "AuditBook | None") -> None:
         self._wanted = config.audit_log
@@ -33,13 +33,17 @@ class AuditMiddleware:
         return Listener(app, service, self._book, reads=self._wanted.reads, requests=self._wanted.requests)
 
     async def close(self) -> None:
-        """After the doors, and before the region's database."""
+        """Close it. Call this after the HTTP servers are closed, and before the region's database is closed."""
         if self._book is not None:
             await self._book.close()
 
 
 def open_audit_log(config: Config, region: RegionProcess | None) -> AuditMiddleware:
-    """`region` None: this process keeps no database, and events go into the file or the log. Raises Invalid."""
+    """Open the audit log as the configuration asks.
+
+    `region` None: this process has no database, so events go into the file or the log.
+    Raises Invalid when the file cannot be written.
+    """
     wanted = config.audit_log
     if not wanted.enabled:
         return AuditMiddleware(config, None)

@@ -1,4 +1,4 @@
-"""`moorage bus`: keys for processes and hosts, what each role may say and hear, and the broker's configuration made of that."""
+"""`moorage bus`: makes keys for processes and hosts, prints what each role may publish and subscribe to, and writes the broker's configuration."""
 
 import argparse
 import asyncio
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     key = verbs.add_parser("key", help="make a key, unless it is there, and print its public half")
     key.add_argument("file", type=Path, help="the seed: it stays where the process runs, readable by it alone")
     allowed = verbs.add_parser(
-        "permissions", help="what a role may say and hear, as JSON: for credentials that others make"
+        "permissions", help="what a role may publish and subscribe to, as JSON: for credentials that others make"
     )
     allowed.add_argument("role", choices=ROLES)
     allowed.add_argument(
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 
 
 async def with_approved(keys: Keys, config: Config) -> Keys:
-    """And the hosts that were approved with a key. Raises Unavailable when the region cannot be reached."""
+    """Add the hosts that were approved with a key. Raises Unavailable when the region cannot be reached."""
     database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     try:
         rows = await database.read(host_approvals.keys)
@@ -77,7 +77,11 @@ async def with_approved(keys: Keys, config: Config) -> Keys:
 
 
 async def approve(config: Config, hosts: Iterable[KeyOfHost], by: str) -> None:
-    """As `moorage host approve`, before an API runs. Without a key the broker tells hosts apart in some other way. Raises Invalid when a key is another host's."""
+    """Approve hosts before an API runs, as `moorage host approve` does later.
+
+    A host without a key is one that the broker identifies in another way.
+    Raises Invalid when the key belongs to another host, or when there are too many hosts.
+    """
     database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     now = int(time.time() * 1_000_000)
     try:
@@ -93,14 +97,17 @@ async def approve(config: Config, hosts: Iterable[KeyOfHost], by: str) -> None:
 
 
 def make_key(file: Path) -> str:
-    """The public half of the key in this file, which is made if it is not there. Raises Invalid."""
+    """Return the public half of the key in this file; make the key if the file is not there.
+
+    Raises Invalid when the file cannot be read or written, or holds no key.
+    """
     if not file.exists():
         write_secret(file, new_seed(os.urandom(SEED_BYTES)) + "\n")
     return public_key(file)
 
 
 def write_secret(file: Path, text: str) -> None:
-    """Readable by its owner only, from the first moment. Raises Invalid where it cannot be written."""
+    """Write a file that only its owner can read, from the first moment. Raises Invalid when it cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.unlink(missing_ok=True)

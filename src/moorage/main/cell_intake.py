@@ -1,8 +1,8 @@
-"""Cells that did not answer when this process started are taken in when they do, without a restart.
+"""Takes in cells that did not answer when this process started, as soon as they answer, without a restart.
 
-One task for each absent cell: it opens the database, finds that it is the right one (RULES §22), brings its tables to this
-release, has it watched, and then lets it serve.  Until then the cell is out, as one that fails later: lists show what the region
-knows of its servers, and its hosts take nothing.  A database that answers and is refused stays out, with that sentence.
+One task for each absent cell opens the database, checks that it is the right one (RULES §22), upgrades its tables to this release,
+adds it to the watch, and then lets it serve.  Until then the cell is out, like a cell that fails later: lists show what the region
+knows of its servers, and its hosts get no new servers.  A database that answers and is refused stays out, and the log says why.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from moorage.sql import label
 
 PAUSE_FIRST_S = 1.0
 PAUSE_MOST_S = 10.0
-"""As long as the circuit of a cell that fails later."""
+"""As long as the circuit breaker's pause for a cell that fails later."""
 LOG_EVERY_S = 60.0
 
 logger = logging.getLogger(__name__)
 
 
 class CellIntake:
-    """One per process."""
+    """Takes in the absent cells of one process."""
 
     def __init__(self, databases: Databases, stores: StoreWatch, clock: Clock) -> None:
         self._databases, self._stores, self._clock = databases, stores, clock
@@ -38,20 +38,20 @@ class CellIntake:
         self._seldom = SeldomLog(logger, clock.monotonic, every_s=LOG_EVERY_S)
 
     def start(self) -> None:
-        """Begin to look after the cells that are absent."""
+        """Begin to try the cells that are absent."""
         for cell, opened in self._databases.absent.items():
             self._tasks.append(asyncio.create_task(self._taking_in(cell, opened), name=f"cell-intake-{cell}"))
 
     async def stop(self) -> None:
-        """What is under way is given up; each step may be done again."""
+        """Stop trying. Attempts that are under way are cancelled; each of their steps may be done again."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, begin: Callable[[CellId], Awaitable[None]]) -> None:
-        """This process conducts cells: `begin` is called once for each, now, or in the background as soon as it answers.
+        """Make this process a conductor of its cells: `begin` is called once for each, now or in the background when the cell answers.
 
-        What else `begin` raises than Unavailable is raised.
+        Raises every error of `begin` but Unavailable.
         """
         self._serve = begin
         for cell, database in self._databases.cells.items():
@@ -82,7 +82,7 @@ class CellIntake:
             await self._clock.sleep(absent.again_s)
             try:
                 await self._take_in(cell, guarded, opened)
-            except Exception as failure:  # noqa: BLE001  whatever it is: who ended here would leave the cell out for ever
+            except Exception as failure:  # noqa: BLE001  whatever it is: if this task ended, the cell would stay out for ever
                 why = failure.public if isinstance(failure, Problem) else repr(failure)
                 absent.tries, absent.barred = absent.tries + 1, why
                 self._seldom.warning(cell, "cell %s is still out: %r", cell, failure)

@@ -1,4 +1,4 @@
-"""`clouds.yaml`: so that `OS_CLOUD=moorage openstack …` works from the directory where the cloud was started."""
+"""Writes `clouds.yaml`, so that `OS_CLOUD=moorage openstack …` works in the directory where the cloud was started."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ MARK = "# Written by `moorage up`"
 def write_clouds(
     directory: Path, *, auth_url: str, region: str, admin_password: str, demo_password: str, ca_file: str = ""
 ) -> tuple[Path, bool]:
-    """Write the file, unless one stands there that is not ours; (its path, whether it was written)."""
+    """Write the file, unless there is one that Moorage did not write. Returns its path, and whether it was written."""
     path = directory / "clouds.yaml"
     if path.exists() and not path.read_text().startswith(MARK):
         return path, False

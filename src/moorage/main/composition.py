@@ -1,4 +1,4 @@
-"""Config → the parts of a process that serves the API or executes operations."""
+"""Builds the parts of a process that serves the API or executes operations, from its configuration."""
 
 import asyncio
 import logging
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class RegionProcess:
-    """Everything one process holds, started and stopped in order."""
+    """Everything that one process holds of a region; started and stopped in order."""
 
     config: Config
     databases: Databases
@@ -77,7 +77,7 @@ class RegionProcess:
     notifications: NotificationParts | None = None
     """Where notifications go; None: notifications are off."""
     segments: Segments | None = None
-    """None: somebody else draws them, or there are none."""
+    """Writes networks' segments into Placement; None: the network service does so itself, or there are no segments."""
     lease_on: Database | None = None
     """Where the conductor's lease is renewed; its own connection to the region's database, or that database."""
     conductor: Conductor | None = None
@@ -89,16 +89,16 @@ class RegionProcess:
     presence: Presence | None = None
 
     async def appear(self, role: str) -> None:
-        """This process serves now: it is said to be there, with its release."""
+        """Record that this process serves now, with its role and release."""
         self.presence = Presence(self.databases.region, self.clock, str(self.context.hosts.me), role)
         await self.presence.start()
 
     def leads(self) -> bool:
-        """Whether this process runs the rounds that one conductor is enough for."""
+        """Tell whether this process is the conductor that runs the reconcilers of which one process is enough."""
         return self.conductor is not None and self.conductor.leads
 
     async def stop(self) -> None:
-        """In the opposite order of starting; operations that are being executed stay where they are."""
+        """Stop everything in the opposite order of starting. Operations that are being executed stop where they are."""
         if self.presence is not None:
             await self.presence.stop()
         if self.events is not None:
@@ -126,7 +126,10 @@ class RegionProcess:
 
 
 async def open_bus(config: Config) -> Bus:
-    """`memory:` or `nats://host:port[,…]`. Raises Invalid for credentials and certificates that cannot be meant."""
+    """Open the bus that the configuration names: `memory:` or `nats://host:port[,…]`.
+
+    Raises Invalid for credentials or certificates that cannot be used.
+    """
     said = config.bus
     if said.url in {"", "memory:"}:
         return MemoryBus()
@@ -146,7 +149,7 @@ async def open_bus(config: Config) -> Bus:
 
 
 def audible_hosts(config: Config) -> AudibleHosts:
-    """The hosts that an `AgentClient` of this process hears: with credentials of its own, those of its cells only."""
+    """Return the hosts whose messages this process accepts: if it has credentials, only those of its own cells."""
     cells = tuple(CellId(each.name) for each in config.cells) if config.bus.has_credentials else ()
     return AudibleHosts(cells, earlier=config.bus.earlier)
 
@@ -161,7 +164,10 @@ async def open_region(
     databases: Databases | None = None,
     picture_every_s: float = CATCH_UP_EVERY_S,
 ) -> RegionProcess:
-    """Databases, bus, clients and the provider cache; nothing is executed yet.  What is given is not opened here."""
+    """Open databases, bus, clients and the provider cache; no operation is executed yet.
+
+    Parts that are given as arguments are used and not opened here.
+    """
     clock, meter = clock or SystemClock(), meter or Meter()
     databases = databases or await open_databases(config, meter)
     stores = StoreWatch(databases.region, databases.cells, clock)
@@ -241,7 +247,7 @@ async def open_region(
 
     gates = GateWatch(context, clock, pin=None if pin == "auto" else pin, circuits=circuits)
     await gates.start()
-    if not flat:  # without ports there is nothing an old host could do differently
+    if not flat:  # without ports, hosts of old levels behave like new ones
         context = replace(context, gates=gates.gates)
     intake.start()
     return RegionProcess(
@@ -283,8 +289,8 @@ async def start_conducting(
 ) -> None:
     """Make this process a conductor, for the region and for every cell it is configured with.
 
-    Operations begin when hosts have been heard, so that what is adopted finds hosts to be placed on: after `hosts`, which
-    starts those of this process; without it, when all that are known were heard, or a moment later.
+    Operations begin only after hosts have reported, so that adopted operations find hosts for their servers.  `hosts` starts the
+    hosts of this process; without it, this waits for a short time until all known hosts have reported.
     Raises Invalid when it has no working credentials for the network service and this deployment requires them (S0.10).
     """
     region.stores.keeps_marks = True
@@ -327,7 +333,7 @@ async def start_conducting(
 
 
 async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
-    """Make this process a conductor of the cell. Raises Unavailable when its database is out; then nothing was begun."""
+    """Make this process a conductor of the cell. Raises Unavailable when its database is out; then nothing was started."""
     conductor = CellConductor(
         cell,
         region.databases.cells[cell],
@@ -356,7 +362,7 @@ async def conduct(region: RegionProcess, cell: CellId, *, alone: bool) -> None:
 
 
 def cells_out(region: RegionProcess) -> list[str]:
-    """A line for each cell whose database is out, with its cause: for people who just started a process."""
+    """Return a line for each cell whose database is out, with the cause, for the person who started the process."""
     said: list[str] = []
     for cell in region.context.cells.out():
         why = "; ".join(each.why for each in circuits_of({cell: region.databases.cells[cell]}))
@@ -365,7 +371,7 @@ def cells_out(region: RegionProcess) -> list[str]:
 
 
 async def wait_for_hosts(region: RegionProcess, patience_s: float = HOSTS_HEARD_WITHIN_S) -> None:
-    """Wait until every host that the cells know was heard, but not for long: some may be gone for ever."""
+    """Wait until every host that the cells know has reported, at most `patience_s`: some hosts may be gone for ever."""
     try:
         async with asyncio.timeout(patience_s):
             while any(cell.unheard() for cell in region.cells):
@@ -381,7 +387,7 @@ async def wait_for_hosts(region: RegionProcess, patience_s: float = HOSTS_HEARD_
 
 
 def check_credentials(mine: ConductorCredentials, config: Config) -> None:
-    """Raises Invalid when a conductor must not start with these credentials (S0.10)."""
+    """Check the conductor's credentials for the network service. Raises Invalid when it must not start with them (S0.10)."""
     if mine.state is Credentials.REFUSED and config.upgrade.conductor_credentials == "required":
         raise Invalid(
             f"this conductor's credentials for the network service do not work ({mine.why}), and this release requires them: "

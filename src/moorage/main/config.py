@@ -73,7 +73,7 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     durability: Literal["power", "process"] = "power"
     """SQLite only. `process` survives kill -9, not a power cut."""
     record_copies_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """How often what cells have of servers and hosts is copied into the region's database, for when a cell's is lost for ever; 0: never."""
+    """How often the cells' records of servers and hosts are copied into the region's database, in case a cell's database is lost for ever; 0: never."""
 
 
 class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,12 +84,12 @@ class Cell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of every database of a process: how long it is waited for, and by how many connections."""
+    """Limits of each database of a process: how long a process waits for it, and how many connections it opens."""
 
     pool_size: int = 16
-    """PostgreSQL: connections of one process to one database; more work than that waits for one that is free."""
+    """PostgreSQL: connections of one process to one database; further work waits until a connection is free."""
     pool_wait_s: float = 30.0
-    """PostgreSQL: for how long; then it is refused as if the database were out."""
+    """PostgreSQL: how long work waits for a free connection; then it is refused as if the database were out."""
     connect_s: float = 10.0
     """PostgreSQL: how long a new connection may take."""
     statement_s: float = 20.0
@@ -99,7 +99,7 @@ class Database(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def limits(self) -> Limits:
-        """As `moorage.sql` takes them."""
+        """The limits in the form that `moorage.sql` takes."""
         return Limits(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
@@ -121,13 +121,13 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host_deadline_s: float = 60.0
     """How long a host may take for one command."""
     lease_s: float = 15.0
-    """A conductor not heard of for this long is dead, and its operations are adopted (RULES §3)."""
+    """A conductor that sends no sign of life for this long is dead, and its operations are adopted (RULES §3)."""
     lease_beat_s: float = 5.0
     """How often a conductor renews its lease, and looks for dead ones."""
     host_silence_s: float = 30.0
-    """A host not heard of for this long is down."""
+    """A host that sends no sign of life for this long is down."""
     approve_hosts: Literal["", "automatic", "operator"] = ""
-    """Whether a new host is part of the region when it is heard, or when an operator approved it; empty: `operator`, but in one process."""
+    """Whether a new host joins the region when it first reports, or when an operator approves it; empty: `operator`, but `automatic` where all runs in one process."""
     boots_at_once: int = 500
     """Boots that one conductor executes at once; those that wait for another service count too. The others wait in line."""
     deletes_at_once: int = 250
@@ -136,13 +136,13 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actions_at_once: int = 250
     """All other operations together: power, attach, detach."""
     project_part_max: float = 0.5
-    """Of each of these, for one project."""
+    """The part of each of these limits that one project may use."""
     cell_part_max: float = 0.5
-    """Of each of these but boots, for the servers of one cell."""
+    """The part of each of these limits, except boots, that the servers of one cell may use."""
     auto_refusal: Literal[409, 400] = 409
     """Decision D1: the status when `auto` cannot be served; 400 is Nova's."""
     reclaim_instance_interval: float = 0.0
-    """Seconds in which a deleted server can be restored; it is off, and costs no quota, meanwhile. 0: deletes are at once (Nova's default)."""
+    """Seconds in which a deleted server can be restored; meanwhile it is off and uses no quota. 0: servers are deleted at once (Nova's default)."""
     rescue_image: str = ""
     """The id of the image that rescues servers when none is named; empty: the image each was made from."""
     default_availability_zone: str = "nova"
@@ -152,11 +152,11 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     image_deadline_s: float = 14_400.0
     """How long a host may take to copy a guest's disk, and to send it to the image service."""
     shelved_offload_time: float = 0.0
-    """Seconds after which a shelved server leaves its host; 0: at once, below 0: never, but when it is told to (Nova's)."""
+    """Seconds after which a shelved server leaves its host; 0: at once; below 0: only when somebody asks for it (Nova's)."""
     allow_resize_to_same_host: bool = False
     """Whether a server may be resized on the host where it is (Nova's default: it may not)."""
     allow_move_across_segments: bool = False
-    """Whether a resize or cold migration may give a server other addresses, where no host of its segments can have it (Nova: never)."""
+    """Whether a resize or cold migration may give a server other addresses if no host of its segments can take it (Nova: never)."""
     resize_confirm_window: int = 0
     """Seconds after which a resize or cold migration that nobody confirmed or reverted is confirmed; 0: never (Nova's default)."""
     max_concurrent_live_migrations: Annotated[int, msgspec.Meta(ge=0)] = 1
@@ -166,21 +166,21 @@ class Compute(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     live_migration_permit_post_copy: bool = False
     """Whether a forced live migration may let the guest go on before all of its memory is there (Nova's default: it may not)."""
     cell_links: tuple[tuple[str, str], ...] = ()
-    """Pairs of cells whose hosts reach one another: a server may be live migrated between them by who may move it across cells."""
+    """Pairs of cells whose hosts reach one another: whoever may move a server across cells may live migrate it between them."""
     fence_plugin: Literal["", "simulated", "redfish"] = ""
-    """What is asked whether a silent host's machine has no power, when a server is evacuated from it; empty: nothing, then an operator says it
+    """Who confirms that a silent host's machine is off, when a server is evacuated from it; empty: an operator
     (`openstack compute service set --down`). `simulated`: the dial `fenced` of hosts whose directories are on this machine; `redfish`: the machines' management controllers (`[fence]`)."""
     non_inheritable_image_properties: tuple[str, ...] = ("cache_in_nova", "bittorrent")
-    """Of an image: those that snapshots of its servers do not have (Nova's)."""
+    """Image properties that are not copied to snapshots of the image's servers (Nova's)."""
 
 
 class Audit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What everybody holds for servers is compared now and then with what the servers say (`moorage audit`)."""
+    """Periodic audits: what each service holds for servers is compared with the servers' records (`moorage audit`)."""
 
     every_s: float = 3_600.0
-    """How often one is run that nobody asked for; 0: never."""
+    """How often an audit runs by itself; 0: never."""
     repair: bool = False
-    """Whether those repair what they find; else they only report it."""
+    """Whether these audits repair what they find; else they only report it."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -201,7 +201,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admin_password: str = ""
     """Of the embedded identity's `admin`; empty: made once and kept in the data directory."""
     token_life_s: float = 3600.0
-    """How long a token of the embedded identity is good."""
+    """How long a token of the embedded identity is valid."""
     hosts: Hosts = Hosts()
     agent: Agent = Agent()
     libvirt: Libvirt = Libvirt()
@@ -226,7 +226,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`json`: one object a line."""
 
     def __post_init__(self) -> None:
-        """The console's certificate under its older name is its listener's."""
+        """Give the console's listener the certificate that is configured under its older name."""
         said, listen = self.console, self.api.console
         if said.certificate and not listen.cert:
             listen = msgspec.structs.replace(listen, cert=said.certificate, key=said.key)
@@ -251,7 +251,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def holds_region(self) -> bool:
-        """The region's database is a file in the data directory: whoever has that directory's lock is the only process."""
+        """Whether the region's database is a file in the data directory: then the process that holds the directory's lock is the only one."""
         return not self.region.database
 
     def cell_url(self, cell: Cell) -> str:
@@ -280,7 +280,7 @@ def read_config(path: Path | None) -> Config:
 
 
 def checked(config: Config) -> Config:
-    """The same. Raises Invalid for numbers that cannot be meant, and says which."""
+    """Check the values and return the same configuration. Raises Invalid for a value that makes no sense; the message names it."""
     if not 0 <= config.hosts.count <= HOSTS_MAX:
         raise Invalid(f"{config.hosts.count} simulated hosts: from 0 to {HOSTS_MAX} are possible")
     if not 0 <= config.hosts.whole_interfaces <= WHOLE_INTERFACES_MAX:
@@ -332,7 +332,7 @@ def _check_listeners(api: Api) -> None:
 
 
 def _check_fence(machines: tuple[RedfishMachine, ...]) -> None:
-    """Another host's machine would prove what it does not know. Raises Invalid."""
+    """Check the machines' controllers: an answer about another host's machine would be a false proof. Raises Invalid."""
     if len({each.host for each in machines}) < len(machines):
         raise Invalid("[[fence.machines]] names a host twice")
     if len({(each.url.rstrip("/").lower(), each.system.rstrip("/")) for each in machines}) < len(machines):
@@ -345,7 +345,7 @@ def _check_fence(machines: tuple[RedfishMachine, ...]) -> None:
 
 
 def _check_guests(config: Config) -> None:
-    """Of what guests are told, and of their consoles. Raises Invalid."""
+    """Check the settings of metadata and consoles. Raises Invalid."""
     first, end = config.libvirt.serial_ports
     if not 0 < first < end <= PORT_MAX + 1:
         raise Invalid(f"[libvirt] serial_ports are from {first} to before {end}, which is no range of ports")

@@ -8,11 +8,11 @@ from moorage.main.http_limits import HttpLimits, Rates
 
 LISTENERS = ("compute", "placement", "identity", "image", "network", "volume")
 OPTIONAL_PORTS = {"metadata": 8775, "console": 6080, "webconsole": 8785}
-"""Of services that not every process serves: what their roles, and `moorage up`, take where no port is configured."""
+"""Services that not every process serves: the ports that their roles and `moorage up` use if none is configured."""
 
 
 class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one HTTP door listens; `public_url` is what the catalog and links say when it differs."""
+    """Where one HTTP service listens; `public_url` is the URL in the catalog and in links, if it differs."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -34,7 +34,7 @@ class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def own_url(self) -> str:
-        """Where it listens itself, whatever stands in front of it."""
+        """The URL at which it listens itself, even if a load balancer stands in front of it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self.has_tls else 'http'}://{host}:{self.port}"
 
@@ -60,12 +60,12 @@ class Api(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     webconsole: Listen = Listen()
     """Of `moorage console-web`, and of `moorage up`; port 0 is 8785 there."""
     cert: str = ""
-    """Of every listener that has none of its own."""
+    """PEM file of the certificate of every listener that has none of its own."""
     key: str = ""
     ca_file: str = ""
     """PEM file of the CA of these certificates, for our own calls to our own listeners."""
     hsts_s: Annotated[int, msgspec.Meta(ge=0)] = 31_536_000
-    """With TLS: for how long a browser that was here uses nothing else for this name; 0: it is not told."""
+    """With TLS: for how long browsers use only HTTPS for this host name (`Strict-Transport-Security`); 0: the header is not sent."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses of load balancers: their `X-Forwarded-For` says who asks, and they may have any number of connections."""
     limits: HttpLimits = HttpLimits()
@@ -86,9 +86,9 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     database: str = ""
     """Of `moorage placement` alone; empty: SQLite in the data directory."""
     auth_strategy: Literal["keystone", "noauth2"] = "keystone"
-    """Of `moorage placement` alone. `noauth2` believes everybody; for development."""
+    """Of `moorage placement` alone. `noauth2` checks no token and accepts every caller; for development."""
     policy_file: str = ""
     enforce_new_defaults: bool = True
-    """False: whatever an administrator may do in the older defaults is allowed too."""
+    """False: what the older default rules allow an administrator is allowed too."""
     cors_allowed_origins: tuple[str, ...] = ()
     cors_allow_headers: tuple[str, ...] = ()

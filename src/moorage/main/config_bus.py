@@ -1,4 +1,4 @@
-"""Settings of who this process is on the bus, and of whom a host is at the image service."""
+"""Settings of the bus and of a process's credentials on it, and of a host's account at the image service."""
 
 import msgspec
 
@@ -11,18 +11,18 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     credentials: str = ""
     """Instead: a NATS credentials file, with a JWT."""
     tls: bool = False
-    """Nothing is said to a broker that has not shown a certificate which is trusted."""
+    """Send nothing to a broker before it has shown a trusted certificate."""
     ca: str = ""
-    """Who signs the broker's certificate; empty: whom the machine trusts."""
+    """PEM file of the CA of the broker's certificate; empty: the CAs that this machine trusts."""
     cert: str = ""
     """Our own, where the broker asks for one."""
     key: str = ""
     release_0_1: bool | None = None
-    """Whether processes of release 0.1.0 may be on the bus, who name themselves in their messages only; unset: where there are no credentials."""
+    """Whether processes of release 0.1.0 may be on the bus, which identify themselves only in their messages; unset: yes if this process has no credentials."""
 
     @property
     def has_credentials(self) -> bool:
-        """Of the kind that is bound to a role, so that the broker may let no more through than that needs."""
+        """Whether this process has credentials that are bound to a role, so that the broker limits it to what the role needs."""
         return bool(self.nkey or self.credentials)
 
     @property
@@ -31,10 +31,10 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ImageUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom a host reads and fills images as; nobody else's calls are made so."""
+    """The account with which a host reads and writes images; it is used for nothing else."""
 
     user: str = "moorage-images"
     password: str = ""
-    """Empty: a host that needs none has no way to the image service."""
+    """Empty: the host does not use the image service."""
     project: str = "service"
     domain: str = "Default"

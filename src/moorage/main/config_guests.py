@@ -1,10 +1,10 @@
-"""`[metadata]` and `[console]` of the configuration: what guests are told, and how their owners see them."""
+"""`[metadata]` and `[console]` of the configuration: the data that guests get, and consoles in a browser."""
 
 import msgspec
 
 
 class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service that has something to say to guests."""
+    """A service that gives vendor data to guests."""
 
     name: str
     """Its key in `vendor_data2.json`."""
@@ -14,14 +14,14 @@ class VendorTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What guests are told of themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
+    """The data that guests get about themselves: config drives, and the metadata service (`[api.metadata]` is its address)."""
 
     force_config_drive: bool = False
     """Every new server has a config drive, asked or not."""
     dhcp_domain: str = "novalocal"
-    """Added to host names that are no full ones; empty: nothing is."""
+    """Domain that is added to host names without one; empty: nothing is added."""
     vendor_data_file: str = ""
-    """A JSON object that every guest is told (`vendor_data.json`)."""
+    """File with a JSON object that every guest gets (`vendor_data.json`)."""
     vendor_data_targets: tuple[VendorTarget, ...] = ()
     """Services that are asked about each guest (`vendor_data2.json`), at most 16."""
     vendor_data_timeout_s: float = 5.0
@@ -40,26 +40,26 @@ class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Consoles in a browser, and their proxy (`[api.console]` is its address)."""
 
     novnc_url: str = ""
-    """What noVNC's page is called from outside; empty: our own, `/vnc_lite.html` of the proxy."""
+    """Public URL of noVNC's page; empty: our own, `/vnc_lite.html` of the proxy."""
     serial_url: str = ""
     """`ws://…` or `wss://…`; empty: our own."""
     spice_html5_url: str = ""
-    """Of somebody else's proxy; empty: such consoles are unavailable. So with the next two."""
+    """URL of another proxy; empty: SPICE consoles are unavailable. The next two settings work in the same way."""
     spice_direct_url: str = ""
     mks_url: str = ""
     token_life_s: float = 600.0
-    """How long a token is good."""
+    """How long a token is valid."""
     single_use: bool = True
-    """A token is good for one connection; false: for any number while its time lasts, as Nova's."""
+    """A token is valid for one connection; false: for any number of connections until it expires, as in Nova."""
     enforce_session_timeout: bool = False
-    """A console is cut when its token's time is over."""
+    """A console is closed when its token expires."""
     allowed_origins: tuple[str, ...] = ()
     """Host names of pages that may open consoles, beside the proxy's own."""
     connections_max: int = 1_000
     """Consoles that one proxy carries at once."""
     connections_of_a_server_max: int = 8
     novnc_directory: str = ""
-    """Of the npm package `@novnc/novnc` or a whole noVNC; empty: a page says how to install it."""
+    """Directory of the npm package `@novnc/novnc` or of a complete noVNC; empty: a page explains how to install it."""
     certificate: str = ""
     """PEM file: the proxy serves with TLS. Older name of `cert` in `[api.console]`, and of `key` there."""
     key: str = ""

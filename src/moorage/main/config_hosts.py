@@ -1,4 +1,4 @@
-"""Tables of the configuration: simulated hosts, one agent, and what holds behaviour back during an upgrade."""
+"""Tables of the configuration: simulated hosts, one agent, and settings that delay new behaviour during an upgrade."""
 
 from typing import Literal
 
@@ -23,9 +23,9 @@ class Hosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole_interfaces: int = 0
     """SR-IOV interfaces on each physical network that guests may have whole, at most 32."""
     virtual_functions: int = 8
-    """Of the SR-IOV interface that each host has on each of its physical networks; 0: it has none."""
+    """Number of virtual functions of the SR-IOV interface that each host has on each of its physical networks; 0: no such interface."""
     beat_s: float = 5.0
-    """How often each says that it lives."""
+    """How often each host sends a heartbeat."""
 
 
 class Agent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,8 +51,8 @@ class UpgradeLevels(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Upgrade(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What this release asks of a deployment that an earlier one did not."""
+    """Requirements of this release that earlier releases did not have."""
 
     conductor_credentials: Literal["wanted", "required"] = "wanted"
-    """Of a conductor, for the network service. `wanted`: without them it says so and hosts of level 1 and 2 see to ports.
-    `required`, the next release's: without them it does not start."""
+    """A conductor's credentials for the network service. `wanted`: without them it logs a warning, and hosts of level 1 and 2 make and bind ports.
+    `required` (the next release): without them it does not start."""

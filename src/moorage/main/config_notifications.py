@@ -8,7 +8,7 @@ from moorage.model.notification import NotificationFormat, StateChanges
 
 
 class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What others are told of servers, and how; with neither `bus` nor `transport_url` nothing is told."""
+    """Notifications about servers, and how they are sent; with neither `bus` nor `transport_url` none are sent."""
 
     bus: bool = False
     """Publish on our own bus, below `moorage.notification`."""
@@ -23,16 +23,16 @@ class Notifications(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the unversioned format."""
     versioned_notifications_topics: tuple[str, ...] = ("versioned_notifications",)
     notify_on_state_change: StateChanges = ""
-    """Whether `update` is told of changed states: not at all, of `vm_state`, or of `vm_and_task_state`."""
+    """Which changes of state cause an `update` notification: none, those of `vm_state`, or of `vm_and_task_state`."""
     bdms_in_notifications: bool = False
-    """Every versioned notification says which volumes the server has; else those alone whose senders have them at hand, as in Nova."""
+    """Whether every versioned notification lists the server's volumes; else only those whose sender has read them anyway, as in Nova."""
     usage_audit: bool = False
-    """Tell `exists` of every server when a period is over."""
+    """Send `exists` for every server at the end of each audit period."""
     usage_audit_period: Literal["hour", "day", "month", "year"] = "month"
     publisher_host: str = ""
-    """What publisher ids call this machine; empty: its name."""
+    """Name of this machine in publisher ids; empty: its host name."""
     outbox_rows_max: int = 100_000
-    """Of what could not be sent yet; the oldest goes."""
+    """Notifications that wait to be sent, at most; above that the oldest is dropped."""
     outbox_age_max_s: float = 86_400.0
     retry_first_s: float = 1.0
     """How long to wait after a send that failed; twice as long after the next, up to `retry_most_s`."""

@@ -11,16 +11,16 @@ SUFFIX = "_weight_multiplier"
 
 
 class Fence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of `fence_plugin = "redfish"`: the management controllers of hosts, and what may be asked of them."""
+    """Settings for `fence_plugin = "redfish"`: the management controllers of hosts, and what they may be asked to do."""
 
     machines: tuple[RedfishMachine, ...] = ()
     """One for each host that can be asked; a host without one needs an operator's word."""
     power_off: bool = False
-    """Whether an evacuation switches off the machine of a host that nobody hears; else it is only asked whether it is off."""
+    """Whether an evacuation switches off the machine of a silent host; else it only asks whether the machine is off."""
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 3.0
     """How long a controller may take to connect, and to answer each request."""
     off_within_s: Annotated[float, msgspec.Meta(gt=0, le=240)] = 60.0
-    """How long a machine may take until it says that it is off; less than what the evacuation's step may take."""
+    """How long a machine may take until it reports that it is off; less than the time limit of the evacuation's step."""
 
 
 class Scheduler(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

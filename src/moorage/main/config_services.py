@@ -13,9 +13,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: float = 30.0
     """How long one call may take, all of it."""
     breaker_failures: int = 5
-    """After so many failures in a row it is left alone for a while; 0: it never is (N19)."""
+    """After this many failures in a row it is not called for a while; 0: it is always called (N19)."""
     breaker_rest_s: float = 1.0
-    """How long, at first; twice as long each time that it still fails, up to ten seconds."""
+    """Length of that pause at first; it doubles each time that the service still fails, up to ten seconds."""
     ca_file: str = ""
     """PEM file of the CA of its certificate; empty: those that this machine trusts. Of an embedded service it is `[api] ca_file`."""
 
@@ -38,11 +38,11 @@ class Pool(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gateway: str = ""
     """Empty: the first address."""
     first: str = ""
-    """The first that is given out; empty: the one after the gateway."""
+    """The first address that is assigned; empty: the one after the gateway."""
     last: str = ""
     dns: tuple[str, ...] = ()
     bridge: str = ""
-    """What the hosts' bridge is called."""
+    """Name of the hosts' bridge."""
 
 
 class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
@@ -53,8 +53,8 @@ class Network(ServiceSettings, frozen=True, forbid_unknown_fields=True):
     pools: tuple[Pool, ...] = ()
 
     reports: bool = False
-    """Its plug-ins write into our Placement and our host aggregates themselves, `segments` the segments and `placement` what
-    its agents guarantee: we draw neither."""
+    """Whether its plug-ins write into our Placement and our host aggregates themselves: `segments` writes the segments, and
+    `placement` what its agents guarantee. Then Moorage writes neither."""
 
 
 class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ class Volume(ServiceSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class ServiceUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whom our own calls are made as: roles admin and service on `project`."""
+    """The account of our own calls; it has the roles admin and service on `project`."""
 
     user: str = "moorage"
     password: str = ""

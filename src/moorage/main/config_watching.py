@@ -1,4 +1,4 @@
-"""The tables of the configuration that say who may watch a process, and how."""
+"""Tables of the configuration for metrics, health checks and traces."""
 
 from typing import Annotated
 
@@ -10,13 +10,13 @@ PORT_MAX = 65_535
 
 
 class Metrics(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prometheus' metrics of each process, and its health, on a listener of their own: whoever reaches it may read them."""
+    """Metrics for Prometheus and health checks of each process, on a listener of their own without authentication."""
 
     host: str = "127.0.0.1"
     port: int = 0
     """0: there is no listener."""
     kept_s: float = 5.0
-    """How old what was read from a database may be; no look at it sooner."""
+    """How long values that were read from a database are kept; it is not read again sooner."""
 
 
 class Tracing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,13 +25,13 @@ class Tracing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     endpoint: str = ""
     """Where a collector takes OTLP over HTTP: `http://127.0.0.1:4318/v1/traces`; empty: nothing is traced."""
     sample: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
-    """The part of traces that is kept; all of one or nothing of it."""
+    """The part of all traces that is kept. A trace is kept whole or not at all."""
     trust_callers: bool = False
-    """A request is part of the trace that its caller names (`traceparent`), and is kept if that is."""
+    """Whether a request becomes part of the trace that its caller names (`traceparent`), and is kept if the caller keeps it."""
 
 
 def check_watching(metrics: Metrics, tracing: Tracing) -> None:
-    """Raises Invalid for numbers and addresses that cannot be meant."""
+    """Check `[metrics]` and `[tracing]`. Raises Invalid for numbers and addresses that make no sense."""
     if not 0 <= metrics.port <= PORT_MAX or metrics.kept_s <= 0:
         raise Invalid(f"[metrics] port is from 0 (none) to {PORT_MAX}, and kept_s a positive number")
     if tracing.endpoint and not tracing.endpoint.lower().startswith(("http://", "https://")):

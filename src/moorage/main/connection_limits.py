@@ -1,4 +1,4 @@
-"""How many connections a listener has, in all and of each address; and who a caller is, behind proxies that are trusted."""
+"""Limits a listener's connections, in all and for each address, and finds the caller's address behind trusted proxies."""
 
 import ipaddress
 import logging
@@ -11,7 +11,7 @@ from moorage.main.http_limits import HttpLimits
 from moorage.model.retry import SeldomLog
 
 IPV6_BITS = 64
-"""Whoever has one address of IPv6 has 2⁶⁴."""
+"""A /64 counts as one caller: whoever has one IPv6 address usually has 2⁶⁴."""
 NO_ROOM = 503
 LOG_EVERY_S = 60.0
 LOGGED_KINDS_MAX = 16
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @lru_cache(maxsize=4096)
 def caller_of(address: str) -> str:
-    """What is counted as one caller: the address, IPv6's without its lower half; empty for what is no address."""
+    """Return what counts as one caller: the address, for IPv6 its upper half; empty if it is not an address."""
     try:
         read = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -42,7 +42,7 @@ def is_loopback(caller: str) -> bool:
 
 
 class Visit:
-    """One connection that was let in; `leave` may be said twice."""
+    """One connection that was accepted; `leave` may be called twice."""
 
     __slots__ = ("_inside", "_keeper", "caller", "trusted")
 
@@ -51,7 +51,7 @@ class Visit:
         self._inside = True
         self.caller = caller
         self.trusted = trusted
-        """Through a proxy whose `X-Forwarded-For` is believed."""
+        """Whether it comes through a proxy whose `X-Forwarded-For` is trusted."""
 
     def leave(self) -> None:
         if self._inside:
@@ -73,7 +73,7 @@ class Doorkeeper:
         self.inside = 0
 
     def admit(self, address: str) -> Visit | None:
-        """None: there is no room for (another of) this caller."""
+        """Accept a connection and count it; None: the listener, or this caller, has too many."""
         caller = caller_of(address)
         trusted = caller in self._trusted
         if self.inside >= self._limits.connections_max or (
@@ -86,7 +86,7 @@ class Doorkeeper:
         return Visit(self, caller, trusted)
 
     def refuses(self, status: int, caller: str) -> None:
-        """Count it, and say it now and then: an operator may have to raise a limit, or to lock somebody out."""
+        """Count a refusal, and log it now and then: an operator may have to raise a limit or to block a caller."""
         self.refused[status] += 1
         self._log.warning(str(status), "%s: %d to %s, by a limit of [api]", self._name, status, caller or "somebody")
 
@@ -98,7 +98,7 @@ class Doorkeeper:
 
 
 def forwarded_address(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Whom a proxy names last in `X-Forwarded-For`; empty when that is no address."""
+    """Return the last entry of `X-Forwarded-For`, which the proxy itself added; empty if it is not an address."""
     said = b""
     for name, value in headers:
         if name == b"x-forwarded-for":

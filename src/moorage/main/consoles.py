@@ -1,4 +1,4 @@
-"""Consoles of one process: what the API gives tokens for, and the proxy that takes them (`moorage console`)."""
+"""Builds consoles: the part of the API that issues tokens, and the proxy that accepts them (`moorage console`)."""
 
 import asyncio
 import uuid
@@ -26,7 +26,7 @@ ROLE = "console"
 
 
 def urls(config: Config) -> dict[str, str]:
-    """Where people reach the proxy of each type; without an entry of its own, ours."""
+    """Return the public URL of the proxy for each console type: the configured one, or that of our own proxy."""
     mine = config.console
     listen = config.api.console
     own = replace(listen, port=listen.port or OPTIONAL_PORTS[ROLE]).url
@@ -40,14 +40,14 @@ def urls(config: Config) -> dict[str, str]:
 
 
 def make_consoles(config: Config, databases: Databases, hosts: AgentClient, clock: Clock) -> Consoles:
-    """What gives tokens and knows what they are good for."""
+    """Build the part that issues console tokens and looks them up."""
     settings = ConsoleSettings(urls(config), config.console.token_life_s, config.console.single_use)
     cells = {str(cell): database for cell, database in databases.cells.items()}
     return Consoles(databases.region, cells, hosts, clock, settings)
 
 
 def make_proxy(config: Config, consoles: Consoles) -> ConsoleProxy:
-    """The proxy over them. Raises Invalid for a directory that is not there."""
+    """Build the console proxy. Raises Invalid when noVNC's directory does not exist."""
     mine = config.console
     directory = mine.novnc_directory and str(config.data / mine.novnc_directory)
     if directory and not Path(directory).is_dir():
@@ -74,7 +74,7 @@ async def open_proxy(door: HttpServer, config: Config, consoles: Consoles, obser
 
 
 async def console(config: Config, stopping: asyncio.Event) -> None:
-    """The role: databases to find tokens in, a bus to reach hosts; no scheduler, no other services."""
+    """Run the role `console`: it needs the databases for tokens and the bus to reach hosts; no scheduler, no other services."""
     door = HttpServer(ROLE, config.api.console, config)
     observed = await observe(config, ROLE)
     databases = await open_databases(config)

@@ -1,4 +1,4 @@
-"""One process holds a data directory: whoever has its lock may adopt all earlier work at once (RULES §3)."""
+"""The lock of a data directory: one process holds it, and so may adopt all earlier operations at once (RULES §3)."""
 
 import fcntl
 import os
@@ -9,7 +9,10 @@ from moorage.model.private_files import private_directory
 
 
 class DataLock:
-    """Held until the process ends or `release`."""
+    """Locks a data directory until `release` or the end of the process.
+
+    Raises Conflict when another process holds it, and Invalid when the directory cannot be written.
+    """
 
     def __init__(self, data: Path) -> None:
         self._path = data / "lock"

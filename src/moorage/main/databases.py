@@ -1,6 +1,6 @@
-"""The databases of a region and its cells: opened, found to belong together, and brought to this release's tables.
+"""Opens the databases of a region and its cells, checks that they belong together, and upgrades their tables to this release.
 
-A cell that does not answer keeps no process from starting: it is taken in when it does (`cell_intake.py`).
+A process starts even if a cell does not answer; the cell is taken in later, when it does (`cell_intake.py`).
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from moorage.operations.cell_databases import AbsentDatabase, CellDatabase
 from moorage.sql import Database, Meter, Tx, open_database
 
 BRINGS_MAX = 3
-"""A cell that fails and answers again while tables are brought forward: how often that is begun anew."""
+"""How often tables are upgraded, at most, if a cell fails meanwhile and answers again."""
 
 OpenCell: TypeAlias = Callable[[], Awaitable[Database]]
 OpenNamed: TypeAlias = Callable[[str], Awaitable[Database]]
-"""By its name, which is `region` or that of a cell."""
+"""Opens the database with this name, which is `region` or that of a cell."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ class Databases:
 
 
 async def open_for_lease(config: Config, region: Database, meter: Meter | None = None) -> Database:
-    """Where a conductor's lease is renewed: with PostgreSQL over a connection of its own.
+    """Open the database for a conductor's lease: on PostgreSQL a connection of its own.
 
-    A pool whose connections all hang, or for which hundreds wait, would keep the lease from being renewed when the database is
-    back.  SQLite has one writer, which the lease shares.  Raises Unavailable when the database cannot be reached.
+    In a shared pool the renewal would wait behind connections that hang, or behind hundreds of other transactions, when the
+    database is back.  SQLite has one writer, which the lease shares.  Raises Unavailable when the database cannot be reached.
     """
     if region.dialect != "postgresql":
         return region
@@ -67,11 +67,11 @@ async def open_for_lease(config: Config, region: Database, meter: Meter | None =
 
 
 async def open_databases(config: Config, meter: Meter | None = None, *, opened: OpenNamed | None = None) -> Databases:
-    """Open all of them; their tables are made, or brought forward from an earlier release. `opened`: how, if not by their URLs.
+    """Open all databases; make their tables, or upgrade them from an earlier release. `opened`: opens one, if not by its URL.
 
-    A cell that cannot be reached is left out, and is a `CellDatabase` with `absent` set.  Raises Unavailable when the region's
-    cannot be reached; Invalid when those that answer do not belong together, or one is older than the others know it to be: the
-    sentence says what to do.
+    A cell that cannot be reached is left out and becomes a `CellDatabase` with `absent` set.
+    Raises Unavailable when the region's database cannot be reached, and Invalid when those that answer do not belong together or
+    one is older than the others know it to be; the message says what to do.
     """
     meter = meter or Meter()
     opened = opened or _by_url(config, meter)
@@ -103,7 +103,7 @@ async def open_databases(config: Config, meter: Meter | None = None, *, opened: 
 async def connect_databases(
     config: Config, meter: Meter | None = None, *, opened: OpenNamed | None = None
 ) -> Databases:
-    """Open all of them, and read nothing yet. Raises Unavailable when one cannot be reached."""
+    """Open all databases, and read nothing yet. Raises Unavailable when one cannot be reached."""
     opened = opened or _by_url(config, meter or Meter())
     found = Databases(await opened("region"), {})
     try:
@@ -135,13 +135,13 @@ async def _open_or_leave(
 
 
 async def _migrate_reachable(region: Database, there: dict[CellId, Database], out: dict[CellId, Unavailable]) -> None:
-    """`migrate_all`; a cell that stops answering meanwhile is closed and left out too."""
+    """Run `migrate_all`; close and leave out a cell that stops answering meanwhile."""
     for attempt in range(1, BRINGS_MAX + 1):
         try:
             await migrate_all(region, there)
             return
         except Unavailable:
-            await region.read(_ping)  # when it is the region's, that is what is raised
+            await region.read(_ping)  # raises if it is the region's database that does not answer
             found = await _silent(there)
             if not found and attempt == BRINGS_MAX:
                 raise

@@ -1,6 +1,6 @@
-"""`moorage db`: which revision each database's tables are at, bringing them forward, and adopting what was restored.
+"""`moorage db`: shows the revision of each database's tables, upgrades them, and adopts databases that were restored.
 
-Processes do it themselves when they start; an operator who wants it done first, or wants to see it, says it here.
+Processes upgrade tables themselves when they start; with this command an operator does it before, or only looks.
 """
 
 import argparse
@@ -42,12 +42,12 @@ async def _opened(url: str, name: str) -> AsyncIterator[Database]:
 
 
 def _is_there(url: str) -> bool:
-    """A SQLite file would be made by opening it."""
+    """Whether the database exists; a SQLite file is not opened, for that would create it."""
     return not url.startswith("sqlite:///") or Path(url.removeprefix("sqlite:///")).exists()
 
 
 async def show(config: Config) -> list[str]:
-    """A line for each database: the revision it is at, and the one this release knows."""
+    """Return a line for each database: its revision, and the newest one that this release knows."""
     said = []
     for name, url, tree in trees(config):
         if not _is_there(url):
@@ -60,7 +60,7 @@ async def show(config: Config) -> list[str]:
 
 
 async def upgrade(config: Config) -> list[str]:
-    """Bring every database forward; a line for each."""
+    """Upgrade every database to this release's revision. Returns a line for each."""
     keep_private(config.data)
     said = []
     for name, url, tree in trees(config):
@@ -72,7 +72,7 @@ async def upgrade(config: Config) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 2 for what the caller can correct."""
+    """Run `moorage db`. Returns 2 for an error that the caller can correct."""
     options = argparse.ArgumentParser(
         prog="moorage db", description="Revisions and identities of the region's and the cells' databases."
     )

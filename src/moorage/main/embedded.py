@@ -1,4 +1,4 @@
-"""The embedded services of one process: identity, image, network and volume, for what the configuration names no real one for.
+"""The embedded services of one process: identity, image, network and volume, each if the configuration names no real service.
 
 This module needs the package `moorage_embedded`. Import it only after `optional_packages.require_embedded`, inside the function that
 opens the services: the other roles run without that package.
@@ -37,7 +37,7 @@ from moorage_embedded.volume.app import OtherServices, ServerVolumes, VolumeServ
 
 @dataclass
 class Embedded:
-    """What runs inside this process, by name."""
+    """The embedded services that run in this process, by name."""
 
     identity: IdentityService | None = None
     image: ImageService | None = None
@@ -65,11 +65,11 @@ class Embedded:
 
 MIB = 1024 * 1024
 OpenDatabase: TypeAlias = Callable[[str], Awaitable[Database]]
-"""The database of the embedded service of that name."""
+"""Opens the database of the embedded service with this name."""
 
 
 def configured_databases(config: Config) -> OpenDatabase:
-    """Where the configuration says."""
+    """Open each service's database where the configuration says."""
 
     async def database(name: str) -> Database:
         return await open_database(
@@ -91,9 +91,9 @@ async def open_embedded(
     guarantees: ChangeGuarantees | None = None,
     server_volumes: ServerVolumes | None = None,
 ) -> Embedded:
-    """Open and start every embedded service; identity first, because the others ask it who asks.
+    """Open and start every embedded service; identity first, because the others validate tokens with it.
 
-    `server_volumes`: how the volume service asks compute which attachment a server has of a volume.
+    `server_volumes`: asks compute which attachment of a volume a server has.
     """
     found = Embedded()
     open_one = databases or configured_databases(config)
@@ -161,7 +161,7 @@ async def open_embedded(
 
 
 def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
-    """What the embedded network service knows of these hosts: wires, and what can be guaranteed on them."""
+    """Describe these hosts for the embedded network service: their physical networks, and what they can guarantee to ports."""
     settings = config.hosts
     return [
         HostNetworks(
@@ -184,20 +184,20 @@ def host_networks(config: Config, plans: list[HostPlan]) -> list[HostNetworks]:
 
 
 async def _bytes_of_images(identity: IdentityService, project: str) -> int | None:
-    """As Glance reads the unified limit, which is in MiB."""
+    """The project's limit of image data in bytes; the unified limit is in MiB, as in Glance."""
     limit = await identity.limit("image", "image_size_total", project)
     return None if limit is None else limit * MIB
 
 
 def _of_hosts(user: ImageUser) -> tuple[FirstUser, ...]:
-    """Hosts may read and fill images, and that is all that their account is good for."""
+    """The hosts' account, which may only read and write images; none if it has no password."""
     if not user.password:
         return ()
     return (FirstUser(user.user, user.password, roles=((user.project, IMAGE_DATA),), default_project=user.project),)
 
 
 def bootstrap(config: Config) -> Bootstrap:
-    """Users, projects and the catalog that a new cloud begins with."""
+    """Describe the users, projects and catalog of a new cloud."""
     api = config.api
     service = config.service_user
     return Bootstrap(

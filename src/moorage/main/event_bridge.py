@@ -1,6 +1,6 @@
-"""What the embedded network service says has happened to ports, put where a real one's events go: into the inbox.
+"""Takes the embedded network service's events about ports into the inbox, where the events of a real service go.
 
-Where the service runs in a role of its own it tells the Compute API, as a real one does.
+If the service runs in a role of its own, it posts them to the Compute API, as a real one does.
 """
 
 import time
@@ -17,13 +17,13 @@ from moorage.store.region.inbox import ExternalEvent
 
 
 class EventReceiver:
-    """Given to the embedded service before the region is open; events that come earlier are said again by their sender."""
+    """Receives the events. It exists before the region is open; the sender repeats events that come too early."""
 
     def __init__(self) -> None:
         self.region: RegionProcess | None = None
 
     async def __call__(self, events: list[JsonObject]) -> None:
-        """Keep what is said of our servers, then hint (RULES §20). Raises Unavailable while the region is not open."""
+        """Store the events of our servers, then send a hint (RULES §20). Raises Unavailable while the region is not open."""
         if self.region is None:
             raise Unavailable("compute does not hear yet")
         now = time.time_ns() // 1000
@@ -42,12 +42,12 @@ class EventReceiver:
 
 
 class EventsOverHttp:
-    """`POST /os-server-external-events`, with credentials of its own; raises what the call raises, and is then called again."""
+    """Posts events to `/os-server-external-events` with credentials of its own. It raises what the call raises; then it is called again."""
 
     def __init__(self, compute: ServiceClient) -> None:
         self._compute = compute
 
     async def __call__(self, events: list[JsonObject]) -> None:
-        """Servers that nobody knows (any more) are no failure."""
+        """Post the events. Unknown or deleted servers are not an error."""
         with suppress(NotFound):
             await self._compute.call("POST", "/os-server-external-events", body={"events": events})

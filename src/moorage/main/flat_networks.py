@@ -1,4 +1,4 @@
-"""Flat networks of a region: the configured pools, and who holds which address in the region's database."""
+"""Flat networks of a region: the configured pools, and the region's records of which server holds which address."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Book:
 
 
 def pools_of(config: Config) -> tuple[FlatPool, ...]:
-    """The configured pools, filled in. Raises Invalid for one that cannot be meant."""
+    """Return the configured pools with their defaults. Raises Invalid for one that makes no sense."""
     found: list[FlatPool] = []
     cells = {cell.name for cell in config.cells}
     for each in config.network.pools:
@@ -67,7 +67,7 @@ def pools_of(config: Config) -> tuple[FlatPool, ...]:
 
 
 def open_flat(config: Config, region: Database, engine: Engine) -> FlatNetwork:
-    """The network of a cloud without a network service."""
+    """Open the flat network of a cloud without a network service."""
 
     def cell_of(host: str) -> CellId | None:
         world = engine.world()
@@ -78,5 +78,5 @@ def open_flat(config: Config, region: Database, engine: Engine) -> FlatNetwork:
 
 
 def flat_network(config: Config, region: Database, cell_of: Callable[[str], CellId | None]) -> FlatNetwork:
-    """The same for who knows no picture of the hosts; `cell_of` says in which cell a host is."""
+    """Open it for a process without a provider cache; `cell_of` returns the cell of a host."""
     return FlatNetwork(pools_of(config), Book(region), cell_of)

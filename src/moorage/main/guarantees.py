@@ -1,8 +1,8 @@
-"""The embedded network service's way to the claims of servers: what it changes of a bound port's guarantee is claimed at once.
+"""Changes servers' claims for the embedded network service when the guarantee of a bound port changes.
 
-In `moorage up` both live in one process, and the change is one transaction.  Where the service runs in a role of its own it has no
-database of the region: it asks the Placement API as a real Neutron does, with credentials of its own and by the generations of
-the consumers.
+In `moorage up` both are in one process, and the change is one transaction.  If the service runs in a role of its own, it cannot reach
+the region's database: it uses the Placement API as a real Neutron does, with credentials of its own and with the consumers'
+generations.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIES_MAX = 10
-"""So often the allocations are read and written again because somebody else changed them meanwhile."""
+"""How often allocations are read and written again because another request changed them meanwhile."""
 PAUSE_S = 0.02
-"""Between those, times the number of tries."""
+"""The pause between two tries, times the number of tries."""
 READS_AT_ONCE = 16
 PLACEMENT_VERSION = {"OpenStack-API-Version": "placement 1.36"}
 """Generations of consumers (1.28), codes of conflicts (1.23), and the consumer's type left as it is (before 1.38)."""
 
 
 class GuaranteeWriter:
-    """Given to the service when it is opened; the region is known later."""
+    """Changes claims in the region's database. It exists before the region is open."""
 
     def __init__(self) -> None:
         self.region: RegionProcess | None = None
 
     async def __call__(self, changes: "Sequence[GuaranteeChange]", must_be: bool) -> bool:
-        """Change what the servers hold, all of it or nothing; `must_be`: though there is not so much. False: it does not fit."""
+        """Change the servers' claims, all or none. False: they do not fit. `must_be`: change them even if they do not fit."""
         region = self.region
         if region is None:
             return False
@@ -68,7 +68,7 @@ class GuaranteeWriter:
 
 
 class _Held(msgspec.Struct, frozen=True):
-    """What the Placement API says that one consumer holds; nothing has no generation."""
+    """The allocations of one consumer, from the Placement API; without allocations there is no generation."""
 
     allocations: dict[str, dict[str, int]]
     project: str = ""
@@ -77,26 +77,27 @@ class _Held(msgspec.Struct, frozen=True):
 
 
 class GuaranteesOverHttp:
-    """The same by the Placement API: `POST /allocations`, which changes several consumers or none."""
+    """Changes claims with the Placement API: `POST /allocations`, which changes several consumers or none."""
 
     def __init__(self, placement: ServiceClient) -> None:
         self._placement = placement
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
 
     async def __call__(self, changes: "Sequence[GuaranteeChange]", must_be: bool) -> bool:
-        """Raises Unavailable when placement is out, or when nobody knows what became of it, unless it must be.
+        """Change the servers' claims, all or none. False: they do not fit.
 
-        What could not be given back, or not be put back because others took it, the round that compares ports and claims mends.
+        What could not be released, or not be claimed again because others took it, is corrected by the reconciler of ports and claims.
+        Raises Unavailable when placement is out or the outcome is unknown, unless `must_be` is set.
         """
         if not must_be:
             return await self._change(changes)
         try:
             done = await self._change(changes)
         except Problem as problem:
-            logger.warning("what was claimed of %s cannot be taken back now: %s", _names(changes), problem)
+            logger.warning("the claims of %s cannot be changed back now: %s", _names(changes), problem)
             return False
         if not done:
-            logger.warning("what %s held before cannot be put back: it does not fit any more", _names(changes))
+            logger.warning("the earlier claims of %s cannot be made again: they do not fit any more", _names(changes))
         return done
 
     async def _change(self, changes: "Sequence[GuaranteeChange]") -> bool:
@@ -104,7 +105,7 @@ class GuaranteesOverHttp:
         wanted: dict[str, _Held] = {}
         for attempt in range(TRIES_MAX):
             held = await self._all_held({each.server for each in changes})
-            if sent is not None and held != sent:  # an answer was lost, and it, or something else, was done
+            if sent is not None and held != sent:  # an answer was lost: the change, or another one, was made
                 if {server: each.allocations for server, each in held.items()} == {
                     server: each.allocations for server, each in wanted.items()
                 }:
@@ -145,7 +146,7 @@ class GuaranteesOverHttp:
 
 
 def _changed(server: str, held: _Held, changes: "Sequence[GuaranteeChange]") -> _Held:
-    """What it is to hold: of each row so much more or less; the rest, of its host and of other ports, stays."""
+    """The consumer's new allocations: each changed row by its difference; the rows of its host and of other ports stay."""
     rows = {provider: dict(resources) for provider, resources in held.allocations.items()}
     for each in (amount for change in changes if change.server == server for amount in change.amounts):
         resources = rows.setdefault(each.provider, {})

@@ -1,4 +1,4 @@
-"""The hosts of one process, simulated ones or this machine: each with its agent, its driver and its directory."""
+"""The hosts of one process (simulated ones, or this machine), each with its agent, its driver and its directory."""
 
 import socket
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from moorage.model.image import ImageStore
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host to be."""
+    """The settings of one host that is to be started."""
 
     host: str
     cell: CellId
@@ -34,7 +34,7 @@ class HostPlan:
 
 
 def this_machine(config: Config) -> HostPlan:
-    """As the one host of `moorage up`. Raises Invalid when it is to be in a cell that is none."""
+    """Describe this machine as the one host of `moorage up`. Raises Invalid when its cell does not exist."""
     mine = config.agent
     if mine.cell not in {each.name for each in config.cells}:
         raise Invalid(f"[agent] cell is {mine.cell}, which is no cell of this configuration")
@@ -42,7 +42,7 @@ def this_machine(config: Config) -> HostPlan:
 
 
 def planned_hosts(config: Config) -> list[HostPlan]:
-    """Names, cells and wires of the configured number of hosts: cells in blocks, wires in turn."""
+    """Describe the configured number of hosts: neighbouring numbers share a cell, and physical networks alternate."""
     count, cells, wires, levels = config.hosts.count, config.cells, config.hosts.physical_networks, config.hosts.levels
     return [
         HostPlan(
@@ -81,7 +81,7 @@ def cards(host: int, wires: tuple[str, ...], functions: int) -> tuple[PhysicalFu
 
 
 def passthrough_interfaces(host: int, wires: tuple[str, ...], count: int) -> tuple[PhysicalFunction, ...]:
-    """Interfaces on each wire that guests may have whole."""
+    """Interfaces on each physical network that are passed through to guests whole."""
     return tuple(
         PhysicalFunction(
             interface=f"enp{place + 1}s{number}",
@@ -97,7 +97,7 @@ def passthrough_interfaces(host: int, wires: tuple[str, ...], count: int) -> tup
 
 
 def interfaces_by_network(plan: HostPlan) -> dict[str, tuple[str, ...]]:
-    """Physical network → the interfaces on it."""
+    """Return the names of the interfaces on each physical network."""
     found: dict[str, tuple[str, ...]] = {}
     for one in plan.physical_functions:
         found[one.physical_network] = (*found.get(one.physical_network, ()), one.interface)
@@ -105,7 +105,7 @@ def interfaces_by_network(plan: HostPlan) -> dict[str, tuple[str, ...]]:
 
 
 def plumbing_of(host: str, level: int, plumber: HostPortClient | None) -> Plumbing | None:
-    """How a host of this level sees to ports: not at all from level 3 on. Raises Invalid when an old one has no way to."""
+    """Return the host's access to ports: none from level 3 on. Raises Invalid when a host of level 1 or 2 has no network client."""
     if level >= PORTS_ARRIVE_BOUND:
         return None
     if plumber is None:
@@ -116,7 +116,7 @@ def plumbing_of(host: str, level: int, plumber: HostPortClient | None) -> Plumbi
 
 
 def make_driver(config: Config, plan: HostPlan, clock: Clock, images: ImageStore | None) -> LibvirtDriver:
-    """Of a host with real guests."""
+    """Build the driver of a host with real guests."""
     return LibvirtDriver(
         config.data / "hosts" / plan.host,
         config.libvirt,
@@ -140,15 +140,15 @@ class Fleet:
         plumber: HostPortClient | None = None,
         images: ImageStore | None = None,
     ) -> None:
-        """`plumber`: the network service, for hosts of level 1 and 2; those of level 3 never see it.
+        """`plumber`: the network service, for hosts of level 1 and 2; hosts of level 3 do not use it.
 
-        `images`: the image service, for the data of disks; None: disks are made up, and no snapshot can be sent.
+        `images`: the image service, for the data of disks; None: disks have invented data, and no snapshot can be uploaded.
         """
         self._config, self._bus, self._clock, self._plumber = config, bus, clock, plumber
         self._journal = JournalFile(config.data / "hosts" / "agents.db")
         self.agents: dict[str, Agent] = {}
         self.drivers: dict[str, SimulatedDriver] = {}
-        """Of simulated hosts."""
+        """Fault settings of simulated hosts."""
         self._real: dict[str, LibvirtDriver] = {}
         for plan in plans:
             if plan.real:
@@ -183,12 +183,12 @@ class Fleet:
         )
 
     async def restart(self, plan: HostPlan) -> None:
-        """A host comes home after it was gone: the same guests and memory, another life."""
+        """Start a host's agent again: with the same guests and journal, and a new incarnation."""
         self.agents[plan.host] = self._agent(plan)
         await self.agents[plan.host].start()
 
     async def start(self) -> None:
-        """Returns at once; each agent's `home` is set when its cell has welcomed it."""
+        """Start all agents and return at once; an agent's `home` is set when its cell has accepted it."""
         for agent in self.agents.values():
             await agent.start()
 

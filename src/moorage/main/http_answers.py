@@ -1,4 +1,4 @@
-"""What a listener answers by itself, in plain text: no application has been asked, so nobody knows in whose form."""
+"""Answers that a listener gives itself, in plain text: no application was asked, so the format of its errors is not known."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ BUSY_RETRY_S = 1
 
 
 class PlainAnswer:
-    """An ASGI application that always answers this."""
+    """An ASGI application that always gives the same answer."""
 
     def __init__(self, status: int, sentence: str, *, retry_s: int = 0) -> None:
         self.status = status
@@ -23,7 +23,7 @@ class PlainAnswer:
         await send({"type": "http.response.body", "body": self._body, "more_body": False})
 
     def written(self, status_lines: Mapping[int, bytes], usual: list[tuple[bytes, bytes]]) -> bytes:
-        """The last answer of a connection."""
+        """The answer as bytes, as the last one of a connection."""
         headers = [*usual, *self._headers, (b"connection", b"close")]
         lines = b"".join(b"%s: %s\r\n" % each for each in headers)
         return status_lines[self.status] + lines + b"\r\n" + self._body
@@ -40,6 +40,6 @@ CONNECTION_FULL = PlainAnswer(503, "Too many connections are open: ask again.", 
 
 
 def too_often(wait_s: float) -> PlainAnswer:
-    """For an address that asks too often."""
+    """Build the 429 for an address that sends too many requests; `wait_s` is its `Retry-After`."""
     retry_s = math.ceil(wait_s)
     return PlainAnswer(429, f"This address asks too often: ask again in {retry_s} s.", retry_s=retry_s)

@@ -1,16 +1,16 @@
-"""HTTP of one connection, within limits: uvicorn's protocol, which has none of its own before an application is asked.
+"""HTTP of one connection, within limits. It extends uvicorn's protocol, which has no limits before it calls an application.
 
-A connection is in one of three phases.  In each only the time is counted in which we wait for the client: not while we do not read
-because the application has enough, and not while the application works.
+A connection is in one of three phases.  In each, only the time in which we wait for the client is counted: not the time in which we
+pause reading because the application is slow, and not the time in which the application works.
 
     HEAD   a request line and headers come      `head_s`, `url_max_bytes`, `header_max_bytes`, `headers_max`
     BODY   a body comes                         `body_s` and what `body_least_bytes_s` adds for each byte that came
     DONE   the whole request is here            `keep_alive_s`, once it is answered
 
-An application may answer before it has read the body: it checks the token first.  What is left of the body is then read and dropped, for
-a connection that is closed over unread bytes takes the answer with it (TCP resets); but for `LINGER_S` and `LINGER_MAX_BYTES` only.
+An application may answer before it has read the body, because it checks the token first.  The rest of the body is then read and
+dropped, within `LINGER_S` and `LINGER_MAX_BYTES`: closing a connection with unread bytes makes TCP reset it, and the answer is lost.
 
-The clock is the listener's: it looks at all its connections once in a second (`look`), which costs a request nothing.
+The listener checks the time of all its connections once a second (`check_progress`), so a single request needs no timer.
 """
 
 import asyncio
@@ -45,48 +45,48 @@ from moorage.model.json_types import JsonObject
 
 HEAD, BODY, DONE, OVER = range(4)
 LINGER_S = 5.0
-"""How long what a client still sends is read and dropped after it was answered."""
+"""How long, after the answer, the rest of a request is still read and dropped."""
 LINGER_MAX_BYTES = 16 * 1024 * 1024
 PIPELINED_MAX = 64
 """Requests of one connection that wait for the answer to another."""
 EMPTY_MAX_BYTES = 64 * 1024
-"""Bytes that belong to no request and to no part of a body: sizes of chunks, and trailers, which nobody reads."""
+"""Limit of bytes that belong to no request and to no part of a body: sizes of chunks, and trailers, which are not used."""
 
 
 class _Refused(Exception):
-    """Raised within a callback of the parser, which stops there."""
+    """Stops the parser: raised in one of its callbacks when a request is refused."""
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What one listener lets in."""
+    """The limits of one listener, and what it has accepted at present."""
 
     limits: HttpLimits
     requests_max: int
-    """Open requests and websockets of this listener together."""
+    """Limit of the listener's open requests and WebSockets together."""
     rates: RateLimits | None
     doorkeeper: Doorkeeper
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection of a listener."""
+    """One HTTP connection of a listener, with limits."""
 
     parser: Any
-    """httptools'; None once the connection is lost, when nobody uses it."""
+    """The parser of httptools; None after the connection is lost."""
     _phase = HEAD
     _begun = False
-    """Whether a byte of this request has come."""
+    """Whether a first byte of this request has come."""
     _waited_s = 0.0
-    """For the client, in this phase."""
+    """Seconds that we waited for the client in this phase."""
     _head_bytes = 0
     _read_bytes = 0
-    """Of what was read last."""
+    """Bytes of the last read."""
     _body_bytes = 0
     _empty_bytes = 0
-    """Of what belongs to no part of a body, since the last part."""
+    """Bytes since the last part of a body that belong to no part."""
     _dropped_bytes = 0
     _close_after = False
-    """The connection ends when this request's body is here and answered."""
+    """Whether the connection ends when this request's body has come and is answered."""
     _refusal: PlainAnswer | None = None
     _unsent_bytes = 0
     _stalled_s = 0.0
@@ -101,7 +101,7 @@ class LimitedProtocol(HttpToolsProtocol):
         admission: Admission,
         visit: Visit | None = None,
     ) -> None:
-        """The first four parameters are uvicorn's. `visit`: the connection was let in already, before its TLS handshake."""
+        """The first four parameters are uvicorn's. `visit`: the connection was accepted already, before its TLS handshake."""
         super().__init__(config, server_state, app_state, _loop)
         self._limits = admission.limits
         self._requests_max = admission.requests_max
@@ -189,7 +189,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._count(self._rates)
         super().on_headers_complete()
         if not self.parser.should_upgrade():
-            self.headers = []  # what follows a body is no header of the request
+            self.headers = []  # trailers after the body are not headers of the request
 
     def _count(self, rates: RateLimits) -> None:
         caller = caller_of(self.scope["client"][0]) if self.scope["client"] else ""
@@ -204,7 +204,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def _last_cycle(self) -> RequestResponseCycle | None:
-        """None before the first request, whatever uvicorn says of it."""
+        """uvicorn's cycle of the last request; None before the first request, though uvicorn's annotation allows no None."""
         return cast("RequestResponseCycle | None", self.cycle)
 
     @property
@@ -244,18 +244,18 @@ class LimitedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------------------- who is refused
 
     def _stop(self, refusal: PlainAnswer) -> None:
-        """From within a callback of the parser."""
+        """Refuse the request from a callback of the parser."""
         self._refusal = refusal
         raise _Refused
 
     def _drop(self, count: int) -> None:
-        """Of what comes after an answer."""
+        """Count bytes that come after the answer and are dropped."""
         self._dropped_bytes += count
         if self._dropped_bytes > LINGER_MAX_BYTES:
             self.transport.close()
 
     def _refuse(self, refusal: PlainAnswer) -> None:
-        """Answer without an application, and read no more requests; between parts of another answer there is no place for it."""
+        """Answer without the application, and read no more requests. If another answer is half sent, only close the connection."""
         self._phase = OVER
         self._waited_s = 0.0
         self._doorkeeper.refuses(refusal.status, self._caller)
@@ -278,7 +278,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------------------- time
 
     def check_progress(self, passed_s: float) -> None:
-        """So much time has passed since the last look."""
+        """Count the time since the last check, `passed_s`, and refuse the request or close the connection if it took too long."""
         self._check_answer(passed_s)
         if self.transport.is_closing() or not self._waits_for_client():
             return
@@ -309,7 +309,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return limits.body_s + self._body_bytes / limits.body_least_bytes_s
 
     def _check_answer(self, passed_s: float) -> None:
-        """Whether the client takes what is sent to it."""
+        """Close the connection if the client reads nothing of its answer for too long."""
         unsent = self.transport.get_write_buffer_size()
         self._stalled_s = self._stalled_s + passed_s if unsent and unsent >= self._unsent_bytes else 0.0
         self._unsent_bytes = unsent
@@ -333,7 +333,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class CountedWebSocket(WebSocketsSansIOProtocol):
-    """A WebSocket that its connection has become: it is counted until it ends."""
+    """A connection that became a WebSocket; it is counted until it ends."""
 
     visit: Visit | None = None
 

@@ -1,4 +1,4 @@
-"""HTTP servers of one process: every door bound before anything else starts, so a taken port is said at once."""
+"""HTTP servers of one process. Every port is bound before anything else starts, so a port in use is reported at once."""
 
 import asyncio
 import contextlib
@@ -25,9 +25,9 @@ from moorage.model.errors import Invalid
 BACKLOG = 2048
 LET_FINISH_S = 5.0
 LOOK_EVERY_S = 1.0
-"""How often the time that clients take is looked at."""
+"""How often the time limits of connections are checked."""
 CERTIFICATE_EVERY_S = 5.0
-"""How often the files of a certificate are."""
+"""How often the files of a certificate are checked for changes."""
 WS_MESSAGE_MAX_BYTES = 1024 * 1024
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -35,19 +35,19 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""With every answer, for browsers that look."""
+"""Headers of every answer, for browsers."""
 SAID_BY_ITSELF = {
     "console": frozenset(HEADERS),
     "webconsole": frozenset(HEADERS),
     "placement": frozenset({"Cache-Control"}),
 }
-"""What these services say themselves."""
+"""Headers that these services set themselves."""
 
 log = logging.getLogger(__name__)
 
 
 class _Server(uvicorn.Server):
-    """Accepts within limits, and looks after its connections. Signals are the process's affair, not one door's."""
+    """Accepts connections within limits and checks their time. The process handles signals, not each server."""
 
     def __init__(self, config: uvicorn.Config, door: "HttpServer", requests_max: int) -> None:
         super().__init__(config)
@@ -93,7 +93,9 @@ class _Server(uvicorn.Server):
         if (passed_s := now - self._looked_at) >= LOOK_EVERY_S:
             self._looked_at = now
             for connection in self._door.connections:
-                connection.check_progress(min(passed_s, 2 * LOOK_EVERY_S))  # where we stood still, nobody else was slow
+                connection.check_progress(
+                    min(passed_s, 2 * LOOK_EVERY_S)
+                )  # if this process stood still, the clients were not slow
         if self._door.certificate is not None and now - self._certificate_at >= CERTIFICATE_EVERY_S:
             self._certificate_at = now
             self._door.certificate.reread()
@@ -104,7 +106,7 @@ class HttpServer:
     """One application on one port."""
 
     def __init__(self, name: str, listen: Listen, config: Config | None = None) -> None:
-        """`config`: limits and certificates of all doors. Raises Invalid for a port that is taken, or a certificate that is none."""
+        """`config`: limits and certificates of all servers. Raises Invalid when the port is in use or the certificate cannot be read."""
         config = config or Config()
         self.name = name
         self.listen = listen
@@ -138,12 +140,12 @@ class HttpServer:
 
     @property
     def connections(self) -> list[LimitedProtocol]:
-        """Those that speak HTTP."""
+        """The connections that speak HTTP."""
         found = () if self._server is None else self._server.server_state.connections
         return [each for each in found if isinstance(each, LimitedProtocol)]
 
     async def open(self, app: Any, *, websockets_max: int = 0) -> None:
-        """Serve from now on; returns when the first connection would be answered. `websockets_max`: none, or so many at once."""
+        """Serve the application; returns when connections are answered. `websockets_max`: how many WebSockets at once; 0: none."""
         config = uvicorn.Config(
             app,
             http=LimitedProtocol,
@@ -170,7 +172,7 @@ class HttpServer:
             _open_with_tls.add(self)
 
     async def close(self) -> None:
-        """Answer what was asked, then stop."""
+        """Answer the requests that have come, then stop."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task
@@ -189,7 +191,7 @@ _open_with_tls: WeakSet[HttpServer] = WeakSet()
 
 
 def reread_certificates() -> None:
-    """Of every open door of this process, whether their files look changed or not."""
+    """Read the certificates of all open servers of this process again, even if their files do not look changed."""
     for door in list(_open_with_tls):
         if door.certificate is not None:
             door.certificate.reread(always=True)

@@ -1,4 +1,4 @@
-"""Libraries whose own log says too much."""
+"""Limits the logs of libraries that log too much."""
 
 import logging
 
@@ -7,6 +7,6 @@ TALKATIVE = ("httpx", "httpcore")
 
 
 def quiet_libraries() -> None:
-    """Of these, warnings alone reach the log, whatever `log_level` says."""
+    """Let only warnings of these libraries reach the log, whatever `log_level` is."""
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,8 +1,8 @@
 """The log of one process: lines for people, or JSON for machines (`log_format`).
 
-Most of what is logged was said by somebody outside: a path, a name, another service's error, the text of an exception.  So nothing of it is
-written as it came: what is no printable character is written as an escape, and lines that belong to a record (a traceback) are indented, so
-that whatever begins at the left margin was written by us.  In JSON a record is one line.
+Most of what is logged comes from outside: a path, a name, another service's error, the text of an exception.  It is never written
+unchanged: characters that are not printable are escaped, and further lines of a record (a traceback) are indented, so that every
+line that starts at the left margin was written by Moorage itself.  In JSON a record is one line.
 """
 
 import logging
@@ -23,7 +23,7 @@ INDENT = "    "
 
 
 def escaped(text: str) -> str:
-    """On one line, of printable characters only: a line break is `\\n`, a terminal's escape `\\x1b`."""
+    """Return the text on one line and with printable characters only: a line break is `\\n`, a terminal's escape `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else _escape(each) for each in text)
@@ -34,12 +34,12 @@ def _escape(character: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Its beginning, and how much is missing."""
+    """Return the beginning of the text, at most `most` characters, and how much is missing."""
     return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} characters more)"
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, logger, message; of a failure its traceback, indented."""
+    """Writes a record as time, level, logger and message; the traceback of an error follows, indented."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
@@ -54,7 +54,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line."""
+    """Writes a record as one JSON object on one line."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -80,18 +80,18 @@ class JsonFormatter(logging.Formatter):
 
 
 def _writable(value: Any) -> Any:
-    """Half of a surrogate pair, as Python keeps bytes that are no UTF-8, is nothing that JSON has."""
+    """Replace single surrogates, with which Python represents bytes that are not UTF-8: JSON cannot represent them."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _in_json(character: str) -> str:
-    """What JSON leaves as it is, and a terminal or a reader of lines does not."""
+    """Escape a character that JSON leaves unchanged, and that a terminal or a reader of lines interprets."""
     units = character.encode("utf-16-be")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The last part of it says what was the matter."""
+    """The traceback, shortened if necessary: its last part is kept, because it says what failed."""
     text = formatter.formatException(record.exc_info) if record.exc_info else ""
     if record.stack_info:
         text = f"{text}\n{record.stack_info}"
@@ -99,7 +99,7 @@ def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 def set_up_log(config: Config) -> None:
-    """Of all loggers of this process, to its standard error."""
+    """Send the log of all loggers of this process to its standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if config.log_format == "json" else TextFormatter())
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])

@@ -1,4 +1,4 @@
-"""The metadata service of one process: beside the rest of a cloud, or alone (`moorage metadata`)."""
+"""Builds the metadata service of one process: beside other services, or alone (`moorage metadata`)."""
 
 import asyncio
 import uuid
@@ -28,7 +28,7 @@ ROLE = "metadata"
 def make_metadata(
     config: Config, databases: Databases, network: NetworkBackend, vendor_data: VendorData | None, seals: Encryption
 ) -> MetadataApp:
-    """The service over these databases and clients."""
+    """Build the service from these databases and clients."""
     flat = config.network.backend == "flat"
     guests = GuestLookup(
         databases.region,
@@ -53,7 +53,7 @@ def make_metadata(
 
 
 async def metadata(config: Config, stopping: asyncio.Event) -> None:
-    """The role: databases to read and a network service to ask; no scheduler, no bus, no hosts."""
+    """Run the role `metadata`: it reads the databases and asks the network service; it has no scheduler, no bus and no hosts."""
     door = HttpServer(ROLE, config.api.metadata, config)
     observed = await observe(config, ROLE)
     databases = await open_databases(config)

@@ -1,4 +1,4 @@
-"""Config → who tells others of servers, and through what."""
+"""Builds the notifications of one process from its configuration: the outbox writer and the transports."""
 
 import platform
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from moorage.sql import Database
 
 @dataclass
 class NotificationParts:
-    """What one process has of notifications: its writer fills the outbox; only a conductor sends."""
+    """The parts of one process: its writer fills the outbox; only a conductor sends notifications."""
 
     notification_writer: OutboxWriter
     wanted: NotificationsConfig
@@ -26,7 +26,7 @@ class NotificationParts:
     sender: Sender | None = None
 
     def relay(self, region: Database, cells: Sequence[Database], clock: Clock) -> NotificationRelay:
-        """For a conductor. Raises Invalid when the address cannot be used."""
+        """Build the relay of a conductor, which sends notifications. Raises Invalid when the transport's address cannot be used."""
         wanted = self.wanted
         senders: list[Sender] = []
         if wanted.transport_url:
@@ -49,7 +49,7 @@ class NotificationParts:
 
 
 def open_notifications(config: Config, bus: Bus) -> NotificationParts | None:
-    """None when nobody wants to be told."""
+    """Open notifications as configured; None: they are off."""
     wanted = config.notifications
     if not wanted.wanted:
         return None

@@ -8,7 +8,7 @@ EMBEDDED = "moorage_embedded"
 
 
 def require_embedded() -> None:
-    """Raises Invalid where the package with the embedded services is not installed."""
+    """Check that the package with the embedded services is installed. Raises Invalid when it is not."""
     if find_spec(EMBEDDED) is None:
         raise Invalid(
             "this command runs the embedded identity, image, network and volume services, and the package moorage-embedded is not "

@@ -11,7 +11,7 @@ PREFIX = "/placement"
 
 
 def make_placement(region: RegionProcess) -> ASGIApp:
-    """Tokens are validated by the identity service, as for the Compute API."""
+    """Build the Placement API of this process. The identity service validates tokens, as for the Compute API."""
     mine = region.config.placement
     app = make_placement_app(
         region.engine,

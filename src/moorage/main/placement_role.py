@@ -37,7 +37,10 @@ from moorage.sql.migrate import migrate
 
 
 def keystone(identity: IdentityClient) -> Authenticate:
-    """Tokens are validated by the identity service."""
+    """Return the function that authenticates requests: the identity service validates tokens.
+
+    The function raises Unauthenticated when a request has no valid token.
+    """
 
     async def authenticate(headers: Mapping[str, str]) -> Principal:
         token = headers.get("x-auth-token")
@@ -49,31 +52,31 @@ def keystone(identity: IdentityClient) -> Authenticate:
 
 
 def policy(config: Config) -> PlacementPolicy:
-    """The rules in force; raises Invalid for a file that cannot be read."""
+    """Return the policy rules in force. Raises Invalid when the policy file cannot be read."""
     mine = config.placement
     return PlacementPolicy.of_file(mine.policy_file or None, new_defaults=mine.enforce_new_defaults)
 
 
 def _unranked(ask: Ask, world: World) -> Verdict:
-    """Alone, nothing is scheduled here."""
+    """Refuse to rank: the role `placement` schedules nothing."""
     raise Internal("the placement service alone does not schedule", private=repr((ask, world)))
 
 
 def refuse_strangers(host: str) -> None:
-    """Raises Invalid unless only this machine can reach the port, for everybody who does is believed."""
+    """Check that only this machine can reach the port, because `noauth2` accepts every caller. Raises Invalid otherwise."""
     try:
         near = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         near = False
     if not near:
         raise Invalid(
-            f"noauth2 believes everybody who reaches the port, so it listens on a loopback address, and {host} is none; use "
+            f"noauth2 accepts every caller without a token, so it may listen on a loopback address only, and {host} is none; use "
             "keystone, or 127.0.0.1."
         )
 
 
 async def run(config: Config) -> None:
-    """Serve at the root path until told to stop."""
+    """Serve the Placement API at the root path until the process is asked to stop."""
     mine, listen = config.placement, config.api.placement
     if mine.auth_strategy == "noauth2":
         refuse_strangers(listen.host)
@@ -120,7 +123,7 @@ def _identity(config: Config) -> tuple[IdentityClient, ServiceClient, ServiceCli
 
 
 def parser() -> argparse.ArgumentParser:
-    """What may be said on the command line; it wins over the file."""
+    """Build the parser of the command line, which overrides the file."""
     options = argparse.ArgumentParser(
         prog="moorage placement", description="The Placement API, alone, at the root path."
     )
@@ -143,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def configured(arguments: argparse.Namespace) -> Config:
-    """The file, with what the command line says over it."""
+    """Read the configuration file and apply the command line to it."""
     config = read_config(arguments.config)
     said = {
         "database": arguments.database,
@@ -172,7 +175,7 @@ def configured(arguments: argparse.Namespace) -> Config:
 
 
 def main(argv: list[str]) -> int:
-    """Entry of `moorage placement`; 2 for what the caller can correct."""
+    """Run `moorage placement`. Returns 2 for an error that the caller can correct."""
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)

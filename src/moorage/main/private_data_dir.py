@@ -1,4 +1,4 @@
-"""How a role begins: its data directory is its own user's alone. (`moorage.__main__` does the same for whatever is made from then on.)"""
+"""Makes a role's data directory private to its user. (`moorage.__main__` does the same for all files that are made later.)"""
 
 import os
 import stat
@@ -9,9 +9,9 @@ from moorage.model.private_files import DIRECTORY_MODE, OTHERS, private_director
 
 
 def keep_private(data: Path) -> None:
-    """Said by every role, and every command that makes databases, before it makes a file there.
+    """Make the data directory, and remove the access of other users. Every role and every command that makes databases calls this first.
 
-    Raises Invalid when the data directory cannot be made, or is one that everybody writes to.
+    Raises Invalid when the directory cannot be made or changed, or when everybody may write to it.
     """
     try:
         status = private_directory(data).stat()

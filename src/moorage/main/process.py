@@ -1,4 +1,4 @@
-"""What every process of ours does before its loop runs, and with its signals."""
+"""Sets up a process before its event loop runs, and handles its signals."""
 
 import asyncio
 import resource
@@ -15,7 +15,7 @@ OPEN_FILES_MAX = 65_536
 
 
 def set_up_process(config: Config) -> None:
-    """The log, how threads take turns, and how many connections and files there may be."""
+    """Set up the log, the switching of threads, and the limit of open connections and files."""
     set_up_log(config)
     quiet_libraries()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -23,7 +23,7 @@ def set_up_process(config: Config) -> None:
 
 
 def _raise_file_limit() -> None:
-    """The usual 1,024 are fewer than the connections that one listener lets in; what this user may have is no more than asked for."""
+    """Raise the limit of open files to what this user may have: the usual 1,024 are fewer than the connections of one listener."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(OPEN_FILES_MAX, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -31,7 +31,7 @@ def _raise_file_limit() -> None:
 
 
 def stop_on_signals(config: Config) -> asyncio.Event:
-    """Set when the process is told to stop. Where a listener has a certificate, SIGHUP means that it is to be read again."""
+    """Return an event that is set when the process is asked to stop. If a listener has a certificate, SIGHUP reads it again."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for sign in (signal.SIGINT, signal.SIGTERM):

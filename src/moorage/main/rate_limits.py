@@ -1,4 +1,4 @@
-"""How often somebody may ask: a token bucket for each project and each address, in tables that are bounded."""
+"""Limits how often projects and addresses send requests: one token bucket for each, in tables of limited size."""
 
 import math
 import time
@@ -14,7 +14,7 @@ SERVICE = "service"
 
 
 class Buckets:
-    """One bucket for each name; a bucket holds `burst` and gains `per_s` in a second."""
+    """Token buckets, one for each name; a bucket holds at most `burst` tokens and gains `per_s` tokens each second."""
 
     def __init__(self, per_s: float, burst: int, kept_max: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
@@ -22,13 +22,13 @@ class Buckets:
         self._kept_max = kept_max
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """Name → what it held, and when; who asked last is at the end."""
+        """Name → the tokens it held, and when; the most recent is last."""
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def take(self, name: str) -> float:
-        """0: one was taken. Else nothing was, and there will be one in so many seconds."""
+        """Take one token. Returns 0 if it was taken; else the seconds until there is one."""
         now = self._clock()
         held, since = self._buckets.pop(name, (float(self._burst), now))
         held = min(held + (now - since) * self._per_s, float(self._burst))
@@ -40,7 +40,7 @@ class Buckets:
 
 
 class RateLimits:
-    """Of one listener."""
+    """The rate limits of one listener."""
 
     def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates = rates
@@ -48,13 +48,13 @@ class RateLimits:
         self._addresses = Buckets(rates.address_per_s, rates.address_burst, rates.kept_max, clock)
 
     def charge_caller(self, caller: str) -> float:
-        """0, or in how many seconds this address may ask again."""
+        """Count a request of an address. Returns 0, or the seconds until the address may send another request."""
         if not self._rates.address_per_s or (is_loopback(caller) and not self._rates.count_loopback):
             return 0.0
         return self._addresses.take(caller)
 
     def charge_principal(self, principal: Principal) -> None:
-        """Raises TooManyRequests for a project that asks too often."""
+        """Count a request of a project. Raises TooManyRequests when the project sends too many."""
         if principal.project is None or SERVICE in principal.roles or SERVICE in principal.service_roles:
             return
         if wait_s := self._projects.take(principal.project):
@@ -65,5 +65,5 @@ class RateLimits:
             )
 
     def charges_projects(self, caller: str) -> bool:
-        """Whether the projects of who asks from there are counted."""
+        """Tell whether the projects of requests from this address are counted."""
         return bool(self._rates.project_per_s) and (self._rates.count_loopback or not is_loopback(caller))

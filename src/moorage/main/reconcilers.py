@@ -1,4 +1,4 @@
-"""Which reconcilers run, and how often; all but one of them in the one process that leads."""
+"""The table of reconcilers and their periods. All but one of them run only in the process that leads."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ DEVICES_EVERY_S = 10.0
 NOTIFICATIONS_EVERY_S = 0.5
 AUDIT_EVERY_S = 60.0
 ASKED_EVERY_S = 1.0
-"""What people asked for that nobody is told of: drains and audits."""
+"""How often requests that send no hint are looked for: drains and audits."""
 STRAYS_EVERY_S = 60.0
 DRIFT_EVERY_S = 120.0
 QUOTA_EVERY_S = 300.0
@@ -46,7 +46,7 @@ TIDY_EVERY_S = 600.0
 
 
 def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: float | None = None) -> None:
-    """Every reconciler of this release, on its timer."""
+    """Add every reconciler of this release with its period."""
     asked_every_s = ASKED_EVERY_S if asked_every_s is None else asked_every_s
     if region.segments is not None:
         came = partial(region.segments.until_host_appears, region.clock)
@@ -70,7 +70,7 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: floa
     if (copies_s := region.config.region.record_copies_s) > 0:
         rounds.add("record_copies", copies_s, RecordCopies(region.context, region.clock).run)
     rounds.add("stray_images", IMAGES_EVERY_S, OrphanImages(region.context, region.clock).run)
-    if region.config.network.backend != "flat":  # addresses of flat networks are ours to know
+    if region.config.network.backend != "flat":  # Moorage itself records the addresses of flat networks
         rounds.add("port_drift", DRIFT_EVERY_S, PortDrift(region.context).run)
     rounds.add("quota_usage", QUOTA_EVERY_S, QuotaUsage(region.context).run)
     if region.notifications is not None:
@@ -93,7 +93,7 @@ def add_rounds(rounds: ReconcileLoop, region: RegionProcess, asked_every_s: floa
 
 
 def audits_of(region: RegionProcess) -> Audits:
-    """What compares everything with everything."""
+    """Build the audits, which compare all services' records with the servers' records."""
     config = region.config
     heard = ReportedGuests(lambda: region.cells, tuple(region.context.cells.ids), region.clock)
     auditor = Auditor(region.context, heard, region.clock, ports=config.network.backend != "flat")

@@ -1,7 +1,7 @@
-"""The keys of a region: where they are kept, and that all of its processes have the same.
+"""The keys of a region: where they are kept, and a check that all of its processes have the same.
 
-The file has a key in each line, and the first one encrypts.  It is read again when it changes, so keys are exchanged while processes
-run.  A process whose keys are not the region's is refused at its start: what it would encrypt, nobody else could read.
+The file has one key in each line, and the first one encrypts.  It is read again when it changes, so keys can be exchanged while
+processes run.  A process whose keys are not the region's does not start: no other process could read what it encrypts.
 """
 
 import logging
@@ -30,17 +30,17 @@ _log = logging.getLogger(__name__)
 
 
 class KeyFile:
-    """The keys in a file, as they are now."""
+    """The keys in a file; read again when the file changes."""
 
     def __init__(self, path: Path) -> None:
-        """Raises Invalid when there are none."""
+        """Read the file. Raises Invalid when it cannot be read, or holds no valid keys."""
         self.path = path
         self._read_at: tuple[int, int, int] | None = None
         self._keys: tuple[str, ...] = ()
         self._reload()
 
     def __call__(self) -> Sequence[str]:
-        """Those that were there last, while the file cannot be read."""
+        """Return the keys; while the file cannot be read, those of the last read."""
         try:
             self._reload()
         except Invalid as wrong:
@@ -49,7 +49,7 @@ class KeyFile:
 
     @staticmethod
     def make(path: Path, key: str) -> None:
-        """The file, with its first key; one that is there already, or came meanwhile, stays."""
+        """Make the file with its first key; a file that exists already, or appears meanwhile, is kept."""
         coming = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         private_file(coming).write_text(f"{key}\n")
         try:
@@ -60,7 +60,7 @@ class KeyFile:
             coming.unlink()
 
     def write(self, keys: Sequence[str]) -> None:
-        """Over those that are there, all at once."""
+        """Replace the keys in the file atomically."""
         coming = self.path.with_name(f"{self.path.name}.new")
         private_file(coming).write_text("".join(f"{key}\n" for key in keys))
         os.replace(coming, self.path)
@@ -88,7 +88,7 @@ class KeyFile:
 
 
 def checked_keys(keys: Sequence[str], where: str) -> tuple[str, ...]:
-    """The same. Raises Invalid, without a word of them."""
+    """Check the keys and return them. Raises Invalid, with a message that does not contain a key. `where` names their place."""
     if not 1 <= len(keys) <= KEYS_MAX:
         raise Invalid(f"{where} has {len(keys)} keys of the region: from 1 to {KEYS_MAX} are possible")
     try:
@@ -108,7 +108,10 @@ def key_path(config: Config) -> Path:
 
 
 def region_keys_of(config: Config, *, made: bool = True) -> KeyFile | tuple[str, ...]:
-    """As configured; with `made` one is made in the data directory where nothing is. Raises Invalid."""
+    """Return the configured keys. `made`: if there are none, make one in the data directory.
+
+    Raises Invalid when the keys cannot be read, or are not valid.
+    """
     if config.secrets.keys:
         return checked_keys(config.secrets.keys, "[secrets] keys")
     path = key_path(config)
@@ -118,7 +121,7 @@ def region_keys_of(config: Config, *, made: bool = True) -> KeyFile | tuple[str,
 
 
 async def open_seals(config: Config, region: Database) -> Encryption:
-    """What this process encrypts with. Raises Invalid when its keys are not the region's."""
+    """Open the encryption of this process. Raises Invalid when its keys are not the region's."""
     used = await region.read(region_keys.used)
     keys = region_keys_of(config, made=not used)
     all_keys = keys if isinstance(keys, KeyFile) else (lambda: keys)
@@ -128,7 +131,7 @@ async def open_seals(config: Config, region: Database) -> Encryption:
 
 
 async def know_key(region: Database, seals: Encryption, keys: Sequence[str]) -> None:
-    """The region knows the key that encrypts here, if this process has its newest one. Raises Invalid."""
+    """Record the key with which this process encrypts. Raises Invalid when the process does not have the region's newest key."""
     mine = {key_id(each) for each in keys}
     while True:
         used = await region.read(region_keys.used)

@@ -53,7 +53,7 @@ Role = Callable[[Config, asyncio.Event], Awaitable[None]]
 
 
 async def api(config: Config, stopping: asyncio.Event) -> None:
-    """The Compute API and the Placement API: this role accepts operations and executes none."""
+    """Run the role `api`: the Compute API and the Placement API. It accepts operations and executes none."""
     listens = {"compute": config.api.compute, "placement": config.api.placement}
     doors = {name: HttpServer(name, listen, config) for name, listen in listens.items()}
     observed = await observe(config, "api")
@@ -73,7 +73,10 @@ async def api(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def conductor(config: Config, stopping: asyncio.Event) -> None:
-    """Executes the operations of the region, takes the reports of every configured cell, runs the reconcilers."""
+    """Run the role `conductor`: it executes operations, takes the reports of every configured cell's hosts, and runs reconcilers.
+
+    Raises Invalid when a conductor must not start with this configuration, and Unavailable when the region cannot be reached.
+    """
     observed = await observe(config, "conductor")
     region = await open_region(config)
     try:
@@ -94,7 +97,10 @@ async def conductor(config: Config, stopping: asyncio.Event) -> None:
 
 
 async def agent(config: Config, stopping: asyncio.Event) -> None:
-    """One host: a bus and a hypervisor, no database, and from level 3 on no credentials (S0.20)."""
+    """Run the role `agent` for one host: it has a bus and a driver, no database, and from level 3 on no credentials (S0.20).
+
+    Raises Invalid when no host is named.
+    """
     mine = config.agent
     if not mine.host:
         raise Invalid("say which host this is: [agent] host in the file, or --host")
@@ -146,7 +152,7 @@ async def agent(config: Config, stopping: asyncio.Event) -> None:
 
 
 def not_a_hosts(config: Config) -> list[str]:
-    """What stands in an agent's file and is none of a host's business: whoever takes the machine has it."""
+    """Return warnings about secrets in an agent's file that a host does not need: an attacker on that machine could read them."""
     said = []
     if config.region.database or any(cell.database for cell in config.cells):
         said.append(
@@ -162,7 +168,7 @@ def not_a_hosts(config: Config) -> list[str]:
 
 
 async def embedded(config: Config, stopping: asyncio.Event) -> None:
-    """The embedded identity, image, network and volume services, over sockets, for a set without real ones.
+    """Run the role `embedded`: the embedded identity, image, network and volume services, for a set without real ones.
 
     Raises Invalid where the package with these services is not installed.
     """
@@ -180,7 +186,9 @@ async def embedded(config: Config, stopping: asyncio.Event) -> None:
         guarantees=GuaranteesOverHttp(own.placement),
         server_volumes=ServerVolumesOverHttp(own.compute),
     )
-    region = await open_region(config, embedded=services.apps, bus=MemoryBus())  # to seed it: nothing is said to others
+    region = await open_region(
+        config, embedded=services.apps, bus=MemoryBus()
+    )  # only to seed the data: no other process is connected
     demo = "" if services.identity is None else await services.identity.project_id("demo")
     if services.network is not None:
         plans = planned_hosts(config)
@@ -212,7 +220,7 @@ ROLES: dict[str, Role] = {
     "console-web": webconsole,
 }
 OWN_LISTENERS = {"metadata": "metadata", "console": "console", "console-web": "webconsole"}
-"""Role → the listener that `--port` is of."""
+"""Role → the listener whose port `--port` sets."""
 
 
 def _print_cells_out(region: RegionProcess) -> None:
@@ -229,7 +237,7 @@ async def _run(role: Role, config: Config) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Entry of every role; `argv[0]` is its name."""
+    """Run a role; `argv[0]` is its name. Returns 2 for an error that the caller can correct."""
     if argv[:2] == ["agent", "clean"]:
         return agent_clean.main(argv[2:])
     parser = argparse.ArgumentParser(prog="moorage", description=__doc__)

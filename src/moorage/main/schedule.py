@@ -1,7 +1,7 @@
 """`moorage schedule`: replay decisions that were recorded, or one from two files, or write those from a region's database.
 
-Nothing is changed: the database is read in one snapshot, and the decision is the pure function that conductors use.  What each
-process knows from its hosts alone is not in the database: in an exported world every host is heard from, and none has failed lately.
+Nothing is changed: the database is read in one snapshot, and the decision is the pure function that conductors use.  The database does
+not record what each process only knows in memory: in an exported world every host is alive, and none has failed lately.
 """
 
 import argparse
@@ -35,7 +35,7 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def take_photo(tx: Tx) -> WorldSnapshot:
-    """Every host as the region's database has it."""
+    """Read every host from the region's database."""
     picture = ProviderCache()
     picture.apply(since(tx))
     picture.set_host_aggregates(aggregates.for_placement(tx))
@@ -56,7 +56,7 @@ def ask_of_server(tx: Tx, server: ServerId) -> Ask:
 
 
 async def read_region(config: Config, server: str | None) -> tuple[WorldSnapshot, Ask | None]:
-    """The picture, and what was asked for a server."""
+    """Read the region's hosts, and the ask of a server's boot."""
     region: Database = await open_database(config.region_url(), name="region", limits=config.database.limits)
     try:
         photo = await region.read(take_photo)
@@ -67,7 +67,7 @@ async def read_region(config: Config, server: str | None) -> tuple[WorldSnapshot
 
 
 def export(config: Config, world: Path, server: str | None, ask: Path) -> list[str]:
-    """Write the files; what was written, in words."""
+    """Write the files. Returns a line for each of them. Raises Invalid when there is no region's database."""
     if not config.region.database and not (config.data / "region.db").exists():
         raise Invalid(f"there is no region in {config.data}: say where with --data-dir or --config")
     photo, asked = asyncio.run(read_region(config, server))
@@ -80,7 +80,7 @@ def export(config: Config, world: Path, server: str | None, ask: Path) -> list[s
 
 
 def replay(photo: WorldSnapshot, ask: Ask, config: Config | None = None) -> Verdict:
-    """The decision, again; with a configuration, by its multipliers of weights."""
+    """Make the decision again; with a configuration, with its multipliers of weights."""
     multipliers = {} if config is None else config.scheduler.multipliers
     return rank(ask, world_of(photo), Profile().weighing(multipliers))
 
@@ -116,7 +116,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 1 when no host would do, 2 for what the caller can correct."""
+    """Run `moorage schedule`. Returns 1 when every host was rejected, and 2 for an error that the caller can correct.
+
+    Raises no Invalid: the message about incomplete arguments, or a file of another format, is printed.
+    """
     arguments = parser().parse_args(argv)
     try:
         config = read_config(arguments.config)

@@ -12,7 +12,10 @@ from moorage.store.cell.tables import cell_metadata
 from moorage.store.region.placement.tables import placement_metadata
 from moorage.store.region.tables import region_metadata
 
-for _room in (_region_room, _cell_room):  # importing a noun's file declares its tables: none can be forgotten
+for _room in (
+    _region_room,
+    _cell_room,
+):  # importing each module of the package declares its tables, so none can be forgotten
     for _noun in pkgutil.iter_modules(_room.__path__):
         importlib.import_module(f"{_room.__name__}.{_noun.name}")
 

@@ -1,8 +1,8 @@
-"""Secrets of a configuration: where they may stand, what is refused, and those that are made once.
+"""Secrets of a configuration: where they may be kept, what is refused, and secrets that Moorage makes itself.
 
-Any text in the file may be given as `{ file = "…" }` or `{ env = "…" }` instead: a password, or a whole URL that holds one.  A
-relative file is looked for in `$CREDENTIALS_DIRECTORY`, where systemd puts what `LoadCredential=` names, else beside the
-configuration.  A password that stands in the configuration itself makes that file a secret, which others may not read.
+Any text in the file may be given as `{ file = "…" }` or `{ env = "…" }` instead: a password, or a whole URL that contains one.  A
+relative path is looked up in `$CREDENTIALS_DIRECTORY`, where systemd puts the files of `LoadCredential=`, else beside the
+configuration.  If a password is in the configuration file itself, other users must not be able to read that file.
 """
 
 import os
@@ -17,12 +17,15 @@ from moorage.model.private_files import may_be_read_by_others, private_directory
 
 SECRET_BYTES_MAX = 64 * 1024
 SECRET_NAMES = ("password", "secret", "secrets.keys")
-"""How settings end that are secrets whatever they say."""
+"""Endings of the names of settings that are always secrets."""
 WITH_A_PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
 
 def resolved(settings: Any, base: Path, at: str = "") -> Any:
-    """The same settings, with what is said elsewhere read. Raises Invalid, which never repeats what was read."""
+    """Return the settings with the values of `{ file = … }` and `{ env = … }` read.
+
+    Raises Invalid when a value cannot be read; the message never contains a value.
+    """
     match settings:
         case {"file": str(name), **rest} if at and not rest:
             return _of_file(name, base, at)
@@ -39,7 +42,7 @@ def resolved(settings: Any, base: Path, at: str = "") -> Any:
 
 
 def check_unread(path: Path, settings: Mapping[str, Any]) -> None:
-    """Raises Invalid when a password stands in a file that others may read."""
+    """Check that other users cannot read a configuration file that contains passwords. Raises Invalid when they can."""
     names = sorted(set(_secrets(settings)))
     if names and may_be_read_by_others(path):
         raise Invalid(
@@ -89,7 +92,7 @@ def _some(names: list[str]) -> str:
 
 
 def secret(data: Path, name: str, length: int = 24) -> str:
-    """A secret that is made once and kept, readable by its owner only, in the data directory."""
+    """Return a secret that is made once and kept in the data directory, readable by its owner only."""
     path = data / "secrets" / name
     if path.exists():
         return path.read_text().strip()
@@ -97,7 +100,7 @@ def secret(data: Path, name: str, length: int = 24) -> str:
     coming = path.with_name(f"{name}.{secrets.token_hex(8)}")
     private_file(coming).write_text(secrets.token_urlsafe(length))
     try:
-        os.link(coming, path)  # whole, and once: other processes may share the directory, and begin at the same time
+        os.link(coming, path)  # atomic: other processes may share the directory and start at the same time
     except FileExistsError:
         pass
     finally:

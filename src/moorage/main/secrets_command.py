@@ -1,10 +1,10 @@
-"""`moorage secrets`: the keys with which a region encrypts what users tell their guests, and passwords that wait in journals.
+"""`moorage secrets`: manages the keys with which a region encrypts users' data for guests, and passwords in journals.
 
-show        the keys by name, and how many secrets are encrypted with each
-add-key     a key more, which decrypts: for processes that do not share the file; or the first key of a file that is not there yet
-rotate      another key encrypts (the one that was added, or a new one), then reencrypt
-reencrypt   all that is kept, with the first key: after a rotation that was ended in the middle, or an upgrade
-drop-old    keys with which nothing is encrypted any more are forgotten
+show        print the keys by name, and how many secrets are encrypted with each
+add-key     add a key that only decrypts, for processes that do not share the file; or make the file with its first key
+rotate      encrypt with another key (the one that was added, or a new one), then reencrypt
+reencrypt   encrypt all secrets with the first key: after a rotation that was interrupted, or an upgrade
+drop-old    remove keys with which nothing is encrypted any more
 """
 
 import argparse
@@ -44,9 +44,9 @@ async def show(config: Config, databases: Databases) -> None:
 
 
 async def rotate(config: Config, databases: Databases) -> None:
-    """The key that was added and never encrypted comes first, or else a new one."""
+    """Put the key that was added and never used for encryption first, or else a new key; then encrypt everything with it."""
     file = _file(config)
-    await open_seals(config, databases.region)  # refuses who has not the region's
+    await open_seals(config, databases.region)  # refuses a process that does not have the region's key
     used, keys = await databases.region.read(region_keys.used), list(file())
     waiting = [each for each in keys if key_id(each) not in used]
     first = waiting[0] if waiting else new_key()
@@ -56,7 +56,11 @@ async def rotate(config: Config, databases: Databases) -> None:
 
 
 async def anew(config: Config, databases: Databases, *, lost: bool = False) -> None:
-    """Everything, with the first key."""
+    """Encrypt all secrets with the first key. `lost`: remove secrets whose keys are lost.
+
+    Raises Invalid when secrets are encrypted with keys that this process does not have, or when not all are encrypted with the
+    first key yet.
+    """
     if lost:
         await _adopt(databases.region, Encryption(partial(tuple, _keys(config))))
     seals = await open_seals(config, databases.region)
@@ -72,6 +76,7 @@ async def anew(config: Config, databases: Databases, *, lost: bool = False) -> N
 
 
 async def drop_old(config: Config, databases: Databases) -> None:
+    """Remove the old keys from the file. Raises Invalid while secrets are still encrypted with other keys than the first."""
     file = _file(config)
     seals = await open_seals(config, databases.region)
     found = await walk(_named(databases), seals, change=False)
@@ -85,7 +90,10 @@ async def drop_old(config: Config, databases: Databases) -> None:
 
 
 def add_key(config: Config) -> None:
-    """No database is asked: it is the first thing that is done on a new machine."""
+    """Add a key to the file, or make the file. It reads no database, because it is the first command on a new machine.
+
+    Raises Invalid when the keys are in the configuration itself, or when there are `KEYS_MAX` keys already.
+    """
     if config.secrets.keys:
         raise Invalid("the keys stand in the configuration ([secrets] keys): add one there")
     path, key = key_path(config), new_key()
@@ -119,7 +127,7 @@ def _file(config: Config) -> KeyFile:
 
 
 async def _adopt(region: Database, seals: Encryption) -> None:
-    """The key is the region's from now on, whatever was before."""
+    """Make the first key the region's key, whatever its key was before."""
     used = await region.read(region_keys.used)
     if not used or used[0] != seals.key:
         await region.write(lambda tx: region_keys.begin(tx, seals.key, len(used), time.time_ns() // 1000))
@@ -142,7 +150,7 @@ async def _run(verb: Verb, config: Config) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry; 2 for what the caller can correct."""
+    """Run `moorage secrets`. Returns 2 for an error that the caller can correct."""
     options = argparse.ArgumentParser(
         prog="moorage secrets", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,7 +1,7 @@
-"""What a new cloud begins with: flavors, one small image, one ordinary network and one routed network with two segments.
+"""The first data of a new cloud: flavors, one small image, one ordinary network and one routed network with two segments.
 
-Made by name where it is missing, so the next start changes nothing, and what people deleted on purpose comes back only if the
-whole data directory is new (`seeded` marks it).
+Each is made if none of its name exists.  This happens once: the file `seeded` in the data directory marks that it is done, so what
+people delete does not come back.
 """
 
 import time
@@ -34,13 +34,13 @@ NETWORK = "private"
 ROUTED = "routed"
 SEGMENTS = (("rack-a", "physnet1", 101, "10.21.0.0/24"), ("rack-b", "physnet2", 102, "10.22.0.0/24"))
 SEGMENT_ADDRESSES = 4
-"""Few on purpose: a newcomer can fill a segment and see servers go to the other."""
+"""Few on purpose: one can fill a segment and see that further servers go to the other."""
 
 
 async def seed(
     config: Config, region: Database, image: "ImageService | None", network: "NetworkService | None", demo_project: str
 ) -> bool:
-    """Seed a new data directory; False when it was seeded before."""
+    """Make the first data in a new data directory; False: it was done before."""
     mark = config.data / "seeded"
     if mark.exists():
         return False
@@ -49,7 +49,7 @@ async def seed(
         await image.seed_image(IMAGE_NAME, IMAGE_BYTES, disk_format="raw", container_format="bare", min_disk=1)
     if network is not None:
         await _networks(network, demo_project)
-    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)  # beside real services nobody made it yet
+    config.data.mkdir(parents=True, exist_ok=True, mode=0o700)  # with real services it does not exist yet
     mark.write_text("flavors, image and networks were made once\n")
     return True
 

@@ -1,4 +1,4 @@
-"""How the embedded volume service asks compute whether a server still uses a volume, as Cinder does before a user detaches it."""
+"""Asks compute for the embedded volume service whether a server still uses a volume, as Cinder does before a user detaches it."""
 
 from urllib.parse import quote
 
@@ -6,7 +6,7 @@ from moorage.clients.http import ServiceClient
 from moorage.model.errors import NotFound, Problem, Unavailable
 
 VERSION = "2.89"
-"""Of the Compute API: the first that says which attachment of the volume service a server has."""
+"""Microversion of the Compute API: the first that names the volume service's attachment of a server."""
 
 
 class ServerVolumesOverHttp:
@@ -16,7 +16,7 @@ class ServerVolumesOverHttp:
         self._compute = compute
 
     async def __call__(self, server: str, volume: str) -> str | None:
-        """The attachment that compute keeps for the two; None: it knows of none. Raises Unavailable when it does not say."""
+        """Return the attachment of this volume and server; None: compute knows of none. Raises Unavailable when compute does not answer."""
         path = f"/servers/{quote(server, safe='')}/os-volume_attachments/{quote(volume, safe='')}"
         headers = {"OpenStack-API-Version": f"compute {VERSION}"}
         try:

@@ -1,4 +1,4 @@
-"""Clients to the services: over sockets to real services, over ASGI to embedded ones; the same client either way."""
+"""Builds clients of the services: over sockets to real services, over ASGI to embedded ones. The client is the same in both cases."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from moorage.main.vendor_data import vendor_services
 from moorage.model.service_health import CircuitSeen
 
 OWN_APIS_S = 15.0
-"""A call to our own APIs; somebody's request to the network service waits for it."""
+"""Limit of a call to our own APIs; a user's request to the network service waits for it."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,15 @@ class Clients:
     images: ImageClient
     network: NetworkBackend
     image_data: ImageData
-    """Of the hosts of this process, if it has any."""
+    """Access to images' data for the hosts of this process, if it has any."""
     services: tuple[ServiceClient, ...] = field(default=())
     vendor_data: VendorData | None = None
-    """None: nobody but our own file has anything to say to guests."""
+    """None: vendor data comes only from the configured file."""
     volumes: VolumeClient | None = None
-    """None beside real services of which none has volumes."""
+    """None: the services are real ones, and there is no volume service among them."""
 
     def open_circuits(self) -> tuple[CircuitSeen, ...]:
-        """What this process does not call for now."""
+        """The services that this process does not call at present, because their circuit breaker is open."""
         breakers = dict.fromkeys(each.breaker for each in self.services)
         return tuple(seen for breaker in breakers for seen in breaker.open_circuits())
 
@@ -52,7 +52,7 @@ class Clients:
 
 @dataclass(frozen=True)
 class OwnApis:
-    """Our own APIs as another service calls them: the embedded network service where it runs in a role of its own."""
+    """Clients of our own APIs, for embedded services that run in a role of their own."""
 
     compute: ServiceClient
     placement: ServiceClient
@@ -64,7 +64,7 @@ class OwnApis:
 
 
 def make_own_apis(config: Config) -> OwnApis:
-    """Over sockets, with the service user's credentials."""
+    """Build these clients: over sockets, with the service user's credentials."""
     identity = ServiceClient(
         "identity", config.identity.url or f"{config.api.identity.url}/v3", ca_file=config.ca_of(config.identity)
     )
@@ -83,23 +83,23 @@ def make_own_apis(config: Config) -> OwnApis:
 
 
 def admin_password(config: Config) -> str:
-    """Of the embedded identity's administrator: the configured one, or one made once and kept."""
+    """Return the password of the embedded identity's administrator: the configured one, or one that is made once and kept."""
     return config.admin_password or secret(config.data, "admin-password")
 
 
 def demo_password(config: Config) -> str:
-    """Of the embedded identity's ordinary user: made once and kept."""
+    """Return the password of the embedded identity's ordinary user, which is made once and kept."""
     return secret(config.data, "demo-password")
 
 
 def service_password(config: Config) -> str:
-    """The configured one, or for the embedded identity one made once and kept."""
+    """Return the service user's password: the configured one, or for the embedded identity one that is made once and kept."""
     return config.service_user.password or secret(config.data, "service-password")
 
 
 @dataclass(frozen=True)
 class HostsImages:
-    """The way of a host to the data of images, as `[image_user]`."""
+    """A host's access to the data of images, with the account `[image_user]`."""
 
     data: ImageData
     services: tuple[ServiceClient, ...]
@@ -110,7 +110,7 @@ class HostsImages:
 
 
 def make_hosts_images(config: Config) -> HostsImages:
-    """Over sockets; nothing else of the services can be reached with it."""
+    """Build this access, over sockets; it cannot reach anything else of the services."""
     asking = ServiceClient("identity", config.identity.url or f"{config.api.identity.url}/v3")
     user = config.image_user
     tokens = ServiceTokens(asking, user=user.user, password=user.password, project=user.project, domain=user.domain)
@@ -126,7 +126,7 @@ def make_hosts_images(config: Config) -> HostsImages:
 
 
 def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> Clients:
-    """`embedded`: ASGI applications by name (`identity`, `image`, `network`) for what has no URL in the configuration."""
+    """Build the clients. `embedded`: ASGI applications by name (`identity`, `image`, `network`) of services without a configured URL."""
     apps = embedded or {}
 
     breakers: dict[str, Breaker] = {}
@@ -173,5 +173,5 @@ def make_clients(config: Config, embedded: Mapping[str, Any] | None = None) -> C
 
 
 def _without_version(named: Volume) -> Volume:
-    """The address as the client wants it, though it be given as catalogs give it."""
+    """The URL without a version at its end: catalogs often have one, and the client adds its own."""
     return msgspec.structs.replace(named, url=named.url.rstrip("/").removesuffix("/v3"))

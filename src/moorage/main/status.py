@@ -1,7 +1,7 @@
-"""`moorage status --local`: the gates without a running API, and whether a conductor would start here (S0.10, N14).
+"""`moorage status --local`: shows the gates without a running API, and whether a conductor would start here (S0.10, N14).
 
-The readiness check of an upgrade, on a conductor's machine with its configuration: levels are read from the region's database,
-credentials are tried from here.  It writes nothing.
+This is the readiness check of an upgrade, on a conductor's machine and with its configuration: it reads hosts' levels from the region's
+database, and tries the credentials from this machine.  It writes nothing.
 """
 
 import argparse
@@ -27,7 +27,7 @@ REFUSED = 2
 
 
 async def make_report(config: Config) -> Report:
-    """What is known here and now. Raises Invalid when a conductor would not start with this configuration."""
+    """Collect the report. Raises Invalid when a conductor would not start with this configuration."""
     url = config.region_url()
     _check_is_there(url)
     clients = make_clients(config)
@@ -51,13 +51,13 @@ async def make_report(config: Config) -> Report:
 
 
 def _check_is_there(url: str) -> None:
-    """A SQLite file would be made by opening it."""
+    """Check that the region's database exists before it is opened: opening a SQLite file would create it."""
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
         raise Invalid(f"there is no region yet at {url}")
 
 
 def main(argv: list[str]) -> int:
-    """0: fine; 1: there is a warning; 2: a conductor would not start."""
+    """Run `moorage status --local`. Returns 0: no problem; 1: there is a warning; 2: a conductor would not start."""
     parser = argparse.ArgumentParser(prog="moorage status", description=__doc__)
     parser.add_argument("--local", action="store_true", required=True)
     parser.add_argument("--config", type=Path, help="the TOML file of this machine's conductor")

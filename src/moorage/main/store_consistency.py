@@ -1,8 +1,8 @@
-"""Do the databases of a region belong together, and is none of them older than the others know it to be (RULES §22).
+"""Checks that the databases of a region belong together, and that none is older than the others know it to be (RULES §22).
 
-The region and each cell keep who they are, who the others are, and a mark that grows while processes run.  At start a stranger,
-an empty or an older database is refused before anything is read from it; what a deliberate restore brought back is adopted by
-`moorage db adopt`.  While a process runs, `StoreWatch` looks again.
+The region and each cell record their own identity, the identities of the others, and a mark that grows while processes run.  A
+process that starts refuses a foreign, an empty or an older database before it reads anything from it; a database that was restored on
+purpose is adopted with `moorage db adopt`.  While a process runs, `StoreWatch` checks again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ from moorage.store.region.identity import KnownCell, RegionIdentity
 from moorage.store.region.placement.restamp import restamp
 
 LOOKS = 3
-"""Databases are read one after the other while other processes go on: only what is found so often is believed."""
+"""How often the databases are read before a fault is believed: they are read one after the other while other processes write."""
 ADOPT = "if it was restored on purpose, stop every process and run `moorage db adopt`"
 
 
 @dataclass(frozen=True)
 class RegionSeen:
     made: bool
-    """There are tables of ours."""
+    """Whether the database has Moorage's tables."""
     identity: RegionIdentity | None = None
     cells: Mapping[CellId, KnownCell] = field(default_factory=dict)
 
@@ -40,11 +40,11 @@ class CellSeen:
     made: bool
     identity: CellIdentity | None = None
     lacks_all: bool = False
-    """It has none of the servers that the region has in it (looked at only where there is no identity)."""
+    """Whether it has none of the servers that the region has in it (read only if the database has no identity)."""
 
 
 def refusal(region: RegionSeen, cells: Mapping[CellId, CellSeen]) -> str | None:
-    """Why these databases cannot be used together, and what to do; None: they can."""
+    """Say why these databases cannot be used together, and what to do; None: they can be used."""
     for cell, seen in cells.items():
         said = _refused(cell, seen, region)
         if said is not None:
@@ -90,7 +90,7 @@ def _refused(cell: CellId, seen: CellSeen, region: RegionSeen) -> str | None:
 
 
 def _there(connection: Connection) -> tuple[bool, bool]:
-    """Whether there are tables of ours, and among them the one of the identity."""
+    """Whether the database has Moorage's tables, and whether the table of the identity is among them."""
     return has_table(connection, "servers"), has_table(connection, "store_identity")
 
 
@@ -112,7 +112,7 @@ async def _cell_seen(database: Database) -> CellSeen:
 async def read_identities(
     region: Database, cells: Mapping[CellId, Database]
 ) -> tuple[RegionSeen, dict[CellId, CellSeen]]:
-    """What each says of itself and of the others; nothing is written."""
+    """Read the identities and marks of all databases; nothing is written."""
     seen = {cell: await _cell_seen(database) for cell, database in cells.items()}
     mine = await _region_seen(region)
     if mine.made:
@@ -130,7 +130,7 @@ async def _lacks_all(region: Database, database: Database, cell: CellId, made: b
 
 
 async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
-    """Raises Invalid when they do not belong together, with the sentence that says what to do."""
+    """Check that the databases belong together. Raises Invalid when they do not, with a message that says what to do."""
     said: str | None = None
     for _ in range(LOOKS):
         said = refusal(*await read_identities(region, cells))
@@ -140,7 +140,7 @@ async def check(region: Database, cells: Mapping[CellId, Database]) -> None:
 
 
 async def migrate_all(region: Database, cells: Mapping[CellId, Database]) -> None:
-    """Check, bring tables forward, and give an identity to those that are new. Raises Invalid as `check` does."""
+    """Check all databases, upgrade their tables, and give an identity to new ones. Raises Invalid when they do not belong together."""
     await check(region, cells)
     await migrate(region, REGION)
     await migrate(region, PLACEMENT)
@@ -152,7 +152,7 @@ async def migrate_all(region: Database, cells: Mapping[CellId, Database]) -> Non
 
 
 async def migrate_cell(region: Database, cell: CellId, database: Database) -> None:
-    """`migrate_all` for one cell of a region that is in use, when it answers. Raises Invalid as `check` does."""
+    """Do the same for one cell of a region that is in use. Raises Invalid when the two databases do not belong together."""
     alone = {cell: database}
     await check(region, alone)
     await migrate(database, CELL)
@@ -161,7 +161,10 @@ async def migrate_cell(region: Database, cell: CellId, database: Database) -> No
 
 
 async def identify(region: Database, cells: Mapping[CellId, Database]) -> None:
-    """The cell's own first: a region that knows a cell which does not know itself would be a refusal."""
+    """Give an identity to databases that have none, and record the cells' identities in the region.
+
+    A cell's own identity is written first: after a crash in between, a region that knows a cell without identity would be refused.
+    """
     found = await region.read(region_identities.get)
     mine = await region.write(region_identities.make) if found is None else found
     known = await region.read(region_identities.cells)

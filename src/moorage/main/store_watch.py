@@ -1,10 +1,10 @@
-"""A running process looks whether its databases are still those that it started with, and raises their marks.
+"""Checks, while a process runs, that its databases are still those that it started with, and raises their marks.
 
-Whoever reconnects to PostgreSQL asks at once who answers there.  Every few seconds all are asked, on connections that are open: a
-dump may have been loaded below a process, or another file moved to a database's place.  One that is another one, or older than
-it was, is barred: everything waits, as for a database that is out, and nothing is concluded from what it says (RULES §22).
+Each new connection to PostgreSQL is checked at once.  Every few seconds all databases are checked on open connections: a dump may
+have been loaded into a database in use, or a SQLite file replaced.  A database that is another one, or older than it was, is barred:
+all work waits, as for a database that is out, and nothing is concluded from its data (RULES §22).
 
-On PostgreSQL the same look ends sessions whose process was frozen in the middle of a statement, with the locks that they hold.
+On PostgreSQL the same check ends sessions whose process was frozen in the middle of a statement, so that their locks are released.
 """
 
 import asyncio
@@ -39,17 +39,17 @@ _WHO = sa.select(_IDENTITY.c.uuid, _IDENTITY.c.epoch, _IDENTITY.c.mark).where(_I
 
 
 class _Watched:
-    """One database, and who it was when this process started."""
+    """One database, with its identity at the start of this process."""
 
     def __init__(self, database: Database, uuid: str, epoch: int, mark: int) -> None:
         self.database, self.uuid, self.epoch, self.mark = database, uuid, epoch, mark
         self.file = _file_of(database)
         self.pools: list[Database] = []
-        """All ways of this process to it."""
+        """All connection pools of this process to the database."""
         self.add(database)
 
     def add(self, pool: Database) -> None:
-        """Whoever connects by this pool asks who answers; it is barred with the others."""
+        """Check new connections of this pool too, and bar it together with the others."""
         pool.barred = self.database.barred
         self.pools.append(pool)
         if isinstance(pool, PostgresqlDatabase):
@@ -60,7 +60,7 @@ class _Watched:
             pool.barred = reason
 
     def fault(self, found: Sequence[Any] | None) -> str | None:
-        """What is wrong with who answers there: a row of WHO, or nothing."""
+        """Say what is wrong with the database that answers; `found` is its row of WHO, or None."""
         name = f"the {self.database.name} database"
         if found is None or found[0] != self.uuid:
             return (
@@ -76,7 +76,7 @@ class _Watched:
         return None
 
     def greet(self, ask: Ask) -> None:
-        """With every new connection of PostgreSQL."""
+        """Check a new connection to PostgreSQL."""
         try:
             rows = ask(WHO)
         except Exception as failure:
@@ -89,7 +89,7 @@ class _Watched:
 
 
 def _file_of(database: Database) -> tuple[int, int] | None:
-    """Which file stands at a SQLite database's place; None for PostgreSQL, or where there is none."""
+    """The identity of the file at a SQLite database's path; None for PostgreSQL, or if there is no file."""
     if not isinstance(database, SqliteDatabase):
         return None
     try:
@@ -105,12 +105,12 @@ def _read_mark(tx: Tx) -> Sequence[Any] | None:
 
 
 async def end_stalled(database: Database) -> None:
-    """What a frozen process holds there must not be held for as long as it is frozen."""
+    """End sessions of frozen processes, so that their locks do not last as long as the process is frozen."""
     if not isinstance(database, PostgresqlDatabase):
         return
     try:
         ended = await database.end_stalled()
-    except Problem as out:  # whoever looks at it next says so
+    except Problem as out:  # the next user of the database reports it
         logger.debug("sessions in the %s database could not be checked: %s", database.name, out)
         return
     if ended:
@@ -126,7 +126,7 @@ def _inner(database: Database) -> Database:
 
 
 class StoreWatch:
-    """One per process."""
+    """Watches the databases of one process."""
 
     def __init__(
         self, region: Database, cells: Mapping[CellId, Database], clock: Clock, every_s: float = EVERY_S
@@ -138,10 +138,10 @@ class StoreWatch:
         self._watched: dict[str, _Watched] = {}
         self._life: asyncio.Task[None] | None = None
         self.keeps_marks = False
-        """A conductor raises the marks; an API process only looks."""
+        """Whether this process raises the marks: a conductor does; an API process only checks."""
 
     async def start(self) -> None:
-        """They were just found to belong together; cells that are absent are watched from when they are taken in."""
+        """Begin to watch databases that were just found to belong together. Absent cells are watched from the moment they are taken in."""
         mine = await self._region_database.read(region_identities.get)
         if mine is not None:
             self._watched["region"] = _Watched(self._region_database, mine.uuid, mine.epoch, mine.mark)
@@ -151,7 +151,7 @@ class StoreWatch:
         self._life = asyncio.create_task(self._watching(), name="store-watch")
 
     async def watch(self, cell: CellId, database: Database) -> None:
-        """Hold this database against what the region knows of the cell, from now on. Raises Unavailable when the region's is out."""
+        """Watch this database, and compare it with what the region knows of the cell. Raises Unavailable when the region's database is out."""
         mine, known = await self._region_database.read(
             lambda tx: (region_identities.get(tx), region_identities.cells(tx))
         )
@@ -159,7 +159,7 @@ class StoreWatch:
             self._watched[f"cell {cell}"] = _Watched(database, known[cell].uuid, mine.epoch, known[cell].mark)
 
     async def also(self, pool: Database) -> None:
-        """Another pool of connections to the region's database, as a lease has: what holds for that database holds for it.
+        """Watch another pool of connections to the region's database too, such as that of a lease.
 
         Raises Unavailable when another database answers there, or an older one.
         """
@@ -185,11 +185,11 @@ class StoreWatch:
             await self._clock.sleep(self._every_s)
             try:
                 await self.round()
-            except Exception as failure:  # noqa: BLE001  a watch that ends would see nothing for ever
+            except Exception as failure:  # noqa: BLE001  if this task ended, nothing would be checked any more
                 logger.warning("the databases could not be checked: %r", failure)
 
     async def round(self) -> None:
-        """Look at all, and raise the marks of those that are right: the cells first, then what the region knows of them."""
+        """Check all databases and raise the marks of the right ones: first the cells' own, then what the region knows of them."""
         region = self._watched.get("region")
         if region is None:
             return
@@ -204,7 +204,7 @@ class StoreWatch:
             await self._check(region, region_identities.remind, marks)
 
     async def _check(self, each: _Watched, remember: Any, of_others: object) -> bool:
-        """Whether it is the right one; with its mark raised where this process does so."""
+        """Whether it is the right database; raise its mark if this process does that."""
         database = each.database
 
         def work(tx: Tx) -> tuple[str | None, int]:
@@ -227,7 +227,7 @@ class StoreWatch:
             except DBAPIError as failure:  # its tables are gone
                 reason, mark = each.fault(None), each.mark
                 logger.warning("the %s database: %r", database.name, failure)
-            except Problem as out:  # it is out, and everybody hears that
+            except Problem as out:  # it is out, which its users notice
                 logger.warning("the %s database could not be checked: %s", database.name, out)
                 return False
             if reason is None:

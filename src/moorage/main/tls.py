@@ -1,4 +1,4 @@
-"""Certificates of listeners: read when they start, and again when their files change, so that nobody need be interrupted."""
+"""Certificates of listeners: read at the start, and again when their files change, so that no connection is interrupted."""
 
 import logging
 import ssl
@@ -10,13 +10,18 @@ log = logging.getLogger(__name__)
 
 
 def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
-    """TLS 1.2 and newer with this certificate; `key` None: it is in the same file. Raises Invalid with what is wrong."""
+    """Build a context for TLS 1.2 and newer with this certificate; `key` None: the key is in the same file.
+
+    Raises Invalid when the files cannot be used, or when the key is encrypted.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
 
     def encrypted() -> bytes:
-        raise Invalid(f"the key of {certificate} is encrypted, and nobody is there who could say its password")
+        raise Invalid(
+            f"the key of {certificate} is encrypted: store the key without a password, because a service cannot ask for one"
+        )
 
     try:
         context.load_cert_chain(certificate, key, password=encrypted)
@@ -30,17 +35,20 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 
 class Certificate:
-    """A certificate and its key on disk, and the context that new connections get."""
+    """A certificate and its key on disk, and the TLS context of new connections."""
 
     def __init__(self, certificate: Path, key: Path | None) -> None:
-        """Raises Invalid."""
+        """Read the files. Raises Invalid when they cannot be used."""
         self._certificate = certificate
         self._key = key
         self._seen = self._stamps()
         self.context = server_context(certificate, key)
 
     def reread(self, *, always: bool = False) -> bool:
-        """Whether another one is used from now on. What cannot be used is said in the log, and the last one stays."""
+        """Read the files again if they changed, or `always`; tell whether another certificate is used from now on.
+
+        If the files cannot be used, the log says so and the last certificate is kept.
+        """
         stamps = self._stamps()
         if stamps == self._seen and not always:
             return False
@@ -58,7 +66,7 @@ class Certificate:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What differs when a file was written or replaced; None where there is none."""
+    """Values that change when the file is written or replaced; None: there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -1,6 +1,6 @@
-"""Lets connections in that are to have TLS: counted before their handshake, and with the certificate of that moment.
+"""Accepts connections with TLS: they are counted before their handshake, and get the certificate that is in use at that moment.
 
-`asyncio.Server` makes a protocol only when the handshake is over, so that nobody would count who never ends it.
+`asyncio.Server` makes a protocol only after the handshake, so connections that never finish it would not be counted.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from moorage.main.connection_limits import Doorkeeper, Visit
 from moorage.main.tls import Certificate
 
 REST_S = 0.5
-"""After this process, or its machine, had no file descriptor left for another connection."""
+"""Pause after this process, or its machine, had no file descriptor left for another connection."""
 GOODBYE_S = 1.0
-"""How long the other side may take to say that it has heard the end."""
+"""How long the other side may take to confirm the end of the TLS connection."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class TlsAcceptor:
             try:
                 connection, address = await self._loop.sock_accept(self._socket)
             except OSError as failure:
-                if failure.errno != errno.ECONNABORTED:  # who came is gone again
+                if failure.errno != errno.ECONNABORTED:  # the client is gone again
                     log.error("no connection can be accepted: %s", failure.strerror or failure)
                     await asyncio.sleep(REST_S)
                 continue
@@ -80,7 +80,7 @@ class TlsAcceptor:
                 ssl_shutdown_timeout=GOODBYE_S,
             )
             entered = True
-        except (OSError, EOFError) as failure:  # its handshake came to nothing, or too late
+        except (OSError, EOFError) as failure:  # its handshake failed, or took too long
             log.debug("a connection from %s ended before it began: %r", visit.caller, failure)
         finally:
             if not entered:

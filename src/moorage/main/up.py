@@ -60,9 +60,9 @@ Ctrl-C stops the cloud, and guests go on; the next start finds them.  `moorage a
 
 
 def parser() -> argparse.ArgumentParser:
-    """What may be said on the command line; the same stands in a TOML file (`--config`)."""
+    """Build the parser of the command line; the same settings may be in a TOML file (`--config`)."""
     options = argparse.ArgumentParser(prog="moorage up", description="A whole cloud in one process.")
-    options.add_argument("--config", type=Path, help="a TOML file; what is said here wins over it")
+    options.add_argument("--config", type=Path, help="a TOML file; options of the command line override it")
     options.add_argument("--data-dir", help="where all state lives (default: moorage-data)")
     options.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     options.add_argument(
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def configured(arguments: argparse.Namespace) -> Config:
-    """The file, with what the command line says over it."""
+    """Read the configuration file and apply the command line to it."""
     config = read_config(arguments.config)
     replace = msgspec.structs.replace
     api: Api = config.api
@@ -160,7 +160,7 @@ class Cloud:
     plans: list[HostPlan] = field(default_factory=list)
 
     async def stop(self) -> None:
-        """Doors first, so nothing new comes; then the sagas are left where they are; guests go on."""
+        """Stop the listeners first, so that no new requests come, then everything else. Operations stop where they are; guests run on."""
         if self.webconsole is not None:
             await self.webconsole.close()
         await asyncio.gather(*(door.close() for door in self.doors.values()))
@@ -175,16 +175,16 @@ class Cloud:
 
 
 def _with_hosts_of_its_own(config: Config) -> Config:
-    """They are in this process, so nobody has to approve them, whatever its bus is."""
+    """The configuration without approval of hosts: the hosts are in this process, so nobody has to approve them."""
     said = config.compute
     replace = msgspec.structs.replace
     return replace(config, compute=replace(said, approve_hosts=said.approve_hosts or "automatic"))
 
 
 async def start_cloud(config: Config) -> Cloud:
-    """Take the directory and the ports, open every service, and serve when the hosts have reported.
+    """Lock the data directory, bind the ports, open every service, and serve when the hosts have reported.
 
-    Raises Invalid where the package with the embedded services is not installed.
+    Raises Invalid when the package with the embedded services is not installed.
     """
     require_embedded()
     from moorage.main.embedded import host_networks, open_embedded
@@ -239,7 +239,7 @@ async def start_cloud(config: Config) -> Cloud:
 
 
 async def _all_hosts(region: RegionProcess, plans: list[HostPlan]) -> None:
-    """Wait until every host of this process can be chosen, but for those of cells that are out."""
+    """Wait until every host of this process can be chosen, except hosts of cells that are out."""
     try:
         async with asyncio.timeout(READY_PATIENCE_S):
             while _unheard(region, plans):
@@ -257,7 +257,7 @@ def _unheard(region: RegionProcess, plans: list[HostPlan]) -> set[str]:
 
 
 def print_ready(cloud: Cloud, took_s: float, clouds_yaml: Path | None) -> None:
-    """Endpoints, and the next commands to type."""
+    """Print the endpoints, and the commands to type next."""
     config = cloud.config
     client = Path(sys.prefix) / "bin" / "openstack"
     print(f"\nMoorage is up ({took_s:.1f} s): {_hosts(cloud)} in {len(config.cells)} cells.\n")
@@ -299,7 +299,7 @@ def _hosts(cloud: Cloud) -> str:
 
 
 async def run(config: Config, *, clouds_yaml: bool) -> None:
-    """Start, say so, and stay until told to stop."""
+    """Start the cloud, print that it is ready, and run until the process is asked to stop."""
     began = time.monotonic()
     print(f"Moorage: starting a cloud in {config.data} ...", flush=True)
     cloud = await start_cloud(config)
@@ -325,7 +325,7 @@ async def run(config: Config, *, clouds_yaml: bool) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Entry of `moorage up`; 2 for what the caller can correct."""
+    """Run `moorage up`. Returns 2 for an error that the caller can correct."""
     arguments = parser().parse_args(argv)
     try:
         config = configured(arguments)

@@ -1,4 +1,4 @@
-"""Vendor data of a region: the file that every guest is told, and the services that are asked about each."""
+"""Vendor data of a region: the file that every guest gets, and the services that are asked about each guest."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from moorage.model.json_types import JsonObject
 
 
 def static_vendor_data(config: Config) -> JsonObject:
-    """What the configured file says. Raises Invalid for one that cannot be read, is no JSON object or is too large."""
+    """Read the configured file. Raises Invalid when it cannot be read, is not a JSON object, or is too large."""
     name = config.metadata.vendor_data_file
     if not name:
         return {}
@@ -30,7 +30,7 @@ def static_vendor_data(config: Config) -> JsonObject:
 
 
 def vendor_services(config: Config, tokens: ServiceTokens) -> VendorData | None:
-    """The configured services, asked with our own token; None without any."""
+    """Build the client of the configured services, which uses our own token; None: no service is configured."""
     mine = config.metadata
     if not mine.vendor_data_targets:
         return None

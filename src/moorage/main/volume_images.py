@@ -1,6 +1,6 @@
-"""What the embedded volume service asks of images: the embedded image service of the same process, beside HTTP.
+"""Gives the embedded volume service access to the embedded image service of the same process, without HTTP.
 
-Data goes from file to file, piece by piece; over HTTP in one process it would be held whole.
+Data is copied from file to file, piece by piece; over HTTP within one process it would be held in memory as a whole.
 """
 
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The web console of one process: beside the rest of a cloud, or alone (`moorage console-web`). It needs no database and no bus."""
+"""Builds the web console of one process: beside other services, or alone (`moorage console-web`). It needs no database and no bus."""
 
 import asyncio
 import ssl
@@ -17,7 +17,7 @@ ROLE = "console-web"
 
 
 def make_webconsole(config: Config) -> App:
-    """The application. Raises Invalid for a CA file that cannot be read."""
+    """Build the application. Raises Invalid when the CA file cannot be read."""
     listen = config.api.webconsole
     url = replace(listen, port=listen.port or OPTIONAL_PORTS[NAME]).url
     place = Place(
@@ -33,14 +33,14 @@ def make_webconsole(config: Config) -> App:
 
 
 async def open_webconsole(server: HttpServer, config: Config, observed: Observed) -> App:
-    """Serve it."""
+    """Open the listener and serve the web console."""
     app = make_webconsole(config)
     await server.open(observed.app(NAME, app))
     return app
 
 
 async def webconsole(config: Config, stopping: asyncio.Event) -> None:
-    """The role."""
+    """Run the role `console-web`."""
     server = HttpServer(NAME, config.api.webconsole, config)
     observed = await observe(config, ROLE)
     app = await open_webconsole(server, config, observed)

@@ -1,1 +1,1 @@
-"""The language spoken in every room: ids, problems, servers, networks, resources.  Frozen values, no I/O."""
+"""Values that all packages share: ids, problems, servers, networks, resources.  They are immutable and do no I/O."""

@@ -18,9 +18,10 @@ class AccessRule(msgspec.Struct, frozen=True):
 
 
 class _Form:
-    """One path of a rule, matched in time linear in the path: rules are tenants', and a regular expression could be made to explode.
+    """One path of a rule. Matching takes linear time in the length of the path: users write rules, and a regular expression could be
+    written so that it takes exponential time.
 
-    A state is a set of places in the pattern, as bits; each character moves all of them on at once.
+    A state is a set of positions in the pattern, as bits; each character advances all of them at once.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -61,5 +62,5 @@ def _form(path: str) -> _Form:
 
 
 def permits(rules: Iterable[AccessRule], service: str, method: str, path: str) -> bool:
-    """Whether one of the rules allows the call."""
+    """Tell whether one of the rules allows the call."""
     return any(rule.service == service and rule.method == method and _form(rule.path).matches(path) for rule in rules)

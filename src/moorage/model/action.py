@@ -23,7 +23,7 @@ class Action(msgspec.Struct, frozen=True):
 
     server: ServerId
     action: str
-    """Nova's word: create, delete, start, stop, reboot …"""
+    """Nova's name of the action: create, delete, start, stop, reboot …"""
     request_id: str
     user: str
     project: str

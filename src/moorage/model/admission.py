@@ -1,4 +1,4 @@
-"""What every service asks of a request before it reads its body: is it too long, and does its project ask too often."""
+"""Checks that every service makes before it reads a request's body: its length, and the rate of its project's requests."""
 
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
@@ -6,21 +6,21 @@ from typing import Any, TypeAlias
 from moorage.model.principal import Principal
 
 CHARGE = "moorage.charge_asker"
-"""The listener's part, in the ASGI scope of requests that are counted; calls within the process have none."""
+"""Key of the listener's counter in the ASGI scope; calls within the process have none."""
 DIGITS_MAX = 18
 
 ChargePrincipal: TypeAlias = Callable[[Principal], None]
 
 
 def charge(scope: MutableMapping[str, Any], principal: Principal) -> None:
-    """Count one request of the caller's project. Raises TooManyRequests."""
+    """Count one request of the caller's project. Raises TooManyRequests when the project sends too many."""
     charge_principal: ChargePrincipal | None = scope.get(CHARGE)
     if charge_principal is not None:
         charge_principal(principal)
 
 
 def declares_more(content_length: str | None, most_bytes: int) -> bool:
-    """Whether a body says of itself that it is longer; what says nothing, or no number, is counted while it is read."""
+    """Tell whether `Content-Length` is more than `most_bytes`; a body without a valid length is counted while it is read."""
     if content_length is None or not (content_length.isascii() and content_length.isdigit()):
         return False
     digits = content_length.lstrip("0")

@@ -7,7 +7,7 @@ ZONE_KEY = "availability_zone"
 
 class Aggregate(msgspec.Struct, frozen=True):
     number: int
-    """What users know it by."""
+    """Its id in the API."""
     id: str
     """A UUID: the aggregate of its hosts' resource providers."""
     name: str

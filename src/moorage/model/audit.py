@@ -1,6 +1,6 @@
-"""What an audit looks for, what it found, and what was done about it.
+"""Audits: their findings, and the repairs that were made.
 
-A finding names one thing that is not as the records of the servers say.  It is stored in reports and read by later releases: fields are
+A finding names one thing that differs from the servers' records.  It is stored in reports and read by later releases: fields are
 added with defaults.
 """
 
@@ -11,10 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 FINDINGS_KEPT_MAX = 1_000
-"""Of one report; all are counted."""
+"""Findings that one report keeps; further ones are only counted."""
 SERVERS_ASKED_MAX = 1_000
 OWN = "moorage"
-"""Who asked for an audit that nobody asked for."""
+"""The user of audits that run periodically."""
 
 
 class AuditStatus(StrEnum):
@@ -22,7 +22,7 @@ class AuditStatus(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    """Nothing could be looked at."""
+    """Nothing could be compared."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -32,16 +32,16 @@ class Finding(msgspec.Struct, frozen=True):
     where: str
     """The service that has it, the cell or the host."""
     server: str = ""
-    """Whose it is, or was; empty: no server's."""
+    """The server to which it belongs or belonged; empty: none."""
     expected: str = ""
     found: str = ""
     repairable: bool = False
     repair: str = ""
-    """What a repair does; of what is not repaired, what a person can do."""
+    """What a repair does; if there is no repair, what a person can do."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """The same in two looks: the same finding."""
+        """A key that is equal for the same finding in two comparisons."""
         return self.kind, self.what, self.where, self.server
 
 
@@ -61,7 +61,7 @@ class Repair(msgspec.Struct, frozen=True):
 
 
 class AuditRequest(msgspec.Struct, frozen=True):
-    """What somebody wants to know, and to have done."""
+    """What an audit should compare, and whether it repairs."""
 
     kinds: tuple[str, ...] = ()
     """Empty: all."""
@@ -69,7 +69,7 @@ class AuditRequest(msgspec.Struct, frozen=True):
     """Empty: all."""
     repair: bool = False
     dry_run: bool = False
-    """Repairs are said and not done."""
+    """Whether repairs are only listed and not made."""
     limit: int = FINDINGS_KEPT_MAX
 
 
@@ -79,7 +79,7 @@ class AuditReport(msgspec.Struct, frozen=True):
     not_looked_at: dict[str, str] = {}
     """Cells and services that were out → why."""
     counts: dict[str, int] = {}
-    """Kind → how many; whole, however many findings are kept."""
+    """Kind → how many, including findings that are not kept."""
     findings: tuple[Finding, ...] = ()
     repaired: dict[str, int] = {}
     """Kind → how many were repaired."""

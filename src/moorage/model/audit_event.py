@@ -1,4 +1,4 @@
-"""One event of the audit log, as it waits in the outbox until it was sent.
+"""One event of the audit log, as it waits in the outbox until it is sent.
 
 Rows outlive releases: a field is only ever added, with a default.
 """
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Audited(msgspec.Struct, frozen=True):
-    """`cadf` comes first: by that a row is told from one about a server (`MARK`)."""
+    """An event; its first field `cadf` distinguishes its row from one about a server (`MARK`)."""
 
     cadf: msgspec.Raw
     """The event in the form of CADF (DSP0262), as JSON."""
@@ -16,7 +16,7 @@ class Audited(msgspec.Struct, frozen=True):
     publisher: str
     at: int
     id: str
-    """Of the message: the same whenever it is sent again."""
+    """The message's id; it is the same when the message is sent again."""
     request_id: str = ""
     global_request_id: str = ""
     user: str = ""

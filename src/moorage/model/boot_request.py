@@ -1,4 +1,4 @@
-"""What a boot request says, in our words, before anything is resolved; `operations/boot/boot.py` turns it into servers."""
+"""A boot request before its names are resolved; `operations/boot` turns it into servers."""
 
 from typing import Literal, TypeAlias
 
@@ -22,7 +22,7 @@ NicWishes: TypeAlias = tuple[NicWish, ...] | Literal["auto", "none", "unspecifie
 
 
 class BootRequest(msgspec.Struct, frozen=True):
-    """`POST /servers`, whatever version it was asked in."""
+    """`POST /servers`, in the same form for every microversion."""
 
     name: str
     flavor_ref: str
@@ -32,7 +32,7 @@ class BootRequest(msgspec.Struct, frozen=True):
     min_count: int = 1
     max_count: int = 1
     availability_zone: str | None = None
-    """As sent: a zone, or `zone:host[:node]` for those who may (Nova's forced host)."""
+    """As sent: a zone, or `zone:host[:node]` if the user may choose a host (Nova's forced host)."""
     host: str | None = None
     """2.74: the host asked for; the scheduler still judges it."""
     hypervisor_hostname: str | None = None
@@ -47,7 +47,7 @@ class BootRequest(msgspec.Struct, frozen=True):
     hints: dict[str, str | list[str]] = {}
     block_devices: tuple[BlockDevice, ...] = ()
     no_devices: tuple[str, ...] = ()
-    """Names of devices that the image defines and the server is not to have."""
+    """Names of devices that the image defines and the server shall not have."""
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
     disk_config: str | None = None
@@ -58,5 +58,5 @@ class BootRequest(msgspec.Struct, frozen=True):
     """False below 2.60: a volume of several writers is refused."""
     reservation_id: str = ""
     admin_password: str = ""
-    """Told to the guest on its config drive, if it has one; never kept in the clear."""
+    """Given to the guest on its config drive, if it has one; never stored unencrypted."""
     files: tuple[InjectedFile, ...] = ()

@@ -12,20 +12,20 @@ from moorage.model.ids import CellId, ServerId
 
 HOSTS_AT_ONCE_MAX = 20
 RECORDS_AT_ONCE = 200
-"""Offloaded servers that a drain has in view, besides those that stay; the others follow when these have gone."""
+"""Offloaded servers that a drain lists at once, besides those that stay; the others follow when these are moved."""
 
 
 class CellDrainRequest(msgspec.Struct, frozen=True):
     hosts: int = 2
-    """That are emptied at once."""
+    """How many hosts are emptied at once."""
     concurrency: int = 2
-    """Servers that are on their way at once, on each of them; and records of offloaded ones."""
+    """How many servers of each host are moved at once; and how many records of offloaded servers."""
     confirm: bool = True
-    """Cold moves are confirmed as soon as they may be; else their owners do."""
+    """Whether the drain confirms cold moves; else their owners do."""
     partial: bool = False
-    """Begin, though some have no place elsewhere."""
+    """Begin even if some servers have no place elsewhere."""
     live: bool = True
-    """Running servers are moved while they run, where the cells are linked; else they are off meanwhile."""
+    """Whether running servers are live migrated if the cells are linked; else they are off during the move."""
 
 
 class HostPart(msgspec.Struct, frozen=True):
@@ -33,20 +33,20 @@ class HostPart(msgspec.Struct, frozen=True):
 
     host: str
     drain: str = ""
-    """The drain of it that was begun for this; empty: none was yet."""
+    """The id of the host's own drain; empty: it has not begun."""
     progress: DrainProgress = DrainProgress.WAITING
     servers: dict[str, int] = {}
-    """How many of its servers are how far."""
+    """Progress → number of servers."""
     why: str = ""
 
 
 class RecordRow(msgspec.Struct, frozen=True):
-    """One offloaded server: it is on no host, and its record goes."""
+    """One offloaded server: it is on no host, and its record is moved to another cell."""
 
     server: ServerId
     name: str
     to: str = ""
-    """The cell that would have it, or has it."""
+    """The cell that gets the record, or has it."""
     progress: DrainProgress = DrainProgress.WAITING
     attempts: int = 0
     again_at: int = 0
@@ -64,7 +64,7 @@ class CellDrain(msgspec.Struct, frozen=True):
     hosts: tuple[HostPart, ...] = ()
     """In the order in which they are emptied."""
     records: tuple[RecordRow, ...] = ()
-    """Offloaded servers that are here, as far as they are in view."""
+    """Offloaded servers of the cell, as far as they are listed."""
     records_gone: int = 0
     """Offloaded servers that are in other cells by now."""
     began_at: int | None = None
@@ -74,7 +74,7 @@ class CellDrain(msgspec.Struct, frozen=True):
     version: int = 0
 
     def counts(self) -> dict[str, int]:
-        """Servers by how far they are."""
+        """Progress → number of servers."""
         found = Counter(each.progress.value for each in self.records)
         found[DrainProgress.DONE.value] += self.records_gone
         for each in self.hosts:
@@ -83,14 +83,14 @@ class CellDrain(msgspec.Struct, frozen=True):
 
 
 class HostDrainPlan(msgspec.Struct, frozen=True):
-    """Of one host, who would go where."""
+    """The plan for one host: which server would go where."""
 
     host: str
     servers: tuple[DrainServer, ...]
 
 
 class CellPlan(msgspec.Struct, frozen=True):
-    """Who of a cell would go where, and who stays."""
+    """The plan for a cell: which servers would go where, and which stay."""
 
     hosts: tuple[HostDrainPlan, ...]
     records: tuple[RecordRow, ...]

@@ -1,4 +1,4 @@
-"""Time, passed in.  Rooms ask a `Clock` and never the `time` module, so that a test can own the hours."""
+"""The clock.  It is passed as an argument: no other package uses the `time` module for decisions, so that tests control the time."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since some moment, never going back: for waits and deadlines inside one process.
 
-        The time in which the machine was suspended counts: who was frozen sees it in the difference of two readings.
+        Time in which the machine was suspended counts: a process that was frozen sees this in the difference of two readings.
         """
         ...
 
@@ -21,7 +21,7 @@ class Clock(Protocol):
 
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""CLOCK_MONOTONIC stands still while the machine is suspended; where CLOCK_BOOTTIME is missing there is nothing better."""
+"""CLOCK_MONOTONIC stops while the machine is suspended; it is used only if there is no CLOCK_BOOTTIME."""
 
 
 class SystemClock:

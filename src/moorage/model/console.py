@@ -1,4 +1,4 @@
-"""Consoles: the kinds that people ask for, where a host listens for one, and what a token stands for."""
+"""Consoles: their types, the address at which a host offers one, and what a token gives access to."""
 
 from enum import StrEnum
 
@@ -16,18 +16,18 @@ class ConsoleType(StrEnum):
 
 
 class ConsoleSocket(msgspec.Struct, frozen=True):
-    """Where a guest's console is on the network, as its host says."""
+    """The network address of a guest's console, as its host reports it."""
 
     host: str
     port: int
     tls_port: int | None = None
     """SPICE."""
     path: str | None = None
-    """What is asked for with CONNECT before bytes flow (the API's `internal_access_path`)."""
+    """The path of the CONNECT request that opens the console (the API's `internal_access_path`)."""
 
 
 class ConsoleToken(msgspec.Struct, frozen=True):
-    """What a token gives access to.  The token itself is kept nowhere; `hash` is its SHA-256."""
+    """What a token gives access to.  The token itself is not stored; `hash` is its SHA-256."""
 
     hash: str
     server: str

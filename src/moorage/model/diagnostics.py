@@ -1,6 +1,6 @@
-"""What a host can tell of a running guest: `GET /servers/{id}/diagnostics`, in the fixed form of 2.48.
+"""Diagnostics of a running guest: `GET /servers/{id}/diagnostics`, in the fixed form of 2.48.
 
-What a driver cannot tell is None.  Travels in messages: fields are only ever added, with defaults.
+A value that a driver cannot read is None.  It is sent in messages: fields are only ever added, with defaults.
 """
 
 import msgspec
@@ -21,7 +21,7 @@ class NicDiagnostics(msgspec.Struct, frozen=True):
     rx_drop: int | None = None
     rx_packets: int | None = None
     rx_rate: int | None = None
-    """Bytes in a second, received."""
+    """Received bytes per second."""
     tx_octets: int | None = None
     tx_errors: int | None = None
     tx_drop: int | None = None

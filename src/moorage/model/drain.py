@@ -1,4 +1,4 @@
-"""A host that is emptied: who is on it, how each server leaves, and how far that is (N13).
+"""The drain of a host: its servers, how each of them leaves, and the progress (N13).
 
 Stored as JSON and read by later releases: fields are added with defaults.
 """
@@ -12,17 +12,17 @@ from moorage.model.ids import CellId, ServerId
 
 CONCURRENCY_MAX = 100
 SERVERS_MAX = 1_000
-"""On one host; more than that is no host."""
+"""Limit of servers on one host."""
 
 
 class DrainStatus(StrEnum):
     WAITING = "waiting"
-    """For the conductor that leads."""
+    """Waiting for the conductor that leads."""
     RUNNING = "running"
     DONE = "done"
-    """Nothing is on the host any more."""
+    """The host is empty."""
     INCOMPLETE = "incomplete"
-    """What could be moved was."""
+    """All servers that could be moved have been moved; others remain."""
     CANCELLED = "cancelled"
 
 
@@ -30,19 +30,19 @@ class MoveMethod(StrEnum):
     LIVE = "live"
     COLD = "cold"
     OFFLOAD = "offload"
-    """It is shelved, and leaves its host for its image."""
+    """The server is shelved, and then offloaded from its host."""
     NONE = "none"
-    """It cannot be moved as it is."""
+    """The server cannot be moved in its present state."""
 
 
 class DrainProgress(StrEnum):
     WAITING = "waiting"
     MOVING = "moving"
     CONFIRMING = "confirming"
-    """It is on its new host; what it left is let go when the move is confirmed."""
+    """The server is on its new host; its old resources are released when the move is confirmed."""
     DONE = "done"
     LEFT = "left"
-    """It stays."""
+    """The server stays."""
 
 
 OPEN = frozenset({DrainProgress.WAITING, DrainProgress.MOVING, DrainProgress.CONFIRMING})
@@ -58,25 +58,25 @@ class DrainServer(msgspec.Struct, frozen=True):
     planned: str = ""
     """The host that the plan found for it."""
     host: str = ""
-    """Where it is, when it is done."""
+    """The server's host after the move."""
     attempts: int = 0
     again_at: int = 0
-    """Not before that is it tried again."""
+    """The earliest time of the next try."""
     why: str = ""
-    """What it waits for, or why it stays."""
+    """What the move waits for, or why the server stays."""
 
 
 class DrainRequest(msgspec.Struct, frozen=True):
     concurrency: int = 2
-    """Servers that are on their way at once."""
+    """How many servers are moved at once."""
     confirm: bool = True
-    """Cold moves are confirmed as soon as they may be; else their owners do."""
+    """Whether the drain confirms cold moves; else their owners do."""
     partial: bool = False
-    """Begin, though some have no other place."""
+    """Begin even if some servers have no other place."""
     live: bool = True
-    """Running servers are moved while they run; else they are off meanwhile."""
+    """Whether running servers are live migrated; else they are off during the move."""
     across: bool = False
-    """They may go to other cells: the host is emptied with its cell."""
+    """Whether servers may go to other cells, because the whole cell is drained."""
 
 
 class Drain(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Every problem Moorage can have, by kind; retry, status and log level follow from the kind.
+"""All errors of Moorage, by kind; retry, status and log level follow from the kind.
 
     Problem
-    ├── Refusal                     the caller's to mend; never retried
+    ├── Refusal                     the caller must correct the request; never retried
     │   ├── Invalid                 400
     │   ├── Unauthenticated         401
     │   ├── Forbidden               403
@@ -20,26 +20,26 @@
     ├── NoCapacity                  no host, address or bandwidth can serve the request
     ├── HostFailed                  one host could not do it, or is silent: another host may
     ├── Unavailable                 503, a service is out or too slow: a step tries again
-    │   ├── CircuitOpen             503, it kept failing and is left alone for a moment: nothing was sent
-    │   └── UnknownOutcome          a call that timed out: it may have worked, look before acting again
-    │       └── BusOut              the message bus is out, so no host can be asked: waited for beyond a step's patience
-    └── Internal                    500, ours to mend
+    │   ├── CircuitOpen             503, the service kept failing and is not called for a moment: nothing was sent
+    │   └── UnknownOutcome          a call that timed out: it may have worked, so read the state before acting again
+    │       └── BusOut              the message bus is out, so no host can be reached: a step waits for it beyond its own patience
+    └── Internal                    500, an error in Moorage
 
-`public` is a sentence that whoever asked may read and act on: it names no host, cell or provider, for owners of servers
-read it in faults and explanations (`tests/pure/test_public_sentences.py`); `private` is for the operator's log and the
-ledger only, and `named` is the public sentence with its names, for operators.  `code` is a stable word for machines and never changes once published.
-Only `api/http_errors.py` knows status numbers of the public API; the numbers above are for orientation.
+`public` is a sentence that the caller may read and act on.  It names no host, cell or provider, because owners of servers read it in
+faults and explanations (`tests/pure/test_public_sentences.py`).  `private` is only for the operator's log and the decision record.
+`named` is the public sentence with those names, for operators.  `code` is a stable word for machines and never changes once published.
+`api/http_errors.py` decides the status numbers of the public API; the numbers above are for orientation.
 """
 
 from typing import Self
 
 SENTENCE_MAX_CHARACTERS = 2_000
 SENTENCE_END_CHARACTERS = 400
-"""What is wrong with a value often stands behind it."""
+"""How much of the end of a long sentence is kept: it often says what is wrong with the value before it."""
 
 
 def bounded(sentence: str) -> str:
-    """The sentence; of a longer one its beginning and its end, because an error repeats what its caller sent."""
+    """Return the sentence, of a long one its beginning and its end: an error may repeat what the caller sent."""
     if len(sentence) <= SENTENCE_MAX_CHARACTERS:
         return sentence
     head, tail = sentence[: SENTENCE_MAX_CHARACTERS - SENTENCE_END_CHARACTERS], sentence[-SENTENCE_END_CHARACTERS:]
@@ -47,17 +47,17 @@ def bounded(sentence: str) -> str:
 
 
 class Problem(Exception):
-    """The root. `str(problem)` is the public sentence."""
+    """The base of all errors. `str(problem)` is the public sentence."""
 
     code = "problem"
     without: tuple[str, ...] = ()
-    """Segments that had nothing left to give, or a cell that is out: the host is not to blame, and the next attempt goes without these."""
+    """Segments without free addresses, or a cell that is out: the host did not cause the failure, and the next attempt excludes these."""
 
     final = False
-    """No other host would fare better: the saga turns."""
+    """Whether other hosts would fail too: then the saga unwinds at once."""
 
     named = ""
-    """The public sentence as operators read it, with the names that others are not told; empty: it is the same."""
+    """The public sentence for operators, with the names that owners do not see; empty: it is the same."""
 
     def __init__(self, public: str, *, private: str = "", code: str | None = None) -> None:
         self.public = bounded(public)
@@ -67,12 +67,12 @@ class Problem(Exception):
             self.code = code
 
     def naming(self, named: str) -> Self:
-        """Itself, with what operators read."""
+        """Set the sentence for operators, and return the problem itself."""
         self.named = named
         return self
 
     def unnamed(self, public: str) -> Self:
-        """Itself, in words without names; what it said until now is for operators."""
+        """Replace the public sentence by one without names, keep the old one for operators, and return the problem itself."""
         self.named = self.named or self.public
         self.public, self.args = public, (public,)
         return self
@@ -151,26 +151,26 @@ class NoCapacity(Problem):
 
 
 class HostFailed(Problem):
-    """`code` says how: the agent's own word (`guest_failed`, `turn_is_past` …), or `host_silent`: no heartbeat for too long."""
+    """A host failed. `code` says how: the agent's own code (`guest_failed`, `turn_is_past` …), or `host_silent`: no heartbeat for too long."""
 
     code = "host_failed"
 
     def __init__(self, public: str, *, private: str = "", code: str | None = None, left: bytes = b"") -> None:
         super().__init__(public, private=private, code=code)
         self.left = left
-        """JSON: what the host left for the next one to take over, its ports (S0.5)."""
+        """JSON: the ports that the host left and that the next host takes over (S0.5)."""
 
 
 class Unavailable(Problem):
     code = "unavailable"
     retry_after_s = 0.0
-    """How long the service asked us to wait before we ask again; 0: it did not say."""
+    """How long the service asked us to wait before the next call; 0: it did not say."""
     excused = False
-    """No other way is left than what is out (the message bus, the cell that has the record): the time counts against no step's patience."""
+    """Whether the operation can only wait for what is out (the message bus, or the record's cell): this time does not count as patience."""
 
 
 class CircuitOpen(Unavailable):
-    """Not asked, because it keeps failing (N19): tried again like any outage, at the time it says."""
+    """The service was not called, because it keeps failing (N19): retried like any outage, at the time that it names."""
 
     code = "circuit_open"
 
@@ -184,7 +184,7 @@ class UnknownOutcome(Unavailable):
 
 
 class BusOut(UnknownOutcome):
-    """Says nothing about any host. What was sent before the bus was known to be out may have arrived."""
+    """The bus is out; this says nothing about any host. Messages that were sent before this was known may have arrived."""
 
     code = "bus_out"
     excused = True

@@ -1,7 +1,7 @@
-"""The turn of a command: which of two commands about one server is the newer (RULES §10).
+"""The fencing token of a command (its `turn`): it tells which of two commands for one server is newer (RULES §10).
 
-A host keeps the highest turn it was given per server, before it acts.  A lower one came late and is refused; so an undo,
-whose phase is higher than its do's, closes the door behind itself.
+A host stores the highest token of each server before it acts, and refuses a command with a lower token, which came late.  The token
+of an undo is higher than that of its do, so after the undo a late do is refused.
 """
 
 import msgspec
@@ -9,17 +9,17 @@ import msgspec
 DO = 0
 UNDO = 1
 LAST_ATTEMPT = 1 << 20
-"""Above every attempt: a command with it is newer than all that its operation sent before."""
+"""Higher than every attempt: a command with it is newer than all earlier commands of its operation."""
 
 
 class FencingToken(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Ordered as it reads: a later operation first, then a later attempt, then the undo."""
+    """A token. A later operation is higher; then a later attempt; then an undo."""
 
     operation_seq: int
-    """Counts up per server, in the region."""
+    """Number of the operation; the region counts it for each server."""
     attempt: int = 0
     phase: int = DO
 
     def undo(self) -> "FencingToken":
-        """The turn that takes this one back."""
+        """The token of the command that undoes this one."""
         return FencingToken(self.operation_seq, self.attempt, UNDO)

@@ -42,7 +42,7 @@ class FlatPool(msgspec.Struct, frozen=True):
         return str(ipaddress.ip_address(self.first) + slot)
 
     def slot(self, address: str) -> int | None:
-        """Which slot an address is in; None: it is none of the pool's."""
+        """Return the slot of an address; None: it is not in the pool."""
         try:
             wanted = ipaddress.ip_address(address)
         except ValueError:
@@ -71,11 +71,11 @@ class AddressRequest(msgspec.Struct, frozen=True):
     mac: str
     pool: FlatPool
     slot: int | None = None
-    """This one and no other: its address was asked for."""
+    """The slot of the address that was asked for; None: any."""
 
 
 class Exhausted(msgspec.Struct, frozen=True):
-    """No address is left for this NIC, or not the one it wants."""
+    """Reports that no address is left for this NIC, or that the wanted one is in use."""
 
     nic: int
     pool: FlatPool
@@ -83,12 +83,12 @@ class Exhausted(msgspec.Struct, frozen=True):
 
 
 def flat_id(name: str) -> str:
-    """The same id for the same name, in every process and after every start."""
+    """Make the network's id from its name; it is the same in every process and after every start."""
     return str(uuid.uuid5(_NAMES, name))
 
 
 def vif_id(server: str, nic: int) -> str:
-    """What a NIC without a port is known by."""
+    """Make the id of a NIC without a port."""
     return flat_id(f"{server}/nic/{nic}")
 
 

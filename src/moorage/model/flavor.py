@@ -10,7 +10,7 @@ class Flavor(msgspec.Struct, frozen=True):
     """One flavor as the region keeps it."""
 
     number: int
-    """Our own key; users know `id`."""
+    """Our own key; users see `id`."""
     id: FlavorId
     name: str
     vcpus: int
@@ -24,12 +24,12 @@ class Flavor(msgspec.Struct, frozen=True):
     description: str | None = None
     extra_specs: dict[str, str] = {}
     projects: tuple[str, ...] = ()
-    """Who may use it, if it is not public."""
+    """The projects that may use it, if it is not public."""
     created_at: int = 0
     updated_at: int | None = None
 
     def copy(self) -> FlavorCopy:
-        """What a server keeps of it."""
+        """Return the part of the flavor that a server keeps."""
         return FlavorCopy(
             id=self.id,
             name=self.name,

@@ -1,4 +1,4 @@
-"""An invented fleet in a file that people write: hosts, segments, networks, flavors, and the servers that are there already.
+"""An invented fleet in a file that people write: hosts, segments, networks, flavors, and existing servers.
 
 docs/operating/capacity.md describes it.  Amounts are what is offered to servers, allocation ratios included.
 """
@@ -53,7 +53,7 @@ class FleetNetwork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FleetSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     addresses: Amount
     used: Amount = 0
-    """By what is no server of the file: routers, DHCP."""
+    """Addresses that are used by something else than the file's servers: routers, DHCP."""
 
 
 class FleetGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class FleetUplink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many equal hosts; `{}` in the name is their number, from 1 on."""
+    """A number of equal hosts; `{}` in the name is the host's number, from 1 on."""
 
     name: Name
     count: Annotated[int, Meta(ge=1, le=HOSTS_MAX)] = 1
@@ -85,7 +85,7 @@ class FleetHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zone: Name = "nova"
     aggregates: tuple[Name, ...] = ()
     segments: tuple[Name, ...] = ()
-    """That they are wired to."""
+    """The segments to which the hosts are wired."""
     uplinks: tuple[FleetUplink, ...] = ()
     enabled: bool = True
 
@@ -95,7 +95,7 @@ class FleetHosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetServers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many equal servers on each host that `host` names (a pattern with `*`), or, without it, wherever the scheduler places them."""
+    """A number of equal servers on each host that `host` names (a pattern with `*`), or, without it, on hosts that the scheduler chooses."""
 
     name: Name
     flavor: Name
@@ -122,7 +122,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def read_fleet(content: bytes) -> Fleet:
-    """Raises Invalid with the place that is wrong."""
+    """Read a fleet file. Raises Invalid, and names the part that is wrong."""
     try:
         fleet = msgspec.json.decode(content, type=Fleet)
     except msgspec.DecodeError as wrong:
@@ -169,7 +169,7 @@ def _known(where: str, kind: str, named: tuple[str, ...], known: object) -> None
 
 
 def names_of(name: str, count: int) -> list[str]:
-    """With the number where the name has its mark, else after it where there are several."""
+    """Return the names: with the number in place of `{}`, else after the name if there are several."""
     if COUNT_MARK in name:
         return [name.replace(COUNT_MARK, str(number)) for number in range(1, count + 1)]
     return [name] if count == 1 else [f"{name}-{number}" for number in range(1, count + 1)]

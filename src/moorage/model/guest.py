@@ -17,7 +17,7 @@ from moorage.model.network import DhcpOption
 
 
 class PowerState(IntEnum):
-    """What a hypervisor says of a guest, in the numbers of the Compute API (`OS-EXT-STS:power_state`)."""
+    """The power state of a guest, in the numbers of the Compute API (`OS-EXT-STS:power_state`)."""
 
     NOSTATE = 0
     RUNNING = 1
@@ -28,11 +28,11 @@ class PowerState(IntEnum):
 
 
 OFF = (PowerState.SHUTDOWN, PowerState.CRASHED, PowerState.NOSTATE)
-"""Of a guest that would have to be started."""
+"""Power states of a guest that is not running."""
 
 
 def digest(states: Mapping[ServerId, int]) -> str:
-    """Of the power states of a host's guests: the same for the same states, whatever their order."""
+    """Return a digest of the power states of a host's guests; it does not depend on their order."""
     whole = hashlib.blake2b(digest_size=8)
     for server in sorted(states):
         whole.update(f"{server}={int(states[server])};".encode())
@@ -40,17 +40,17 @@ def digest(states: Mapping[ServerId, int]) -> str:
 
 
 class Quiesce(StrEnum):
-    """Whether a guest's file systems are made still before its disk is copied."""
+    """Whether a guest is quiesced before its disk is copied."""
 
     NO = "no"
-    """The guest has no agent that could."""
+    """No: the guest has no agent for it."""
     TRY = "try"
     MUST = "must"
-    """A copy of a disk that is being written is not wanted (`os_require_quiesce`)."""
+    """Yes, or the copy fails (`os_require_quiesce`)."""
 
 
 class VifAddress(msgspec.Struct, frozen=True):
-    """One fixed address of a VIF, with what a config drive or metadata service tells the guest about its subnet."""
+    """One fixed address of a VIF, with the facts about its subnet that the guest gets by config drive or metadata service."""
 
     address: str
     subnet: SubnetId = SubnetId("")
@@ -68,7 +68,7 @@ class VifAddress(msgspec.Struct, frozen=True):
 
 
 class VifData(msgspec.Struct, frozen=True):
-    """One network interface, finished: the port is bound, the binding says how to plug it."""
+    """One network interface. Its port is bound, and the binding says how to plug it."""
 
     port: PortId
     network: NetworkId
@@ -77,7 +77,7 @@ class VifData(msgspec.Struct, frozen=True):
     vif_details: dict[str, Any] = {}
     vnic_type: str = "normal"
     profile: dict[str, Any] = {}
-    """The binding profile: PCI slot, allocation, whatever the mechanism driver put there."""
+    """The binding profile: PCI slot, allocation, and other values of the mechanism driver."""
     mtu: int = 1500
     network_name: str = ""
     physical_network: str | None = None
@@ -94,7 +94,7 @@ class VifData(msgspec.Struct, frozen=True):
 
 
 class VolumeDisk(msgspec.Struct, frozen=True):
-    """One attached volume: the volume service's connection, finished."""
+    """One attached volume, with the volume service's complete connection."""
 
     volume: str
     connection: dict[str, Any] = {}
@@ -145,12 +145,12 @@ class GuestSpec(msgspec.Struct, frozen=True):
     availability_zone: str = ""
     power_on: bool = True
     drive: InstanceMetadata | None = None
-    """What its config drive says; None: it has none.  The host makes the image of it, and keeps the image."""
+    """The contents of its config drive; None: it has none.  The host makes the image from this, and keeps the image."""
     files: tuple[InjectedFile, ...] = ()
 
 
 class MoveTarget(msgspec.Struct, frozen=True):
-    """Where a host takes what another one sends it of a guest: finished data for the sender's driver."""
+    """The place at which a host accepts a guest's data from another host, in a form for the sender's driver."""
 
     address: str = ""
     where: str = ""
@@ -173,7 +173,7 @@ class PhysicalFunction(msgspec.Struct, frozen=True):
 
     interface: str
     address: str
-    """Where it is on the host's PCI bus."""
+    """Its address on the host's PCI bus."""
     physical_network: str
     functions: tuple[str, ...] = ()
     """Addresses of its virtual functions, in the order of their numbers; none: a guest may have the interface whole."""
@@ -185,7 +185,7 @@ class PhysicalFunction(msgspec.Struct, frozen=True):
 
 
 class HostDescription(msgspec.Struct, frozen=True):
-    """What a driver says of its host: how big it is, what it can do and which wires it has."""
+    """A driver's description of its host: size, abilities and physical networks."""
 
     inventory: dict[str, ResourceInventory]
     traits: tuple[str, ...] = ()
@@ -198,7 +198,7 @@ class HostDescription(msgspec.Struct, frozen=True):
     """The host's own address, for migration and consoles."""
     physical_functions: tuple[PhysicalFunction, ...] = ()
     set_aside: tuple[str, ...] = ()
-    """Records of guests that could not be read and were put away, for an operator to look at."""
+    """Records of guests that could not be read and were moved aside, for an operator to examine."""
     up_since: int = 0
     """Since when the machine runs, µs by its own clock; 0: the driver cannot tell."""
     takes_descriptions: bool = False

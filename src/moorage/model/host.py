@@ -1,4 +1,4 @@
-"""A compute host as its cell keeps it: what it said of itself, what an operator said of it, and when it was last heard."""
+"""A compute host as its cell records it: its own report, an operator's settings, and its last sign of life."""
 
 from typing import Any
 
@@ -8,20 +8,20 @@ from moorage.model.guest import ResourceInventory
 from moorage.model.ids import CellId, HostId, ServerId
 
 NAMED_MAX = 100
-"""Guests of a host that are kept by name.  What is wrong there seldom has so many."""
+"""Limit of guests of a host that are recorded by name; the others are counted."""
 
 
 class HostTroubles(msgspec.Struct, frozen=True):
-    """What its cell's conductor saw of a host that a person should look at."""
+    """Problems of a host that its cell's conductor saw and that a person should examine."""
 
     left_alone: tuple[ServerId, ...] = ()
-    """Guests of which no record says anything, at most `NAMED_MAX`; nothing is done to them."""
+    """Guests without any record, at most `NAMED_MAX`; nothing is done to them."""
     left_alone_count: int = 0
-    """All of them."""
+    """The number of all guests without a record."""
     refused_agent: str = ""
-    """A second agent that spoke for the host, and was refused; by the name it has for one life."""
+    """The incarnation id of a second agent that reported for the host and was refused."""
     refused_at: int = 0
-    """When that was last so, µs."""
+    """When it was last refused, µs."""
 
 
 NO_TROUBLES = HostTroubles()
@@ -50,18 +50,18 @@ class Host(msgspec.Struct, frozen=True):
     traits: tuple[str, ...] = ()
     physical_networks: tuple[str, ...] = ()
     seen_at: int = 0
-    """When it was last heard, µs, at most half a minute late."""
+    """The last sign of life, µs; the record is at most half a minute late."""
     created_at: int = 0
     updated_at: int | None = None
     disabled: bool = False
     disabled_reason: str | None = None
     forced_down: bool = False
     forced_down_by: str | None = None
-    """The user who said so; None: an earlier release did not note it."""
+    """The user who forced the host down; None: an earlier release did not record it."""
     forced_down_at: int | None = None
     agent: str = ""
-    """The agent that speaks for it, by the name it has for one life; empty: none."""
+    """The incarnation id of the agent that reports for the host; empty: none."""
     set_aside: tuple[str, ...] = ()
-    """Records of guests that the host could not read, and has put away."""
+    """Records of guests that the host could not read and has moved aside."""
     up_since: int = 0
     """Since when the machine runs, µs by its own clock; 0: it does not say."""

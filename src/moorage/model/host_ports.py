@@ -1,8 +1,8 @@
-"""Ports that a host sees to itself: what it is told, and what it answers (levels 1 and 2; RULES §13).
+"""Ports that a host makes or binds itself (levels 1 and 2; RULES §13): the order, and the host's answer.
 
 A host of level 1 makes and binds the ports of a guest when it builds it; a host of level 2 binds ports that were made before.
 Either sends them back, with its success or with its failure, so that the next host has the same ports and MACs (S0.4, S0.5).
-These structs travel in messages and stand in journals: fields are only ever added, with defaults (RULES §19).
+These structs are sent in messages and stored in journals: fields are only ever added, with defaults (RULES §19).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,27 +19,27 @@ MTU_DEFAULT = 1500
 
 
 class PortOrder(msgspec.Struct, frozen=True):
-    """What a host is to do about the ports of a guest before it builds it."""
+    """What a host does with a guest's ports before it builds the guest."""
 
     how: Literal["make", "bind"]
-    """`make`: what is missing too. `bind`: every port is there."""
+    """`make`: make missing ports and bind all. `bind`: all ports exist."""
     project: str
     availability_zone: str
     nics: tuple[NicAsk, ...] = ()
     ports: tuple[Port, ...] = ()
-    """The ports as far as they are there: made by the conductor, or by a host that failed."""
+    """Existing ports: made by the conductor, or by a host that failed."""
     networks: dict[str, NetworkFacts] = {}
     subnets: dict[int, str] = {}
-    """NIC index → the subnet its address is to come from, on routed networks."""
+    """NIC index → the subnet of its address, on routed networks."""
     beside: dict[int, OtherSubnets] = {}
-    """NIC index → what else that subnet's segment has."""
+    """NIC index → the other subnets of that subnet's segment."""
     profiles: dict[int, dict[str, Any]] = {}
     """NIC index → what is added to its binding profile: `allocation`, where its resources are claimed."""
     security_groups: tuple[str, ...] = ()
     tried: tuple[str, ...] = ()
-    """Hosts that had the guest before: a port that is bound to any other was taken on by a later host, and is left alone."""
+    """Hosts that had the guest before: a port that is bound to any other host belongs to a later attempt and is not changed."""
     unsure: bool = False
-    """Ports may be there that nobody could tell of: look before making any."""
+    """Whether unknown ports may exist: look for them before making any."""
 
 
 class Plumbed(msgspec.Struct, frozen=True):
@@ -51,9 +51,9 @@ class Plumbed(msgspec.Struct, frozen=True):
 
 
 def refuse_unclaimed(made: Sequence[Port]) -> None:
-    """Ports of ours that were made when the host was chosen already: what their network guarantees them, nobody claimed.
+    """Refuse our own ports that were made after the host was chosen, if their network guarantees them something: it was not claimed.
 
-    Raises HostFailed; Nova says the same of every boot on such a network.
+    Raises HostFailed; Nova refuses every boot on such a network in the same words.
     """
     for port in made:
         if port.ours and port.resource_request:
@@ -64,7 +64,7 @@ def refuse_unclaimed(made: Sequence[Port]) -> None:
 
 
 def with_ports(guest: GuestSpec, bound: Sequence[Port], networks: Mapping[str, NetworkFacts]) -> GuestSpec:
-    """A guest that was described before its ports were bound: its interfaces, and what its config drive says of them."""
+    """Return the guest with its bound ports: its interfaces, and their description on its config drive."""
     drive = guest.drive
     if drive is not None:
         told = tuple(interface_of_port(port, networks.get(port.network)) for port in bound)
@@ -74,7 +74,7 @@ def with_ports(guest: GuestSpec, bound: Sequence[Port], networks: Mapping[str, N
 
 
 def vif_of(port: Port, facts: NetworkFacts | None) -> VifData:
-    """What a driver is told of a bound port: all it needs (S0.20)."""
+    """Return everything that a driver needs to know of a bound port (S0.20)."""
     subnets: Mapping[str, SubnetFacts] = {} if facts is None else {subnet.id: subnet for subnet in facts.subnets}
     segments = {} if facts is None else {segment.id: segment for segment in facts.segments}
     segment_id = next((subnets[ip.subnet].segment for ip in port.fixed_ips if ip.subnet in subnets), None)

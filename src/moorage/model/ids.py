@@ -1,4 +1,4 @@
-"""Ids: strings with a name, so that one kind is not taken for another.  UUIDs are in canonical form, with dashes."""
+"""Ids: string types with different names, so that type checkers find mix-ups.  UUIDs are in canonical form, with dashes."""
 
 import os
 import threading
@@ -22,7 +22,7 @@ ConductorId = NewType("ConductorId", str)
 
 
 class _Randomness:
-    """Random bytes from the system, fetched for many ids at once: a system call for each costs more than the id."""
+    """Random bytes from the system, read for many ids at once: a system call for each id takes longer than the rest."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class _Randomness:
         os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """A child must not mint its parent's ids."""
+        """Drop the bytes: a forked child must not make its parent's ids."""
         self._lock = threading.Lock()
         self._left = b""
 

@@ -31,26 +31,26 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """The data of an image, on this host."""
+    """The data of an image in a file on this host."""
 
     path: Path
-    """Read only, and perhaps another name's file too: whoever keeps it links or copies it."""
+    """A read-only file that may have other links; a user that needs it for longer links or copies it."""
     disk_format: str
     container_format: str
     virtual_size: int = 0
-    """Bytes of the disk that a guest sees in it; 0: nobody looked."""
+    """Size in bytes of the disk that a guest sees; 0: not known."""
 
 
 class ImageStore(Protocol):
-    """The way of a host to the image service: data only, both ways. What is fetched was looked into: it is what it says, and names no other file."""
+    """A host's access to images' data. Data that it returns was inspected: it has the named format, and refers to no other file."""
 
     async def fetch(self, image: ImageId) -> ImageFile:
-        """The image's data. Raises HostFailed with `image_not_found`, `image_unusable` or `image_service_out`."""
+        """Return the image's data. Raises HostFailed with `image_not_found`, `image_unusable` or `image_service_out`."""
         ...
 
     async def send(self, image: ImageId, data: ImageFile) -> None:
-        """Make the queued image whole from the file; one that is whole already is success.
+        """Upload the file into the queued image; a complete image is success.
 
-        Raises HostFailed with `image_not_found` (somebody deleted it), `image_refused` or `image_service_out`.
+        Raises HostFailed with `image_not_found` (it was deleted), `image_refused` or `image_service_out`.
         """
         ...

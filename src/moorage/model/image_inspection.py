@@ -1,8 +1,8 @@
-"""What the data of an image is, and whether opening it would open something else: a file of the host's, another image.
+"""Finds the format of an image's data, and whether opening it would open something else: a file of the host, or another image.
 
-OpenStack's own inspector (`oslo.utils.imageutils.format_inspector`) says both; a file that it takes for safe and that has a parent
-(VMDK, VHD, VHDX, VDI) is refused besides.  It never opens anything but the file it is given, and reads the first 2 MiB of it and
-its end, or, of a VHDX, as far as its tables are.  Whatever goes wrong in it is a refusal.
+OpenStack's own inspector (`oslo.utils.imageutils.format_inspector`) finds both; a file that it accepts and that has a parent
+(VMDK, VHD, VHDX, VDI) is refused in addition.  The inspector opens only the file that it is given, and reads its first 2 MiB and
+its end, or, of a VHDX, its tables.  Every failure of the inspector is a refusal.
 """
 
 import logging
@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 from oslo_utils.imageutils import format_inspector
 
 HEAD_BYTES = 2 * 1024 * 1024
-"""The last thing that any format but VHDX has at its beginning is the description of a VMDK, which ends before 1 MiB."""
+"""Enough for the header of every format but VHDX: the longest is the description of a VMDK, which ends before 1 MiB."""
 TAIL_BYTES = 4096
 PIECE_BYTES = 64 * 1024
 SHORTEST_BYTES = 512
-"""Whoever opens a shorter file sees zeroes behind it."""
+"""A shorter file is read as if zeros followed."""
 
 RAW, ISO, GPT, VMDK, VHD, VHDX, VDI = "raw", "iso", "gpt", "vmdk", "vhd", "vhdx", "vdi"
 AMI_FORMATS = ("ami", "aki", "ari")
@@ -29,16 +29,16 @@ NO_PARENT = "ffffffff"
 VHD_TYPE_AT, VHD_DIFFERENCING = 60, 4
 VDI_TYPE_AT, VDI_WITHOUT_PARENT = 0x4C, (1, 2)
 PARENT_LOCATOR = "A8D35F2D-B30B-454D-ABF7-D3D84834AB0C"
-"""What a VHDX with a parent has in the table of its metadata."""
+"""The metadata item of a VHDX with a parent."""
 TAKEN_AS_RAW = frozenset({RAW, ISO, GPT, "luks"})
-"""What may be uploaded as `raw`: disks that are more than that to somebody else, and name no files."""
+"""Formats that may be uploaded as `raw`: they refer to no other files."""
 
-logging.getLogger(format_inspector.__name__).setLevel(logging.CRITICAL)  # it tells everybody's data to the log
+logging.getLogger(format_inspector.__name__).setLevel(logging.CRITICAL)  # it writes users' data into the log
 _log = logging.getLogger(__name__)
 
 
 class Unsafe(Exception):
-    """The data may not be used as they are said to be; the sentence says why."""
+    """Raised when the data must not be used in the named format; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Inspected:
 
 
 class _Piece:
-    """What the inspector reads from."""
+    """The part of a file that the inspector reads."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -59,9 +59,9 @@ class _Piece:
 
 
 def check_upload(path: Path, disk_format: str, container_format: str) -> Inspected:
-    """As Glance judges what is uploaded, whatever its container is said to be. Raises Unsafe.
+    """Check an upload as Glance does. Raises Unsafe when the data must not be stored.
 
-    In a container that is not `bare` there may be anything that no inspector knows (an archive).
+    In a container that is not `bare` the format may be unknown to the inspector (an archive).
     """
     found = inspect(path)
     known = disk_format in format_inspector.ALL_FORMATS
@@ -77,7 +77,7 @@ def check_upload(path: Path, disk_format: str, container_format: str) -> Inspect
 
 
 def check_use(path: Path, disk_format: str) -> Inspected:
-    """As Nova judges what a guest is made of, each time anew. Raises Unsafe."""
+    """Check the data of which a guest is made, each time, as Nova does. Raises Unsafe when they must not be used."""
     if disk_format not in (*AMI_FORMATS, *format_inspector.ALL_FORMATS):
         raise Unsafe("Image not in a supported format")
     found = inspect(path)
@@ -88,7 +88,7 @@ def check_use(path: Path, disk_format: str) -> Inspected:
 
 
 def inspect(path: Path) -> Inspected:
-    """What it is; it names nothing outside itself. Raises Unsafe."""
+    """Return the format and size. Raises Unsafe when the data cannot be read, or refer to something outside themselves."""
     try:
         return _inspected(path)
     except (Unsafe, OSError):
@@ -97,7 +97,7 @@ def inspect(path: Path) -> Inspected:
         raise Unsafe("Image does not pass safety check: " + ", ".join(sorted(failed.failures))) from None
     except format_inspector.ImageFormatError as wrong:
         raise Unsafe(f"Image content cannot be judged: {wrong}") from None
-    except Exception as failure:  # noqa: BLE001  of a parser, over data of a stranger: what it stumbles over is not used
+    except Exception as failure:  # noqa: BLE001  a parser of untrusted data: data on which it fails are not used
         _log.info("an image could not be inspected: %r", failure)
         raise Unsafe("Image content cannot be read as any format") from None
 
@@ -134,7 +134,7 @@ def _pieces(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 def _one(wrapper: format_inspector.InspectWrapper) -> format_inspector.FileInspector:
-    """The one format that it is; a bootable ISO is a GPT disk too. Raises ImageFormatError."""
+    """The only format that fits; a bootable ISO is also a GPT disk. Raises ImageFormatError."""
     formats = {str(each): each for each in wrapper.formats or ()}
     if formats.keys() == {ISO, GPT}:
         return formats[ISO]
@@ -145,7 +145,7 @@ def _one(wrapper: format_inspector.InspectWrapper) -> format_inspector.FileInspe
 
 
 def _refuse_parents(found: Any) -> None:
-    """Raises Unsafe for what is a difference to another image, which whoever opens it would open."""
+    """Refuse differencing images: opening one opens its parent too. Raises Unsafe."""
     match found.NAME:
         case "vmdk":
             has = _vmdk_has_parent(found.desc_text or "")
@@ -174,7 +174,7 @@ def _vmdk_has_parent(description: str) -> bool:
 
 
 def _vhdx_has_parent(found: Any) -> bool:
-    """Raises Unsafe where the table cannot be read: then nobody knows."""
+    """Whether the image has a parent. Raises Unsafe when the table cannot be read."""
     if not found.has_region("metadata"):
         raise Unsafe("Image content is no whole vhdx")
     table = bytes(found.region("metadata").data)

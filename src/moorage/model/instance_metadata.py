@@ -1,9 +1,9 @@
-"""What a guest is told of itself: one model, from which its config drive and the metadata service's answers are made.
+"""The metadata of a guest: one model, from which its config drive and the metadata service's answers are made.
 
-The conductor fills it in and sends it with the guest's spec when the server has a config drive; the metadata service fills it in
-from the server's record.  `metadata_tree.py` writes it down in the trees of OpenStack and EC2, `network_data.py` its interfaces.
+If the server has a config drive, the conductor builds the model and sends it with the guest's spec; the metadata service builds it
+from the server's record.  `metadata_tree.py` writes the trees of OpenStack and EC2 from it, and `network_data.py` the interfaces.
 
-It travels in messages: fields are only ever added, with defaults (RULES §19).
+It is sent in messages: fields are only ever added, with defaults (RULES §19).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,9 +16,9 @@ from moorage.model.network import NetworkFacts, Port, SubnetFacts
 from moorage.model.server import BlockDevice, Nic, Server
 
 DOCUMENT_MAX_BYTES = 512 * 1024
-"""Of the whole model, encoded: it goes to the host in one message, which may have a megabyte."""
+"""Limit of the whole encoded model: it is sent to the host in one message, which may have a megabyte."""
 VENDOR_DATA_MAX_BYTES = 64 * 1024
-"""Of what one provider of vendor data says."""
+"""Limit of the answer of one vendor data service."""
 X509 = "-----BEGIN CERTIFICATE"
 
 
@@ -28,7 +28,7 @@ class GuestAddress(msgspec.Struct, frozen=True):
     address: str
     version: int = 4
     cidr: str = ""
-    """Empty: nobody could tell the subnet."""
+    """Empty: the subnet is not known."""
     gateway: str | None = None
     dns: tuple[str, ...] = ()
     routes: tuple[tuple[str, str], ...] = ()
@@ -49,7 +49,7 @@ class Interface(msgspec.Struct, frozen=True):
     addresses: tuple[GuestAddress, ...] = ()
     tag: str | None = None
     vlan: int | None = None
-    """Of a direct port whose tag the guest is to know."""
+    """The tag of a direct port, if the guest must know it."""
     trusted: bool | None = None
     """Whether the virtual function is trusted; None: its port does not say."""
     floating: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class Disk(msgspec.Struct, frozen=True):
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that its user wants to be in the guest (below 2.57)."""
+    """A file that the user puts into the guest (below 2.57)."""
 
     path: str
     contents: str
@@ -74,7 +74,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 class InstanceMetadata(msgspec.Struct, frozen=True):
-    """Everything that either tree says of one server."""
+    """All values that the two trees contain about one server."""
 
     server: str
     project: str = ""
@@ -101,10 +101,10 @@ class InstanceMetadata(msgspec.Struct, frozen=True):
     dedicated_cpus: tuple[int, ...] = ()
     files: tuple[File, ...] = ()
     admin_password: str | None = None
-    """On a config drive only, never told by the service."""
+    """Only on a config drive; the metadata service never returns it."""
     static_vendor_data: dict[str, Any] = {}
     vendor_data: dict[str, Any] = {}
-    """By the name of who said it."""
+    """The name of the service → its data."""
 
     @property
     def key_type(self) -> str:
@@ -115,7 +115,7 @@ class InstanceMetadata(msgspec.Struct, frozen=True):
 
 
 def interface_of_port(port: Port, facts: NetworkFacts | None) -> Interface:
-    """Of a bound port."""
+    """Build the interface of a bound port."""
     return Interface(
         port=port.id,
         mac=port.mac,
@@ -130,7 +130,7 @@ def interface_of_port(port: Port, facts: NetworkFacts | None) -> Interface:
 
 
 def interface_of_nic(nic: Nic, facts: NetworkFacts | None) -> Interface:
-    """Of a card in the server's record, with what the network service says of its network now."""
+    """Build the interface of a NIC in the server's record, with the network service's present facts about its network."""
     return Interface(
         port=nic.port or "",
         mac=nic.mac,
@@ -159,19 +159,19 @@ def _address(address: str, subnet: SubnetFacts | None) -> GuestAddress:
 
 
 def vlan_of(port: Port) -> int | None:
-    """Of a direct port: the tag its guest is to know."""
+    """Return the tag that the guest of a direct port must know."""
     said = port.vif_details.get("vlan")
     return int(said) if isinstance(said, int | str) and str(said).isdecimal() else None
 
 
 def trusted_of(port: Port) -> bool | None:
-    """Whether a direct port's virtual function is trusted; None: the port does not say."""
+    """Tell whether a direct port's virtual function is trusted; None: the port does not say."""
     said = port.profile.get("trusted")
     return None if said is None else str(said).lower() in {"true", "1", "yes", "on"}
 
 
 def full_hostname(hostname: str, domain: str) -> str:
-    """With the domain, unless it is a full name already (2.94)."""
+    """Return the host name with the domain, unless it has one already (2.94)."""
     return hostname if not domain or "." in hostname else f"{hostname}.{domain}"
 
 
@@ -185,7 +185,7 @@ def metadata_of(
     static_vendor_data: Mapping[str, Any] | None = None,
     vendor_data: Mapping[str, Any] | None = None,
 ) -> InstanceMetadata:
-    """The model of a server.  `zone`: where it is, when its record does not say so yet."""
+    """Build the model of a server.  `zone`: its zone, if its record does not have it yet."""
     return InstanceMetadata(
         server=server.id,
         project=server.project,
@@ -220,7 +220,7 @@ def _disks(devices: Iterable[BlockDevice]) -> Iterable[Disk]:
 
 
 def _mappings(server: Server) -> dict[str, str]:
-    """What EC2 calls the disks: the root twice, ephemeral disks, swap, and volumes as `ebs`."""
+    """EC2's names of the disks: the root twice, ephemeral disks, swap, and volumes as `ebs`."""
     found = {"ami": _bare(server.root_device), "root": server.root_device}
     ephemerals = volumes = 0
     for device in server.block_devices:
@@ -242,7 +242,7 @@ def _bare(device: str) -> str:
 
 
 def refuse_too_large(document: InstanceMetadata) -> None:
-    """Raises TooLarge for what does not fit into a message to a host."""
+    """Check the size of the metadata. Raises TooLarge when they do not fit into a message to a host."""
     size = len(msgspec.json.encode(document))
     if size > DOCUMENT_MAX_BYTES:
         raise TooLarge(

@@ -1,4 +1,4 @@
-"""What two hosts say of a guest that goes from one to the other while it runs."""
+"""Live migration of a guest, as its two hosts report it."""
 
 from enum import StrEnum
 from typing import Any
@@ -9,10 +9,10 @@ from moorage.model.migration import TransferProgress
 
 
 class LiveState(StrEnum):
-    """How a live migration stands, by the word of one of its two hosts."""
+    """The state of a live migration, as one of its two hosts reports it."""
 
     NONE = "none"
-    """The host knows of no such move, or has forgotten a transfer that ended with its agent: the guest did not leave."""
+    """The host does not know this move, or its transfer ended with its agent: the guest did not leave."""
     RUNNING = "running"
     """The source is sending."""
     SWITCHED = "switched"
@@ -30,7 +30,7 @@ OVER_AT_SOURCE = frozenset({LiveState.NONE, LiveState.FAILED, LiveState.ABORTED}
 
 
 class LiveNow(msgspec.Struct, frozen=True):
-    """How it stands at one host."""
+    """The state at one host."""
 
     state: LiveState = LiveState.NONE
     progress: TransferProgress | None = None
@@ -38,10 +38,10 @@ class LiveNow(msgspec.Struct, frozen=True):
 
 
 class LiveSource(msgspec.Struct, frozen=True):
-    """What a destination must know of the host that the guest is on, to say whether it can go on there."""
+    """The facts about the source host from which a destination decides whether it can take the guest."""
 
     cpu_info: dict[str, Any] = {}
     hypervisor_type: str = ""
     hypervisor_version: int = 0
     storage: str = ""
-    """Names the place of its local disks: two hosts that share it say the same."""
+    """Name of the place of its local disks: hosts that share this place have the same name."""

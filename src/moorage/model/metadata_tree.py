@@ -1,4 +1,4 @@
-"""The two trees in which a guest reads of itself: `openstack/` in all dated versions, and EC2's.
+"""The two trees with a guest's metadata: `openstack/` in all dated versions, and EC2's.
 
     files(model)                 every file of a config drive, by path
     openstack(model, …) / ec2()  what the metadata service answers for a path
@@ -29,7 +29,7 @@ ON_DRIVE = ("2009-04-04", LATEST)
 """The versions of EC2's tree that a config drive has (Nova's `config_drive_skip_versions` leaves these)."""
 RANDOM_BYTES = 512
 NO_MANIFEST = "FIX" + "ME"
-"""What Nova has always told guests here; nothing reads it."""
+"""Nova's constant value of this field; nothing reads it."""
 
 META_DATA, USER_DATA, PASSWORD = "meta_data.json", "user_data", "password"
 VENDOR_DATA, VENDOR_DATA2, NETWORK_DATA = "vendor_data.json", "vendor_data2.json", "network_data.json"
@@ -47,14 +47,14 @@ Leaf: TypeAlias = "str | bytes | Sequence[str] | Mapping[str, Leaf]"
 
 
 class NoSuchPath(LookupError):
-    """Nothing is there, or not in that version."""
+    """Raised when the path does not exist, or not in this version."""
 
 
 # -------------------------------------------------------------------------------------------------- OpenStack
 
 
 def openstack_version(asked: str) -> str:
-    """The version meant. Raises NoSuchPath."""
+    """Return the version that was asked for; `latest` is the newest. Raises NoSuchPath."""
     version = OPENSTACK_VERSIONS[-1] if asked == LATEST else asked
     if version not in OPENSTACK_VERSIONS:
         raise NoSuchPath(asked)
@@ -62,13 +62,13 @@ def openstack_version(asked: str) -> str:
 
 
 def openstack_names(model: InstanceMetadata, asked: str) -> list[str]:
-    """What a version has for this server."""
+    """Return the names of the documents that a version has for this server."""
     version = openstack_version(asked)
     return [name for name, since in SINCE.items() if since <= version and (name != USER_DATA or model.user_data)]
 
 
 def openstack(model: InstanceMetadata, asked: str, name: str) -> bytes:
-    """One document. Raises NoSuchPath; the password is the service's own affair."""
+    """Return one document, except the password, which the service itself handles. Raises NoSuchPath."""
     version = openstack_version(asked)
     if name not in SINCE or SINCE[name] > version:
         raise NoSuchPath(name)
@@ -88,7 +88,7 @@ def openstack(model: InstanceMetadata, asked: str, name: str) -> bytes:
 
 
 def content(model: InstanceMetadata, name: str) -> bytes:
-    """A file of the user's, by its number. Raises NoSuchPath."""
+    """Return a file of the user, by its number. Raises NoSuchPath."""
     if not name.isdecimal() or len(name) != 4 or int(name) >= len(model.files):
         raise NoSuchPath(name)
     return decoded(model.files[int(name)].contents)
@@ -99,7 +99,7 @@ def user_data(model: InstanceMetadata) -> bytes:
 
 
 def decoded(sent: str) -> bytes:
-    """Of base64; what is none was refused when it was sent, and is given as it is."""
+    """Decode base64. Other data were refused when they were sent; if there are any, they are returned unchanged."""
     try:
         return base64.b64decode(sent.encode())
     except (binascii.Error, ValueError):
@@ -107,7 +107,7 @@ def decoded(sent: str) -> bytes:
 
 
 def meta_data(model: InstanceMetadata, version: str) -> dict[str, Any]:
-    """`meta_data.json`, as this version has it."""
+    """Return `meta_data.json` in this version's form."""
     told: dict[str, Any] = {"uuid": model.server}
     if model.metadata:
         told["meta"] = model.metadata
@@ -138,7 +138,7 @@ def meta_data(model: InstanceMetadata, version: str) -> dict[str, Any]:
 
 
 def devices(model: InstanceMetadata, version: str) -> list[dict[str, Any]]:
-    """Interfaces and disks that have a tag, or something else a guest cannot see for itself."""
+    """Return interfaces and disks with a tag, or with other facts that a guest cannot see itself."""
     nics = [told for each in model.interfaces if (told := _nic(each, version)) is not None]
     return [*nics, *(_disk(each) for each in model.disks)]
 
@@ -172,7 +172,7 @@ def _disk(disk: Disk) -> dict[str, Any]:
 
 
 def ec2(model: InstanceMetadata, asked: str) -> dict[str, Leaf]:
-    """The tree of a version: `meta-data`, and `user-data` where there is any. Raises NoSuchPath."""
+    """Return the tree of a version: `meta-data`, and `user-data` if there is any. Raises NoSuchPath."""
     version = EC2_VERSIONS[-1] if asked == LATEST else asked
     if version not in EC2_VERSIONS:
         raise NoSuchPath(asked)
@@ -217,12 +217,12 @@ def ec2(model: InstanceMetadata, asked: str) -> dict[str, Leaf]:
 
 
 def ec2_id(kind: str, id: str) -> str:
-    """EC2's form of an id of ours: as many of its hexadecimal digits as EC2's ids have today."""
+    """Return an id in EC2's form: with as many hexadecimal digits as EC2's ids have today."""
     return f"{kind}-{id.replace('-', '')[:17]:0<17}"
 
 
 def found(tree: Leaf, words: Sequence[str]) -> Leaf:
-    """What is at a path below. Raises NoSuchPath."""
+    """Return the value at a path. Raises NoSuchPath."""
     for word in words:
         if not isinstance(tree, Mapping) or word not in tree or word == "_name":
             raise NoSuchPath(word)
@@ -231,7 +231,7 @@ def found(tree: Leaf, words: Sequence[str]) -> Leaf:
 
 
 def printed(leaf: Leaf) -> bytes:
-    """As EC2 shows it: names in order, those with more below them with a slash."""
+    """Return EC2's text: names in order, with a slash after those that have entries below them."""
     if isinstance(leaf, bytes):
         return leaf
     if isinstance(leaf, str):
@@ -252,7 +252,7 @@ def printed(leaf: Leaf) -> bytes:
 
 
 def files(model: InstanceMetadata) -> Iterator[tuple[str, bytes]]:
-    """Path and content of everything on the config drive."""
+    """Return the path and content of every file on the config drive."""
     for version in ON_DRIVE:
         tree = ec2(model, version)
         if "user-data" in tree:

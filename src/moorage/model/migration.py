@@ -1,4 +1,4 @@
-"""A migration: the record of one move of a server from host to host, in Nova's words, for as long as the server is known."""
+"""A migration: the record of one move of a server from host to host, with Nova's names; kept as long as the server's record."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from moorage.model.server import FlavorCopy
 
 
 class MigrationType(StrEnum):
-    """Why a server moves."""
+    """The kind of the move."""
 
     MIGRATION = "migration"
     RESIZE = "resize"
@@ -18,7 +18,7 @@ class MigrationType(StrEnum):
 
 
 class MigrationStatus(StrEnum):
-    """How far it is; which of them occur depends on the type."""
+    """The state of a move; which states occur depends on the type."""
 
     ACCEPTED = "accepted"
     QUEUED = "queued"
@@ -49,8 +49,8 @@ ENDED = frozenset(
         MigrationStatus.ERROR,
     }
 )
-"""After these nothing of the move is left on either host.  An evacuation that is done has left a guest on a host that was
-dead: it is over (`completed`) when that host is back without the guest, or is given up for good."""
+"""States after which nothing of the move is left on either host.  A finished evacuation has left a guest on the host that was
+down: it becomes `completed` when that host is back without the guest, or is removed for ever."""
 
 LIVE_IN_PROGRESS = frozenset(
     {
@@ -60,14 +60,14 @@ LIVE_IN_PROGRESS = frozenset(
         MigrationStatus.POST_MIGRATING,
     }
 )
-"""Of a live migration: it shows among the migrations of its server."""
+"""States in which a live migration is shown among its server's migrations."""
 
 SENDING = frozenset({MigrationStatus.QUEUED, MigrationStatus.PREPARING, MigrationStatus.RUNNING})
-"""Of a live migration: it has one of the places of its source, or waits for one."""
+"""States in which a live migration uses one of its source's places, or waits for one."""
 
 
 class TransferProgress(msgspec.Struct, frozen=True):
-    """How much of a live migration was sent, in bytes."""
+    """How much of a live migration has been sent, in bytes."""
 
     memory_total: int = 0
     memory_processed: int = 0
@@ -100,18 +100,18 @@ class Migration(msgspec.Struct, frozen=True):
     old_flavor: FlavorCopy | None = None
     new_flavor: FlavorCopy | None = None
     progress: TransferProgress | None = None
-    """None: nothing was sent yet, or nothing is sent while the guest runs."""
+    """None: nothing has been sent, or the guest is not moved while it runs."""
     sending_at: int = 0
-    """When a guest that moves while it runs was first told to go, as `created_at`; 0: it was not."""
+    """When the live transfer was first started, as `created_at`; 0: it was not."""
     stays: bool = False
-    """Of a live migration: its guest stays where it is, and has no place there any more, while what was made elsewhere is cleared."""
+    """Whether a live migration has failed: its guest stays, and what was made on the destination is being removed."""
     request_id: str = ""
-    """Of the request that began it: who confirms only what it began itself knows it by that. Empty: an earlier release did not keep it."""
+    """Id of the request that began it: a drain confirms only moves that it began itself. Empty: an earlier release did not record it."""
     source_cell: CellId | None = None
-    """Of the host that is left; None, as in `dest_cell`: the cell of the server's record."""
+    """Cell of the source host; None (as in `dest_cell`): the cell of the server's record."""
     dest_cell: CellId | None = None
     number: int = 0
-    """What the API calls its id: counted in the cell; 0 until it is recorded."""
+    """Its id in the API, which the cell counts; 0 until it is recorded."""
 
     @property
     def ended(self) -> bool:

@@ -1,6 +1,6 @@
-"""Networks, segments and ports in our words: what the network service told, what a NIC asks, what a port is.
+"""Networks, segments, NICs and ports, built from the network service's answers and from requests.
 
-These values stand in the journal of a boot (RULES §19): a field is added with a default, never renamed or re-typed.
+These values are stored in the journal of a boot (RULES §19): a field is added with a default, never renamed or re-typed.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ from moorage.model.ids import CellId
 
 MAC_PREFIX = "fa:16:3e"
 SALTS_MAX = 8
-"""How often another MAC is tried when somebody else's port has the one we minted."""
+"""How often another MAC is tried if another port already has the one that we minted."""
 NICS_MAX = 64
 """NICs of one server, over its life."""
 
 
 class SubnetFacts(msgspec.Struct, frozen=True):
-    """One subnet, as far as a server cares."""
+    """The facts about a subnet that a server needs."""
 
     id: str
     cidr: str
@@ -37,7 +37,7 @@ class SubnetFacts(msgspec.Struct, frozen=True):
     routes: tuple[tuple[str, str], ...] = ()
     """Destination and next hop."""
     automatic: bool = False
-    """IPv6: every port on its wire has the address that follows from its MAC, unasked."""
+    """IPv6: every port on the segment gets the address that follows from its MAC, without a request."""
     ipv6_address_mode: str | None = None
     """How guests get their IPv6 address: `slaac`, `dhcpv6-stateful` or `dhcpv6-stateless`; None: the network service does not say."""
     ipv6_ra_mode: str | None = None
@@ -45,14 +45,14 @@ class SubnetFacts(msgspec.Struct, frozen=True):
 
 
 class OtherSubnets(msgspec.Struct, frozen=True):
-    """What else a segment has beside the subnet that an IPv4 address is asked of."""
+    """The other subnets of a segment, besides the one from which an IPv4 address is taken."""
 
     spare: tuple[str, ...] = ()
-    """Its other IPv4 subnets, for when that one has no address left."""
+    """Its other IPv4 subnets, in case that one has no address left."""
     v6: str | None = None
-    """The subnet its ports have an IPv6 address of that must be asked for."""
+    """The subnet of which ports must ask for an IPv6 address."""
     elsewhere: tuple[str, ...] = ()
-    """Automatic IPv6 subnets of the network's other segments: a port that was there keeps those addresses until told."""
+    """Automatic IPv6 subnets of the network's other segments: a port from there keeps such an address until a request removes it."""
 
 
 class SegmentFacts(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class NetworkFacts(msgspec.Struct, frozen=True):
     l2_adjacent: bool = True
     """False: every segment is a broadcast domain of its own."""
     cells: tuple[CellId, ...] = ()
-    """Cells that have addresses of it; empty: it is everywhere."""
+    """Cells that have addresses of it; empty: all cells."""
 
     @property
     def routed(self) -> bool:
@@ -101,15 +101,15 @@ class FixedIp(msgspec.Struct, frozen=True):
 
 
 class NicAsk(msgspec.Struct, frozen=True):
-    """One network card to be: decided before step one."""
+    """One NIC of a new server; it is decided before the first step."""
 
     index: int
     network: str
-    """Empty: the project's automatically allocated network, got or made together with the port."""
+    """Empty: the project's automatically allocated network, which is found or made together with the port."""
     port: str | None = None
     """The user's port; None: we make one."""
     address: str | None = None
-    """A fixed address asked for, or that a user's port brings; it is never cleared."""
+    """A fixed address that was asked for, or that the user's port has; it is never removed."""
     tag: str | None = None
     mac: str = ""
     """Minted by us when the port is ours (RULES §7); a user's port brings its own."""
@@ -119,27 +119,27 @@ class NicAsk(msgspec.Struct, frozen=True):
     """A user's port: its revision when it was checked."""
     original_profile: dict[str, Any] = {}
     original_fixed_ips: tuple[FixedIp, ...] = ()
-    """A user's port: what the final unbind restores."""
+    """Of a user's port: the addresses that are restored when it is released."""
     port_security: bool = True
-    """False: the network wants no security groups."""
+    """False: the network does not use security groups."""
     resource_request: dict[str, Any] | None = None
-    """A user's port: what it is guaranteed."""
+    """Of a user's port: its guarantees."""
 
 
 class CheckedNics(msgspec.Struct, frozen=True):
-    """What the network service said about a request, asked with the user's token."""
+    """The result of checking a request's NICs with the user's token."""
 
     nics: tuple[NicAsk, ...] = ()
-    """In order, without MACs: those are minted per server."""
+    """In order, without MACs, which are minted for each server."""
     networks: dict[str, NetworkFacts] = {}
     security_groups: tuple[str, ...] = ()
     """Ids; empty: the network service's default."""
     group_names: tuple[str, ...] | None = None
-    """What the server is shown to have: the groups its ports will have, by name; None: as they were asked for."""
+    """Names of the security groups that the server shows, which its ports will have; None: the names in the request."""
     auto: bool = False
-    """`auto` was asked and there is no network yet: the operation gets the auto-allocated topology first."""
+    """Whether `auto` was asked and there is no network yet: then the operation first gets the auto-allocated topology."""
     ports: "dict[str, Port]" = {}
-    """The user's own ports, as they were."""
+    """The user's own ports, as they were when they were checked."""
     ports_free: int | None = None
     """Ports the project's quota still allows; None: no limit, or no new port is needed."""
 
@@ -154,7 +154,7 @@ class DhcpOption(msgspec.Struct, frozen=True):
 
 
 class Port(msgspec.Struct, frozen=True):
-    """One port as the network service last told it, and what we know about whose it is."""
+    """One port as the network service last showed it, and whether we or the user made it."""
 
     id: str
     network: str
@@ -164,7 +164,7 @@ class Port(msgspec.Struct, frozen=True):
     fixed_ips: tuple[FixedIp, ...] = ()
     revision: int = 0
     ip_allocation: str = "immediate"
-    """immediate, deferred (given at bind) or none."""
+    """immediate, deferred (the address is given when the port is bound) or none."""
     status: str = "DOWN"
     device_id: str = ""
     device_owner: str = ""
@@ -179,7 +179,7 @@ class Port(msgspec.Struct, frozen=True):
     name: str = ""
     tag: str | None = None
     original_profile: dict[str, Any] = {}
-    """A user's port's profile before we took it: the final unbind restores it."""
+    """Of a user's port: its binding profile before we took it, which is restored when it is released."""
     original_fixed_ips: tuple[FixedIp, ...] = ()
     dns_name: str = ""
     address_chosen: bool = False
@@ -188,7 +188,7 @@ class Port(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """What it is known by before it has an id: its MAC, which was minted."""
+        """The key of a port that has no id yet: its minted MAC."""
         return self.id or self.mac
 
     @property
@@ -197,7 +197,7 @@ class Port(msgspec.Struct, frozen=True):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What one host makes of a port; a port has one active binding at most, and inactive ones beside it while its server moves."""
+    """The binding of a port to one host. A port has at most one active binding, and during a move also inactive ones."""
 
     port: str
     host: str
@@ -208,13 +208,13 @@ class Binding(msgspec.Struct, frozen=True):
     profile: dict[str, Any] = {}
 
     def of(self, port: Port) -> Port:
-        """The port as it is where this binding is the active one; nobody said yet that it is up there."""
+        """Return the port as it is when this binding is active; it is not known to be up there yet."""
         told = {"vnic_type": self.vnic_type, "vif_type": self.vif_type, "vif_details": self.vif_details}
         return msgspec.structs.replace(port, host=self.host, profile=self.profile, status="DOWN", **told)
 
 
 class Availability(msgspec.Struct, frozen=True):
-    """How many addresses a subnet has and how many are taken, as the network service counts them."""
+    """How many addresses a subnet has and how many are in use, as the network service counts them."""
 
     subnet: str
     version: int
@@ -224,7 +224,7 @@ class Availability(msgspec.Struct, frozen=True):
 
 
 class HostWiring(msgspec.Struct, frozen=True):
-    """What the network service's agent on a host says it is wired to."""
+    """The physical networks of a host, as the network service's agent there reports them."""
 
     host: str
     physical_networks: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ class HostWiring(msgspec.Struct, frozen=True):
 
 
 class AgentDevices(msgspec.Struct, frozen=True):
-    """What one of the network service's agents says it can guarantee."""
+    """What one of the network service's agents can guarantee to ports."""
 
     host: str
     kind: str
@@ -241,35 +241,35 @@ class AgentDevices(msgspec.Struct, frozen=True):
     bandwidths: dict[str, dict[str, int | None]] = {}
     """Device → way (egress, ingress) → kilobit per second."""
     hypervisors: dict[str, str] = {}
-    """Device → the hypervisor it is in."""
+    """Device → its hypervisor."""
     packets: dict[str, dict[str, int | None]] = {}
     """Hypervisor → way (any, or egress and ingress) → kilopackets per second."""
     mappings: dict[str, tuple[str, ...]] = {}
     """Physical network → devices."""
     synced: bool | None = None
-    """Whether the network service reported it itself; None: it does not do so."""
+    """Whether the network service wrote it into Placement itself; None: it does not do that."""
 
 
 class BindOptions(msgspec.Struct, frozen=True):
-    """How ports are bound to a host, each field by the NIC's index."""
+    """How ports are bound to a host; each mapping is keyed by the NIC's index."""
 
     subnets: Mapping[int, str] = {}
-    """The subnet that a NIC's address is claimed from."""
+    """The subnet of which a NIC's address is claimed."""
     other_subnets: Mapping[int, OtherSubnets] = {}
     """The segment's other subnets; its other IPv4 subnets are asked in turn when the claimed one has no address left."""
     profiles: Mapping[int, Mapping[str, Any]] = {}
     """What is added to the binding profile: `allocation`, a PCI device."""
     tried: Collection[str] | None = None
-    """Hosts where earlier attempts of this operation may have left a port, though their results are not among the ports.
+    """Hosts to which earlier attempts of this operation may have bound a port, even if `ports` does not show that.
 
-    A port on any other host was bound by somebody else: Stale.  None: any host is accepted, as long as the port is the server's.
+    A port on any other host was bound by another operation: Stale.  None: any host is accepted if the port is the server's.
     """
     keeps: Mapping[int, Sequence[FixedIp]] | None = None
-    """Addresses that a port keeps beside the one of its subnet, on whatever segment; without a subnet: all that it is to have."""
+    """Addresses that a port keeps in addition to the one of its subnet, on any segment; without a subnet: all its addresses."""
 
 
 class BindRefused(Problem):
-    """The network service refused a port on a host; the next host may do. `code` is its own word for it."""
+    """The network service refused to bind a port to a host; another host may work. `code` is the service's type of the error."""
 
     code = "bind_refused"
 
@@ -288,18 +288,18 @@ class BindRefused(Problem):
         self.port = port
         self.host = host
         self.reason = reason
-        """The network service's own sentence."""
+        """The network service's own message."""
         self.index = index
         """Which NIC of the server it is."""
 
 
 def mint_mac(server: str, nic_index: int, salt: int = 0) -> str:
-    """The MAC of our own port for this NIC: always the same, so that a repeated POST is refused instead of doubled."""
+    """Return the MAC of our own port for this NIC: always the same, so that a repeated POST is refused and makes no second port."""
     digest = hashlib.sha256(f"{server}/{nic_index}/{salt}".encode()).digest()
     return f"{MAC_PREFIX}:{digest[0]:02x}:{digest[1]:02x}:{digest[2]:02x}"
 
 
 @lru_cache(maxsize=64)
 def minted_macs(server: str, nics: int = NICS_MAX) -> frozenset[str]:
-    """Every MAC we may ever have minted for this server."""
+    """Return every MAC that we may have minted for this server."""
     return frozenset(mint_mac(server, index, salt) for index in range(nics) for salt in range(SALTS_MAX))

@@ -1,7 +1,7 @@
-"""`network_data.json`: a guest's links, networks and services, in the words that cloud-init and its kin read.
+"""`network_data.json`: a guest's links, networks and services, in the form that cloud-init and similar programs read.
 
-The first address of a version on a link that is served by DHCP (or by SLAAC) says so and nothing more; addresses of subnets without DHCP
-are told in full, each of them.  The format is Nova's (`doc/source/user/metadata.rst` and the schema in `doc/api_schemas/network_data.json`).
+For each link and IP version, an address from DHCP (or SLAAC) is one entry that only names this method; addresses of subnets without DHCP
+are listed in full.  The format is Nova's (`doc/source/user/metadata.rst` and the schema in `doc/api_schemas/network_data.json`).
 """
 
 import ipaddress
@@ -11,12 +11,12 @@ from typing import Any
 from moorage.model.instance_metadata import GuestAddress, Interface
 
 EXPOSED = frozenset({"bridge", "dvs", "hw_veb", "hyperv", "ovs", "tap", "vhostuser", "vif"})
-"""Kinds of interface that are told by their name; every other one is `phy`."""
+"""Types of interfaces that are shown by their name; every other type is shown as `phy`."""
 DEFAULT = {4: "0.0.0.0", 6: "::"}
 
 
 def network_data(interfaces: Iterable[Interface]) -> Mapping[str, Any]:
-    """The document."""
+    """Build the document."""
     links: list[dict[str, Any]] = []
     networks: list[dict[str, Any]] = []
     services: list[dict[str, Any]] = []
@@ -41,7 +41,7 @@ def network_data(interfaces: Iterable[Interface]) -> Mapping[str, Any]:
 
 
 def _advertised(addresses: Iterable[GuestAddress]) -> Iterable[GuestAddress]:
-    """IPv4 first; of those that a server on the wire gives, one of each version."""
+    """The addresses to list, IPv4 first; of those from DHCP or SLAAC one of each version."""
     served: set[int] = set()
     for each in sorted(addresses, key=lambda one: one.version):
         if each.dhcp or each.mode:

@@ -1,6 +1,6 @@
-"""How a network service's agents look as resource providers: ids, traits and classes, as Neutron's placement plug-in gives them.
+"""Resource providers of a network service's agents: their ids, traits and classes, as Neutron's placement plug-in makes them.
 
-The same ids, so that a cloud that changes from the embedded service to a real one finds its providers again.
+The ids are the same, so that a cloud that changes from the embedded service to a real one keeps its providers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ SRIOV = "SR-IOV"
 """Between a host's name and its interface's, in the names of providers of virtual functions."""
 
 KEPT_MAX = 65_536
-"""Names whose ids and traits are kept: a thousand hosts are looked at again every few seconds."""
+"""Limit of names whose ids and traits are cached: a thousand hosts are read again every few seconds."""
 
 TUNNELLED = "rp_tunnelled"
 """The device that stands for all tunnelled networks."""
@@ -87,14 +87,14 @@ def agent_traits(kind: str) -> tuple[str, ...]:
 
 
 def device_traits(kind: str, device: str, mappings: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Its physical network, or that it carries tunnels, and what can be plugged into it."""
+    """Return the traits of its physical network (or of tunnels), and of the VNIC types that it supports."""
     wires = tuple(physnet_trait(physnet) for physnet, devices in mappings.items() if device in devices)
     tunnel = (TUNNEL_TRAIT,) if device == TUNNELLED else ()
     return tunnel + wires + agent_traits(kind)
 
 
 def rates_of(what: Literal["bandwidth", "packets"], rates: Mapping[str, int | None]) -> dict[str, int]:
-    """Resource classes with their totals; what is not said, or 0, is not offered."""
+    """Return resource classes with their totals; a missing value, or 0, means that the class is not offered."""
     classes = BANDWIDTH if what == "bandwidth" else PACKETS
     return {classes[way]: amount for way, amount in rates.items() if amount and way in classes}
 
@@ -102,7 +102,7 @@ def rates_of(what: Literal["bandwidth", "packets"], rates: Mapping[str, int | No
 def guaranteed_by(
     rules: Iterable[Mapping[str, Any]], physnet: str | None, vnic_type: str
 ) -> dict[str, tuple[tuple[str, ...], dict[str, int]]]:
-    """What a policy's rules make a port ask: `bandwidth`, `packets` → traits and amounts of one provider.
+    """Return what a QoS policy's rules make a port ask: `bandwidth`, `packets` → traits and amounts of one provider.
 
     Bandwidth is the physical network's, or (None) of what carries the tunnels.
     """

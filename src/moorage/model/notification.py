@@ -1,7 +1,7 @@
-"""What is said to others about a server: one event, as it is kept until it was sent (S0.19).
+"""A notification about a server: one event, as it is stored until it is sent (S0.19).
 
-It holds facts, in our words; the two formats are put together when it is sent.  Rows outlive releases: a field is only
-ever added, with a default.
+It contains facts; the two formats are built when it is sent.  Rows are read by later releases: a field is only ever added, with a
+default.
 """
 
 import uuid
@@ -20,7 +20,7 @@ FAULT_CHARACTERS_MAX = 255
 
 
 class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong, without anything that only operators may read."""
+    """An error, without anything that only operators may read."""
 
     kind: str
     message: str
@@ -29,7 +29,7 @@ class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StateUpdate(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a server was before; what it is now stands in its record."""
+    """The server's earlier states; its record has the present ones."""
 
     old_state: str | None = None
     old_task_state: str | None = None
@@ -40,40 +40,40 @@ class Notification(msgspec.Struct, frozen=True, omit_defaults=True):
     """One event of one server."""
 
     id: str
-    """The same whenever the same event is told again; each format's message has an id made from it."""
+    """The same if the event is sent again; the message id of each format is made from it."""
     event: str
     """Nova's word, as in its versioned types: `create.start`, `power_off.end`, `update`."""
     at: int
     server: Server
     service: Service = "compute"
-    """Which of Nova's services would have said it."""
+    """The service of Nova that would send it."""
     host: str = ""
     told_by: str = ""
-    """Where a conductor says it in the name of that host: its own."""
+    """The conductor's own host name, if it sends the event in the name of the server's host."""
     request_id: str = ""
     global_request_id: str = ""
     user: str = ""
-    """Who asked."""
+    """The user who made the request."""
     project: str = ""
-    """The project that user acted for."""
+    """The project of that request."""
     trouble: Trouble | None = None
     update: StateUpdate | None = None
     volume: str | None = None
-    """Of events of volumes: which."""
+    """In events about volumes: the volume."""
     new_volume: str | None = None
-    """Of a swap: the one it went on with."""
+    """In a swap: the new volume."""
     period: tuple[int, int] | None = None
-    """Of the audit that it belongs to: from, to."""
+    """Start and end of its audit period."""
     new_flavor: FlavorCopy | None = None
-    """Of `resize_prep`: the flavor that it is about to have."""
+    """In `resize_prep`: the new flavor."""
     snapshot_image: str = ""
-    """Of `snapshot`: the image."""
+    """In `snapshot`: the image."""
 
     def message_id(self, format: str) -> str:
-        """Of the message in one format: made, not minted, so that who is told twice can see it."""
+        """Return the id of the message in one format. It follows from the event, so that receivers recognise a repeat."""
         return str(uuid.uuid5(NAMESPACE, f"{self.id}/{format}"))
 
 
 def without_secrets(server: Server) -> Server:
-    """What may be told of a server: its user data stays with it."""
+    """Return the server without its user data, which notifications must not contain."""
     return msgspec.structs.replace(server, user_data=None, hints={}, operation=None)

@@ -1,4 +1,4 @@
-"""An operation, as people see it: what was asked, who tells it, how far it is."""
+"""An operation, as people see it: the request, the conductor that executes it, and its progress."""
 
 from enum import StrEnum
 from typing import Any
@@ -12,19 +12,19 @@ class OperationStatus(StrEnum):
     OPEN = "open"
     """Being executed, or waiting to be."""
     CLEANING = "cleaning"
-    """The saga turned: what was done is being taken back (RULES §12)."""
+    """The saga unwinds: its steps are being undone (RULES §12)."""
     STUCK = "stuck"
-    """Cleaning is past its patience; somebody should look."""
+    """Unwinding takes longer than its limit; a person should look at it."""
     DONE = "done"
     UNDONE = "undone"
-    """Failed or cancelled, and all of it taken back."""
+    """It failed or was cancelled, and everything is undone."""
 
 
 OPEN_STATUSES = frozenset({OperationStatus.OPEN, OperationStatus.CLEANING, OperationStatus.STUCK})
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """An operation as the API hands it to a conductor: everything is decided, nothing is done."""
+    """An operation as the API passes it to a conductor: everything is decided, and nothing is done yet."""
 
     id: OperationId
     saga: str
@@ -33,18 +33,18 @@ class Accepted(msgspec.Struct, frozen=True):
     user: str
     owner: ConductorId
     asked: bytes
-    """JSON of the saga's asked Struct."""
+    """JSON of the saga's input Struct."""
     journal: bytes
-    """The first lines: the intent of step one."""
+    """The first records: the intent of the first step."""
     head: int
     request_id: str = ""
     seq: int = 1
-    """Counts up per server; the first part of an agent's turn (RULES §10)."""
+    """Counted for each server; the first part of a fencing token (RULES §10)."""
     after: OperationId | None = None
     created_at: int = 0
     epoch: int = 1
     cell: CellId | None = None
-    """Of its server, if it has one; not stored: the server's row says it too."""
+    """The server's cell, if it has one; not stored here, because the server's row has it."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -67,12 +67,12 @@ class Operation(msgspec.Struct, frozen=True):
     seq: int = 1
     request_id: str = ""
     waiting: str | None = None
-    """What it waits for just now, in words (`waiting for the network service since …`)."""
+    """What it waits for at present, as text (`waiting for the network service since …`)."""
     fault: str | None = None
     asked: bytes = b""
     journal: bytes = b""
     ledger: bytes | None = None
-    """Every refused host and failed attempt, with reasons and numbers (N2)."""
+    """The decision records: rejected hosts and failed attempts, with reasons and numbers (N2)."""
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def waiting_named(self) -> str | None:
-        """The same for operators: with the names of hosts and cells, which owners of servers are not told."""
+        """The same text for operators: with the names of hosts and cells, which owners of servers do not see."""
         if self.waiting is None:
             return None
         told = (line for line in reversed(self.lines()) if line.get("public") == self.waiting)

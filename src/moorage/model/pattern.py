@@ -1,8 +1,8 @@
-"""Regular expressions that callers send: one language whatever the database, and a search whose time is bounded.
+"""Regular expressions that callers send: one language for all databases, and a bounded search time.
 
-The language is RE2's. It has neither back-references nor look-around, which is why the time of a search grows with the length of
-the text and no faster; what it does not have is refused with the reason. No database is given a caller's expression: each has a
-language of its own, and neither Python's nor PostgreSQL's has such a bound.
+The language is RE2's. It has no back-references and no look-around, so the time of a search is linear in the length of the text;
+an expression with these is refused with the reason. A caller's expression is never passed to a database: each database has its own
+language, and neither Python's nor PostgreSQL's has such a bound.
 """
 
 import re
@@ -14,11 +14,11 @@ from moorage.model.errors import Invalid
 
 CHARACTERS_MAX = 255
 UNSEARCHED_CHARACTERS_MAX = 8_000
-"""Of one whose form is all that counts, such as a list of tags."""
+"""Limit of an expression that is only checked and never searched for, such as a list of tags."""
 PROGRAM_INSTRUCTIONS_MAX = 2_000
-"""What a search costs for each character of the text, at the worst."""
+"""Limit of the compiled program, which bounds the cost of a search for each character of the text."""
 MEMORY_MAX_BYTES = 1 << 20
-"""Of one expression that is kept compiled; RE2 keeps the last 128."""
+"""Limit of one compiled expression; the last 128 are cached."""
 SPECIAL = frozenset("\\^$.|?*+()[]{}\0")
 
 
@@ -34,7 +34,7 @@ _OPTIONS = _options()
 
 
 class Pattern:
-    """An expression that was understood. Raises Invalid when it cannot be."""
+    """A compiled expression. Raises Invalid when it is not a valid one."""
 
     __slots__ = ("_compiled", "text")
 
@@ -50,12 +50,12 @@ class Pattern:
 
     @property
     def literal(self) -> str | None:
-        """The text that is searched for, when the expression is nothing but that."""
+        """The text, if the expression is only a text without operators."""
         return None if SPECIAL & set(self.text) else self.text
 
     @property
     def exact(self) -> str | None:
-        """The only text that the expression matches, when it is `^text$`: what clients send to find a name."""
+        """The only text that matches, if the expression is `^text$`: clients send this to find a name."""
         if not (self.text.startswith("^") and self.text.endswith("$")) or "\0" in self.text:
             return None
         found: list[str] = []
@@ -72,7 +72,7 @@ class Pattern:
 
 
 def refusal(text: str, *, searched: bool = True) -> str | None:
-    """Why this is no regular expression, or none that we search with where it is to be `searched` for; None: it is one."""
+    """Say why this is not a regular expression, or not one that may be `searched` for; None: it is one."""
     most = CHARACTERS_MAX if searched else UNSEARCHED_CHARACTERS_MAX
     if len(text) > most:
         return f"it has more than {most} characters"
@@ -89,7 +89,7 @@ def refusal(text: str, *, searched: bool = True) -> str | None:
 
 
 def like(text: str) -> Callable[[str], bool]:
-    """Whether a name has this in it, as SQL's `LIKE '%text%'` finds it: `%` stands for any text, `_` for one character."""
+    """Build a matcher for names that contain this, as SQL's `LIKE '%text%'`: `%` stands for any text, `_` for one character."""
     if len(text) > CHARACTERS_MAX:
         return lambda _: False  # no name is as long
     wanted = re.sub("%+", "%", text).strip("%")

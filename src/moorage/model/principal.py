@@ -1,4 +1,4 @@
-"""Who asks: what a validated token says.  Policy is judged on this, and nothing else of a token is ever kept."""
+"""The principal of a request: the facts of a validated token.  Policy decides on these; nothing else of a token is kept."""
 
 import msgspec
 
@@ -25,19 +25,19 @@ class Principal(msgspec.Struct, frozen=True):
     expires_at: str = ""
     """ISO 8601, UTC."""
     access_rules: tuple[AccessRule, ...] | None = None
-    """Of the application credential behind the token; None: it may do what its roles allow."""
+    """Access rules of the application credential behind the token; None: no restriction besides the roles."""
     service_roles: tuple[str, ...] = ()
     """Roles of a service token sent beside the user's, if any."""
 
     @property
     def beyond_projects(self) -> bool:
-        """Whether the token is scoped to the system or to a domain; oslo.policy takes every other one for a project's."""
+        """Whether the token is scoped to the system or to a domain; oslo.policy treats every other token as a project's."""
         return self.system or self.domain is not None
 
     def require_call(self, service: str, method: str, *paths: str) -> None:
-        """Raises Unauthenticated when the access rules of the token allow this call by none of its names.
+        """Check the token's access rules. Raises Unauthenticated when they allow this call by none of its paths.
 
-        A service that passes a user's token on beside its own is not asked, as in Keystone's middleware.
+        A service that passes a user's token on, beside its own token, is not restricted, as in Keystone's middleware.
         """
         if self.access_rules is None or "service" in self.service_roles:
             return

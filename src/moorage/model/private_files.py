@@ -1,7 +1,7 @@
-"""Directories and files that nobody but their owner may read: what Moorage keeps is passwords, tenants' data and what guests are told.
+"""Directories and files that only their owner may read: Moorage stores passwords, tenants' data and guests' metadata.
 
-Every role gives up the rights of others for all that it makes (`set_up_process` in `main`); what holds most says it again here,
-whoever runs it, and takes those rights from what an earlier release left.
+Every role makes all its files private (`set_up_process` in `main`).  The functions of this module do the same for the most sensitive files,
+for any process, and also correct the modes of files from earlier releases.
 """
 
 import os
@@ -9,13 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 OTHERS = 0o077
-"""The bits of a mode by which anybody but the owner may do something."""
+"""The bits of a file mode for everybody but the owner."""
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 BESIDE_A_DATABASE = ("-wal", "-shm", "-journal")
 
 
 def private_directory(path: Path) -> Path:
-    """The directory; it and those above it that were missing are the owner's alone. One that was there stays as it is."""
+    """Return the directory. If it, or parents of it, are missing, they are made for their owner only; an existing one is
+    not changed.
+
+    Raises NotADirectoryError when the path is a file.
+    """
     missing: list[Path] = []
     at = path
     while not at.exists():
@@ -29,7 +33,7 @@ def private_directory(path: Path) -> Path:
 
 
 def private_file(path: Path) -> Path:
-    """The file, empty if it was missing, and the owner's alone. One of another user stays as it is."""
+    """Return the file, private to its owner; make it empty if it is missing. A file of another user is not changed."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         _narrow(file, FILE_MODE)
@@ -39,7 +43,7 @@ def private_file(path: Path) -> Path:
 
 
 def private_database(path: Path) -> None:
-    """Before SQLite opens it: what SQLite makes beside a file has that file's mode; what an earlier release made has not."""
+    """Make a SQLite file private before it is opened: files that SQLite makes beside it get its mode; older ones are corrected."""
     private_directory(path.absolute().parent)
     private_file(path)
     for end in BESIDE_A_DATABASE:
@@ -52,7 +56,7 @@ def private_database(path: Path) -> None:
 
 
 def may_be_read_by_others(path: Path) -> bool:
-    """Whether somebody besides us may read or change it. A file of root's may be lent to the group by which we read it."""
+    """Tell whether other users may read or change it. A file of root may be readable by the group through which we read it."""
     status = path.stat()
     lent = status.st_uid == 0 and os.geteuid() != 0
     return bool(status.st_mode & (0o037 if lent else OTHERS))

@@ -1,4 +1,4 @@
-"""Providers in trees, and what groups ask of them: what the search of provider trees (tree_search.py) reads and answers."""
+"""Provider trees and the demands of request groups: the input and output of the search (tree_search.py)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Key = tuple[ProviderId, str]
 
 
 class Stock(Protocol):
-    """One inventory: `used` of `cap`, given away in portions."""
+    """One inventory: `used` of `cap`, with the limits of a single allocation."""
 
     @property
     def used(self) -> int: ...
@@ -28,7 +28,7 @@ class Stock(Protocol):
 
 
 class TreeProvider(Protocol):
-    """A resource provider, as far as the search reads it."""
+    """The attributes of a resource provider that the search reads."""
 
     @property
     def uuid(self) -> ProviderId: ...
@@ -48,15 +48,15 @@ class TreeProvider(Protocol):
 
 @dataclass
 class GroupDemand:
-    """What is asked together: of one provider, or, without a suffix, of a tree and the providers that share with it."""
+    """Amounts that are asked together: of one provider, or, without a suffix, of a tree and the providers that share with it."""
 
     suffix: str
     resources: dict[str, int] = field(default_factory=dict)
     required: list[frozenset[str]] = field(default_factory=list)
-    """Of each set one trait is enough."""
+    """One trait of each set is enough."""
     forbidden: set[str] = field(default_factory=set)
     member_of: list[frozenset[str]] = field(default_factory=list)
-    """Of each set one aggregate is enough."""
+    """One aggregate of each set is enough."""
     not_member_of: set[str] = field(default_factory=set)
     in_tree: str | None = None
     """The root of the only tree that may serve it."""
@@ -64,46 +64,47 @@ class GroupDemand:
 
 @dataclass(frozen=True)
 class SearchRules:
-    """What concerns all groups of a request."""
+    """Rules for all groups of a request."""
 
     group_policy: str | None = None
     """`isolate`: no two groups with a suffix on one provider."""
     same_subtree: Sequence[frozenset[str]] = ()
     """Suffixes whose providers lie in one subtree: one of them at or above all the others."""
     same_device: Sequence[frozenset[str]] = ()
-    """Suffixes whose providers stand for one interface of one host."""
+    """Suffixes whose providers must represent one interface of one host."""
     nested: bool = True
     """False: one provider of each tree at most, as before microversion 1.29."""
     max_unit_of_sums: bool = True
-    """Whether all that one provider gives must be one portion, as Placement's allocations are. False: each group's amount is a portion of its
-    own, as in the claims of servers (RULES §5): two ports may have more together than one may have alone."""
+    """Whether `max_unit` limits the sum that one provider gives, as in Placement's allocations. False: it limits each group's amount alone,
+    as in servers' claims (RULES §5): two ports may have more together than one may have alone."""
 
 
 @dataclass(frozen=True)
 class ProviderTree:
-    """Where to search: one root, what is below it, and the providers of other trees that share with it."""
+    """The providers to search: one root, those below it, and those of other trees that share with it."""
 
     root: TreeProvider
     members: Sequence[TreeProvider]
-    """The root among them."""
+    """All providers of the tree, including the root."""
     outside: Sequence[TreeProvider]
     parent_of: Callable[[ProviderId], ProviderId | None]
-    """Of any provider of these trees."""
+    """Returns the parent of any provider of these trees."""
 
 
 @dataclass(frozen=True)
 class Preference:
-    """Which answers come first: those that take from the provider with the most free; None of two that are alike, unless `every`."""
+    """The order of answers: those that take from the provider with the most free come first. Of equal answers only one is given,
+    unless `every`."""
 
     seed: int = 0
-    """Which of several equal providers is the first."""
+    """Chooses which of several equal providers is the first."""
     every: bool = False
-    """Providers that cannot be told apart are different answers."""
+    """Whether answers that differ only in equal providers are all given."""
 
 
 @dataclass
 class Answer:
-    """Amounts by provider and class, and which providers serve which group."""
+    """One answer: amounts by provider and class, and the providers of each group."""
 
     amounts: dict[Key, int]
     mappings: dict[str, frozenset[ProviderId]]
@@ -114,13 +115,13 @@ class Answer:
 
 @dataclass
 class Work:
-    """What searches did: providers tried for a slot, in all trees."""
+    """Counts the work of searches: providers tried for a slot, in all trees."""
 
     tries: int = 0
 
 
 def can_give(provider: TreeProvider, resource: str, amount: int) -> bool:
-    """Whether the provider has so much free, as one portion."""
+    """Tell whether the provider can give this amount in one allocation."""
     stock = provider.stocks.get(resource)
     return (
         stock is not None
@@ -131,7 +132,7 @@ def can_give(provider: TreeProvider, resource: str, amount: int) -> bool:
 
 
 def serves(provider: TreeProvider, group: GroupDemand) -> bool:
-    """Whether one provider meets everything that a group asks, by itself."""
+    """Tell whether one provider alone meets everything that a group asks."""
     stocks = provider.stocks
     for resource, amount in group.resources.items():
         stock = stocks.get(resource)
@@ -148,5 +149,5 @@ def serves(provider: TreeProvider, group: GroupDemand) -> bool:
 
 
 def device_of(provider: TreeProvider) -> tuple[ProviderId, str]:
-    """The host and the interface that the provider stands for: its name is `<host>:<agent>:<interface>`."""
+    """Return the host and the interface that the provider represents: its name is `<host>:<agent>:<interface>`."""
     return provider.root, provider.name.rpartition(":")[2]

@@ -1,4 +1,4 @@
-"""Quotas: what a project may have, by Nova's names, and what to say when it asks for more."""
+"""Quotas: a project's limits, with Nova's names, and the error when a request exceeds them."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ import msgspec
 from moorage.model.errors import OverQuota
 
 COUNTED = ("instances", "cores", "ram")
-"""Kept as counters of a project, changed with the servers that use them."""
+"""Resources whose use is kept in counters of the project, which change together with the servers."""
 
 DEFAULT_LIMITS: Mapping[str, int] = {
     "instances": 10,
@@ -29,11 +29,11 @@ DEFAULT_LIMITS: Mapping[str, int] = {
 
 
 OF_PROJECTS_ONLY = frozenset({"fixed_ips", "floating_ips"})
-"""Set for a user, these are set for the project."""
+"""Limits that always apply to the project, also if they are set for a user."""
 
 
 def narrower(one: int, other: int) -> int:
-    """The stricter of two limits; -1 is none."""
+    """Return the stricter of two limits; -1 is no limit."""
     return max(one, other) if min(one, other) < 0 else min(one, other)
 
 
@@ -52,7 +52,7 @@ class Shortfall(msgspec.Struct, frozen=True):
     over: tuple[Over, ...]
 
     def problem(self) -> OverQuota:
-        """In Nova's words, which name the limits."""
+        """The error with Nova's message, which names the limits."""
         names = ",".join(each.resource for each in self.over)
         requested = ",".join(str(each.requested) for each in self.over)
         used = ",".join(str(each.used) for each in self.over)
@@ -63,7 +63,7 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 def shortfall(wants: Mapping[str, int], used: Mapping[str, int], limits: Mapping[str, int]) -> Shortfall:
-    """Which limits would be broken, by name."""
+    """Return the limits that the request would exceed, by name."""
     return Shortfall(
         tuple(
             Over(resource, wants[resource], used.get(resource, 0), limits[resource])

@@ -1,4 +1,4 @@
-"""What the region keeps of a server for when the database of its cell is lost."""
+"""The region's copy of a server's record, in case the database of its cell is lost."""
 
 import msgspec
 
@@ -7,8 +7,8 @@ from moorage.model.server import Server
 
 
 class ServerCopy(msgspec.Struct, frozen=True):
-    """Its record, as its cell had it when it was copied; not its actions."""
+    """The server's record at the time of the copy, without its actions."""
 
     server: Server
     migrations: tuple[Migration, ...] = ()
-    """Those that had not ended: they say what it has on a host that it left."""
+    """Moves that had not ended: they say what the server has on a host that it left."""

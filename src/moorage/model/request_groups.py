@@ -1,8 +1,8 @@
-"""Request groups: amounts that one provider must give together, be it the host or a device below it.
+"""Request groups: amounts that one provider, the host or a device below it, must give together.
 
-A port with a guarantee says what it needs in `resource_request`, in one of two forms; a flavor says it with suffixes
-(`resources1:…`).  Both become groups of the one question that the scheduler is asked, and the provider that is chosen for a
-port's group is named to the network service in the binding profile's `allocation`.
+A port with a guarantee has them in `resource_request`, in one of two forms; a flavor has them with suffixes
+(`resources1:…`).  Both become groups of the scheduler's ask.  The provider that is chosen for a port's group is sent to the
+network service in the binding profile's `allocation`.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ WHOLE_VNIC_TYPE = "direct-physical"
 """Ports of this type are a whole interface."""
 
 WHOLE_INTERFACE = "CUSTOM_SRIOV_WHOLE_INTERFACE"
-"""The trait of interfaces that are not divided: guests get them whole, and count them as one function."""
+"""The trait of interfaces that are passed through as a whole; each counts as one virtual function."""
 
 FUNCTION_VNIC_TYPES = frozenset({"direct", "macvtap", WHOLE_VNIC_TYPE})
-"""Ports of these types are virtual functions, or an interface; which one, is chosen with the claim (S1.15)."""
+"""Ports of these types are virtual functions or whole interfaces; the claim chooses which one (S1.15)."""
 
 Subtree: TypeAlias = tuple[str, ...]
 """Ids of groups whose providers must lie in one subtree: one of them at or above all the others."""
@@ -33,7 +33,7 @@ ResourceRequest: TypeAlias = Mapping[str, Any]
 
 
 class RequestGroup(msgspec.Struct, frozen=True):
-    """What one provider is asked for."""
+    """What one provider must give."""
 
     id: str
     """The network service's id of the group; the port's id in the older form; the suffix of a flavor's group."""
@@ -41,15 +41,15 @@ class RequestGroup(msgspec.Struct, frozen=True):
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
     port: str = ""
-    """The port that asks; empty: the flavor does."""
+    """The port to which the group belongs; empty: the group is the flavor's."""
 
 
 class VirtualFunction(msgspec.Struct, frozen=True):
-    """One virtual function: what a port's binding profile says of it."""
+    """One virtual function, as a port's binding profile describes it."""
 
     address: str
     number: int = 0
-    """Which of its interface's it is."""
+    """Its number on its interface."""
     vendor_id: str = ""
     product_id: str = ""
     physical_network: str = ""
@@ -57,7 +57,7 @@ class VirtualFunction(msgspec.Struct, frozen=True):
     card_serial_number: str = ""
 
     def profile(self) -> dict[str, Any]:
-        """In the words that Nova uses to the network service; what is not known is not said."""
+        """The binding profile in Nova's form; unknown values are left out."""
         said: dict[str, Any] = {
             "pci_slot": self.address,
             "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
@@ -68,7 +68,7 @@ class VirtualFunction(msgspec.Struct, frozen=True):
         return said | ({"card_serial_number": self.card_serial_number} if self.card_serial_number else {})
 
     def profile_of_undivided(self) -> dict[str, Any]:
-        """The same for an interface that is not divided: its MAC becomes the port's."""
+        """The same for a whole interface: its MAC becomes the port's."""
         said: dict[str, Any] = {
             "pci_slot": self.address,
             "pci_vendor_info": f"{self.vendor_id}:{self.product_id}",
@@ -78,13 +78,13 @@ class VirtualFunction(msgspec.Struct, frozen=True):
 
 
 def function_group(port: str, physnets: tuple[str, ...], *, whole: bool = False) -> RequestGroup:
-    """What a port that is a virtual function asks: one of an interface with these traits; `whole`: such an interface."""
+    """Return the group of a port that needs a virtual function of an interface with these traits; `whole`: of a whole interface."""
     required, forbidden = ((*physnets, WHOLE_INTERFACE), ()) if whole else (physnets, (WHOLE_INTERFACE,))
     return RequestGroup(f"{port}/function", {SRIOV_NET_VF: 1}, required, forbidden, port=port)
 
 
 def groups_of(request: ResourceRequest | None, port: str) -> tuple[tuple[RequestGroup, ...], tuple[Subtree, ...]]:
-    """A port's groups, and which of them belong together; nothing for a port without a guarantee.
+    """Return a port's groups, and which of them must be in one subtree; nothing for a port without a guarantee.
 
     `{"resources", "required"}` is one group under the port's own id; `{"request_groups", "same_subtree"}` names its groups.
     """
@@ -109,9 +109,9 @@ def _some(groups: tuple[RequestGroup, ...]) -> tuple[RequestGroup, ...]:
 def allocation_of(
     request: ResourceRequest | None, port: str, providers: Mapping[str, ProviderId]
 ) -> str | dict[str, str] | None:
-    """What the binding profile's `allocation` says: one provider in the older form, one for each group in the newer.
+    """Return the binding profile's `allocation`: one provider in the older form, one for each group in the newer form.
 
-    `providers` is a choice's; None: the port has no guarantee. Raises Internal when a group of the port was given no provider.
+    `providers` are those of the choice.  None: the port has no guarantee.  Raises Internal when a group of the port has no provider.
     """
     groups, _ = groups_of(request, port)
     if not request or not groups:
@@ -124,7 +124,7 @@ def allocation_of(
 
 
 def providers_in(request: ResourceRequest | None, port: str, allocation: object) -> dict[str, ProviderId]:
-    """The way back: group id → provider, as a bound port's profile names them; empty when it names none."""
+    """Return group id → provider, as a bound port's profile names them; empty if it names none."""
     groups, _ = groups_of(request, port)
     if isinstance(allocation, str):
         return {group.id: ProviderId(allocation) for group in groups if group.id == port}
@@ -134,7 +134,7 @@ def providers_in(request: ResourceRequest | None, port: str, allocation: object)
 
 
 def amounts_held(request: ResourceRequest | None, port: str, allocation: object) -> dict[tuple[ProviderId, str], int]:
-    """What a bound port holds of which provider: given back when the interface is detached or its port deleted."""
+    """Return what a bound port holds of each provider; it is released when the interface is detached or the port deleted."""
     groups, _ = groups_of(request, port)
     providers = providers_in(request, port, allocation)
     held: dict[tuple[ProviderId, str], int] = {}

@@ -1,4 +1,4 @@
-"""How a guest is rescued: in its server's record, and in what its host is told."""
+"""How a guest is rescued; part of its server's record and of messages to its host."""
 
 import msgspec
 

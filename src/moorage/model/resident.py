@@ -1,4 +1,4 @@
-"""A server that is somewhere, as the scheduler is asked for it when its host fails."""
+"""A server on a host, with the asks of its evacuation, for questions about failures."""
 
 import msgspec
 
@@ -8,9 +8,9 @@ from moorage.model.world import Ask
 
 class Resident(msgspec.Struct, frozen=True):
     name: str
-    """Its id, or in an invented fleet its name."""
+    """The server's id; in an invented fleet its name."""
     host: HostId
     segments: tuple[ProviderId, ...] = ()
-    """Those that its addresses are of."""
+    """The segments of its addresses."""
     asks: tuple[Ask, ...] = ()
-    """What an evacuation of it asks, one after the other."""
+    """The asks of its evacuation, in the order in which they are tried."""

@@ -1,4 +1,4 @@
-"""Amounts of things a host, a network card or a segment can give: resource classes, inventories, what a flavor asks for.
+"""Resource classes, inventories of hosts, network cards and segments, and the needs of a flavor.
 
 Names of classes and traits are those of os-resource-classes and os-traits; a site's own begin with `CUSTOM_`.
 """
@@ -31,14 +31,14 @@ CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 AMOUNT_MAX = 2_147_483_647
 DIGITS_MAX = 18
 CAPACITY_MAX = 1 << 62
-"""Overcommit ratios may be as large as a float; sums of capacities and amounts must stay within 64 bits."""
+"""Limit of a capacity: overcommit ratios may be as large as a float, and sums of capacities and amounts must stay within 64 bits."""
 
 _RESOURCE_SPEC = re.compile(r"^resources([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 _TRAIT_SPEC = re.compile(r"^trait([a-zA-Z0-9_-]{1,64})?:([A-Z0-9_]+)$")
 
 
 class Inventory(msgspec.Struct, frozen=True):
-    """How much of one class a provider has, and in which portions it gives it away."""
+    """How much of one class a provider has, and the limits of a single allocation."""
 
     total: int
     reserved: int = 0
@@ -49,12 +49,12 @@ class Inventory(msgspec.Struct, frozen=True):
 
     @property
     def capacity(self) -> int:
-        """What may be used in all: Placement's `(total - reserved) * allocation_ratio`, whole units only."""
+        """The amount that may be used in all: Placement's `(total - reserved) * allocation_ratio`, whole units only."""
         return math.floor(min(max((self.total - self.reserved) * self.ratio, -CAPACITY_MAX), CAPACITY_MAX))
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """What a flavor and an image ask of the host itself, and what the flavor asks of single providers."""
+    """What a flavor and an image ask of the host itself, and the flavor's groups for single providers."""
 
     resources: dict[str, int]
     required: tuple[str, ...] = ()
@@ -72,11 +72,12 @@ def needs_of(
     extra_specs: Mapping[str, str] | None = None,
     image_properties: Mapping[str, str] | None = None,
 ) -> Needs:
-    """Amounts and traits of a flavor with its extra specs and of an image with its `trait:` properties.
+    """Return the amounts and traits of a flavor with its extra specs, and of an image with its `trait:` properties.
 
-    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.  With a suffix
-    they are a group that one provider serves; a policy that nobody said, or that is no policy, is `none`.
-    `disk_gb` is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
+    `resources:CLASS=n` replaces the flavor's own amount, and 0 drops the class; `trait:NAME=required|forbidden`.
+    With a suffix they are a group that one provider serves; a policy that is missing or unknown is `none`.  `disk_gb`
+    is root, ephemeral and swap together, rounded up to whole gigabytes by the caller.
+    Raises Invalid for values that are not allowed, and for a trait that is both required and forbidden.
     """
     own = _ParsedGroup({VCPU: vcpus, MEMORY_MB: memory_mb, DISK_GB: disk_gb})
     suffixed: dict[str, _ParsedGroup] = {}

@@ -1,4 +1,4 @@
-"""Pauses between tries: longer each time, and never the same for two who failed together; and a log that repeats itself seldom."""
+"""Pauses between tries, which grow and are random so that two callers do not retry together; and a log that seldom repeats a line."""
 
 import logging
 import random
@@ -10,17 +10,17 @@ _DICE = random.Random()
 
 @dataclass
 class Backoff:
-    """The pauses of one thing that is tried again and again.  `next_s()` after a failure, `reset()` after a success."""
+    """The pauses of one thing that is retried.  Call `next_s()` after a failure, and `reset()` after a success."""
 
     first_s: float
     most_s: float
     dice: random.Random = field(default_factory=lambda: _DICE)
-    """Operations bring their own, so that a saga is told in the same way twice."""
+    """Source of randomness; an operation has its own, so that its saga can be executed again in the same way."""
     tries: int = 0
     """Failures in a row."""
 
     def next_s(self) -> float:
-        """Seconds to wait now: between half and the whole of `first_s` doubled with every failure, at most `most_s`."""
+        """Return the seconds to wait: half to all of `first_s`, which doubles with every failure up to `most_s`."""
         self.tries += 1
         return pause_s(self.tries, self.first_s, self.most_s, self.dice)
 
@@ -29,18 +29,18 @@ class Backoff:
 
 
 def pause_s(tries: int, first_s: float, most_s: float, dice: random.Random) -> float:
-    """The pause after so many failures in a row (1 or more), in seconds."""
+    """Return the pause in seconds after `tries` failures in a row (1 or more)."""
     longest = min(first_s * 2.0 ** min(tries - 1, 30), most_s)
     return longest * (0.5 + 0.5 * dice.random())
 
 
 def jittered(seconds: float, part: float = 0.1, dice: random.Random = _DICE) -> float:
-    """`seconds`, give or take a part of it: what all processes do on a timer, they need not do at once."""
+    """Return `seconds`, randomly changed by a part of it, so that processes do not run periodic work at the same moment."""
     return seconds * (1.0 + part * (2.0 * dice.random() - 1.0))
 
 
 class SeldomLog:
-    """One line of a kind in `every_s` seconds; the next one says how many were left out.  Bounded by `kinds_max` kinds."""
+    """Logs one line of each kind in `every_s` seconds; the next line says how many were left out.  It remembers at most `kinds_max` kinds."""
 
     def __init__(
         self, logger: logging.Logger, monotonic: Callable[[], float], *, every_s: float = 10.0, kinds_max: int = 1_000
@@ -52,7 +52,7 @@ class SeldomLog:
         self._said: dict[str, tuple[float, int]] = {}
 
     def warning(self, kind: str, text: str, *facts: object) -> None:
-        """Log it, unless one of this kind was logged a moment ago."""
+        """Log a warning, unless one of this kind was logged a moment ago."""
         now = self._monotonic()
         at, left_out = self._said.get(kind, (float("-inf"), 0))
         if now - at < self._every_s:

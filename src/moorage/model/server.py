@@ -1,6 +1,6 @@
-"""A server, as its owner knows it, and the states it may be in.
+"""A server, as its owner sees it, and its states.
 
-The same record stands in the region while a server has no cell (`order_doc`, RULES §1) and in its cell afterwards.
+The same record is in the region while a server has no cell (`order_doc`, RULES §1), and in its cell afterwards.
 Times are whole microseconds since 1970 UTC (`…_at`), or None; sizes carry their unit.
 """
 
@@ -15,7 +15,7 @@ from moorage.model.rescue import RescueSpec
 
 
 class VmState(StrEnum):
-    """The stable state; Nova's words, because clients read `OS-EXT-STS:vm_state`."""
+    """The stable state, with Nova's names, because clients read `OS-EXT-STS:vm_state`."""
 
     BUILDING = "building"
     ACTIVE = "active"
@@ -32,7 +32,7 @@ class VmState(StrEnum):
 
 
 class TaskState(StrEnum):
-    """What is being done to the server just now; Nova's words."""
+    """What is being done to the server at present, with Nova's names."""
 
     SCHEDULING = "scheduling"
     NETWORKING = "networking"
@@ -78,11 +78,11 @@ STAGES: Mapping[TaskState, frozenset[TaskState]] = {
     TaskState.UNSHELVING: frozenset({TaskState.SPAWNING}),
     TaskState.RESIZE_PREP: frozenset({TaskState.RESIZE_MIGRATING, TaskState.RESIZE_MIGRATED, TaskState.RESIZE_FINISH}),
 }
-"""Of what an operation was accepted as: what its steps show in the record as it goes on."""
+"""Task state of an accepted operation → the further task states that its steps show."""
 
 
 class PowerState:
-    """What the hypervisor says; Nova's numbers."""
+    """The power state that the hypervisor reports, with Nova's numbers."""
 
     NOSTATE = 0
     RUNNING = 1
@@ -96,7 +96,7 @@ class FlavorCopy(msgspec.Struct, frozen=True):
     """The flavor as it was when the server was made; later changes of the flavor do not touch the server."""
 
     id: FlavorId
-    """What users call the flavor's id (`flavorid`)."""
+    """The flavor's id in the API (`flavorid`)."""
     name: str
     vcpus: int
     ram_mib: int
@@ -144,26 +144,26 @@ class Nic(msgspec.Struct, frozen=True):
     port: PortId | None = None
     mac: str = ""
     ours: bool = True
-    """Its port was made by us and goes with the server; a user's port is only let go (RULES §7)."""
+    """Whether we made its port and delete it with the server; a user's port is only released (RULES §7)."""
     addresses: tuple[Address, ...] = ()
     tag: str | None = None
     vnic_type: str = "normal"
     vif_type: str = ""
     segment: str | None = None
     guarantees: tuple[tuple[str, str, int], ...] = ()
-    """(provider, resource class, amount) of each guarantee its port holds: known though the port be gone (C13)."""
+    """(provider, resource class, amount) of each guarantee of its port; known even if the port is gone (C13)."""
     floating: tuple[Floating, ...] = ()
-    """As the network service told last; shown beside the fixed addresses."""
+    """Floating addresses as the network service last showed them; shown beside the fixed addresses."""
     vlan: int | None = None
-    """Of a direct port: what its guest must tag with."""
+    """Of a direct port: the VLAN tag that its guest must use."""
     trusted: bool | None = None
-    """Of a direct port: whether its virtual function is; None: its port does not say."""
+    """Of a direct port: whether its virtual function is trusted; None: the port does not say."""
     chosen: bool = False
-    """Its address was asked for, or came with its port: no move changes it."""
+    """Whether its address was asked for, or is that of the user's port: then no move changes it."""
 
 
 class BaseImage(msgspec.Struct, frozen=True):
-    """What else is known of the image a server was booted from: snapshots of the server inherit it."""
+    """Further facts about the image from which a server was booted: its snapshots inherit them."""
 
     min_disk_gib: int = 0
     min_ram_mib: int = 0
@@ -172,22 +172,22 @@ class BaseImage(msgspec.Struct, frozen=True):
     owner_user_name: str = ""
     owner_project_name: str = ""
     boot_roles: str = ""
-    """Of who ordered the server, with commas between."""
+    """Roles of the user who ordered the server, separated by commas."""
 
 
 class Shelved(msgspec.Struct, frozen=True):
-    """What a shelved server is made again from."""
+    """What is needed to make a shelved server again."""
 
     at: int
     """When it was shelved."""
     image: ImageId | None = None
-    """The snapshot of its disk; None: it has none of its own, it boots from a volume."""
+    """The snapshot of its disk; None: it boots from a volume."""
     host: str | None = None
-    """Where it was then."""
+    """Its host at that time."""
 
 
 class Readdressed(msgspec.Struct, frozen=True):
-    """A card whose move gave it addresses of another segment. Its port keeps the old ones until the move is confirmed or reverted."""
+    """A NIC that got addresses of another segment in a move. Its port keeps the old ones until the move is confirmed or reverted."""
 
     port: PortId
     old: tuple[Address, ...]
@@ -197,13 +197,13 @@ class Readdressed(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What a server that was moved goes back to, and what is kept for that on the host that it left."""
+    """What a moved server returns to on a revert, and what is kept for that on the host that it left."""
 
     at: int
     migration: str
     """The UUID of the move: its record, and the consumer of the claim on the host that was left."""
     vm_state: VmState
-    """Before the move: a server that was off stays off."""
+    """The state before the move: a server that was off stays off."""
     flavor: FlavorCopy
     host: str
     node: str | None = None
@@ -211,19 +211,19 @@ class Moved(msgspec.Struct, frozen=True):
     availability_zone: str | None = None
     disk_config: str = "MANUAL"
     second_bindings: bool = True
-    """Its ports have inactive bindings on that host; False: they have only one, which is bound back."""
+    """Whether its ports have inactive bindings on that host; False: they have only one binding, which a revert changes back."""
     profiles: dict[int, dict[str, Any]] = {}
-    """Without second bindings: NIC index → what the binding profile said there of providers and devices."""
+    """Without second bindings: NIC index → providers and devices in the binding profile on that host."""
     readdressed: tuple[Readdressed, ...] = ()
     """The addresses of that host's segments, which are held for a revert."""
     live: bool = False
-    """It left while it ran, and its new host has lost it: the one that it left has its disk as it was then."""
+    """Whether it was live migrated and its new host has lost it: the source host still has its disk of that time."""
     cell: CellId | None = None
-    """Of the host that was left (`host`); None: the cell of the record."""
+    """Cell of the host that was left (`host`); None: the cell of the record."""
 
 
 class BlockDevice(msgspec.Struct, frozen=True):
-    """One entry of `block_device_mapping_v2` in our words."""
+    """One entry of `block_device_mapping_v2`."""
 
     source: str
     """image, volume, snapshot or blank."""
@@ -242,16 +242,16 @@ class BlockDevice(msgspec.Struct, frozen=True):
     bdm: str = ""
     """The id of the mapping itself (`bdm_uuid`)."""
     volume: str | None = None
-    """The volume that it is, once that is known; `uuid` is what it was made from."""
+    """Its volume, once that is known; `uuid` is the source from which it was made."""
     attachment: str | None = None
-    """At the volume service."""
+    """Id of the attachment at the volume service."""
     multiattach: bool = False
     created: bool = False
     """The volume was made for this server by its boot."""
 
 
 class Server(msgspec.Struct, frozen=True):
-    """All there is to know about one server."""
+    """The record of one server."""
 
     id: ServerId
     project: str
@@ -275,11 +275,11 @@ class Server(msgspec.Struct, frozen=True):
     image_name: str = ""
     image_properties: dict[str, str] = {}
     base_image: BaseImage | None = None
-    """None: booted from a volume, or by a release that did not keep it."""
+    """None: booted from a volume, or by a release that did not record it."""
     shelved: Shelved | None = None
-    """Set from when it is shelved until it is unshelved."""
+    """Set while the server is shelved."""
     moved: Moved | None = None
-    """Set from when it was moved until that is confirmed or reverted."""
+    """Set from the end of a move until it is confirmed or reverted."""
     key_name: str | None = None
     public_key: str | None = None
     metadata: dict[str, str] = {}
@@ -290,7 +290,7 @@ class Server(msgspec.Struct, frozen=True):
     """Names, as shown to the owner."""
     nics: tuple[Nic, ...] = ()
     next_nic: int = 0
-    """No card attached so far had this index or a higher one; 0: none was attached since the boot."""
+    """The index of the next attached NIC: higher than all so far; 0: none was attached since the boot."""
     block_devices: tuple[BlockDevice, ...] = ()
     access_ip_v4: str | None = None
     access_ip_v6: str | None = None
@@ -304,7 +304,7 @@ class Server(msgspec.Struct, frozen=True):
     node: str | None = None
     provider: HostId | None = None
     availability_zone: str | None = None
-    """Where the server is; before it is anywhere, what was asked."""
+    """The server's zone; before it has a host, the zone that was asked for."""
     pinned_az: str | None = None
     """The zone the owner asked for; moves stay in it (2.96)."""
     hints: dict[str, str | list[str]] = {}
@@ -314,9 +314,9 @@ class Server(msgspec.Struct, frozen=True):
     launch_index: int = 0
     root_device: str = "/dev/vda"
     soft_deleted_at: int | None = None
-    """When it was deleted so that it can be restored."""
+    """When it was soft-deleted; until it is reclaimed, it can be restored."""
     rescue: RescueSpec | None = None
-    """What it is rescued with, while it is."""
+    """Set while the server is in rescue."""
     kernel_id: str = ""
     ramdisk_id: str = ""
     generation: int = 0
@@ -324,9 +324,9 @@ class Server(msgspec.Struct, frozen=True):
     op_epoch: int = 0
     op_line: int = 0
     boot_roles: tuple[str, ...] = ()
-    """Of whoever ordered it: services of vendor data are told."""
+    """Roles of the user who ordered it: vendor data services get them."""
     guest_password: str = ""
-    """What the guest stored for its owner: a password, encrypted with the owner's public key."""
+    """The password that the guest stored for its owner, encrypted with the owner's public key."""
 
     @property
     def deleted(self) -> bool:
@@ -339,11 +339,11 @@ class Server(msgspec.Struct, frozen=True):
 
     @property
     def charged(self) -> dict[str, int]:
-        """What it weighs in its project's quota: while its move can be taken back, the larger of its two flavors."""
+        """The amounts that count for its project's quota: while a move can be reverted, those of the larger flavor."""
         both = (self.flavor,) if self.moved is None else (self.flavor, self.moved.flavor)
         return {"instances": 1, "cores": max(each.vcpus for each in both), "ram": max(each.ram_mib for each in both)}
 
     @property
     def volume_backed(self) -> bool:
-        """Its root is a volume."""
+        """Whether its root disk is a volume."""
         return any(each.boot_index == 0 and each.destination == "volume" for each in self.block_devices)

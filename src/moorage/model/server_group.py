@@ -1,4 +1,4 @@
-"""A server group: servers that want to be together, or apart."""
+"""A server group: servers that shall be on one host, or on different hosts."""
 
 from typing import Literal, TypeAlias
 
@@ -14,7 +14,7 @@ class ServerGroup(msgspec.Struct, frozen=True):
     user: str
     policy: Policy
     max_per_host: int | None = None
-    """Only anti-affinity: how many of the group one host may have; None was not said, and means 1."""
+    """Only for anti-affinity: how many of the group's servers one host may have; None: not given, which means 1."""
     members: tuple[str, ...] = ()
     """Ids of the servers that are in it and not deleted."""
     created_at: int = 0

@@ -1,4 +1,4 @@
-"""Which state of a server may follow which."""
+"""The allowed changes of a server's state."""
 
 from collections.abc import Mapping
 
@@ -49,11 +49,11 @@ MAY_BECOME: Mapping[VmState, frozenset[VmState]] = {
     VmState.ERROR: frozenset(set(VmState)),
     VmState.DELETED: frozenset(),
 }
-"""What may follow each state, besides itself: checked wherever a record is changed (`checked_change`)."""
+"""State → the states that may follow it, besides itself; checked wherever a record is changed (`checked_change`)."""
 
 
 def checked_change(before: Server, after: Server) -> Server:
-    """`after`, if its state may follow that of `before`. Raises Internal: who asked for such a change has an error in it."""
+    """Return `after` if its state may follow that of `before`. Raises Internal when it may not: the caller has an error."""
     if after.vm_state is not before.vm_state and after.vm_state not in MAY_BECOME[before.vm_state]:
         raise Internal(
             f"server {before.id} cannot change its state",

@@ -1,24 +1,24 @@
-"""How a service fares, as one process sees it (N19)."""
+"""The health of a service, as one process sees it (N19)."""
 
 import msgspec
 
 
 class CircuitSeen(msgspec.Struct, frozen=True):
-    """Calls that a process does not make for now, because such calls kept failing."""
+    """An open circuit: calls that a process does not make at present, because such calls kept failing."""
 
     neighbour: str
     calls: str = ""
-    """`POST ports`; empty: all calls to that neighbour."""
+    """`POST ports`; empty: all calls to the service."""
     why: str = ""
     """What the last failure was."""
     failures: int = 0
     """In a row, so far."""
     asked_again_in_s: float = 0.0
-    """When one call is let through to see; 0: it is on its way, or the next one will be it."""
+    """Seconds until one call is let through as a probe; 0: the probe is under way, or the next call will be it."""
 
 
 class LeftAlone(msgspec.Struct, frozen=True):
-    """One of them, and the process that sees it so."""
+    """An open circuit, and the process that has it."""
 
     process: str
     circuit: CircuitSeen

@@ -1,11 +1,11 @@
-"""What is being done, as spans, for who measures it and who traces it.
+"""Spans: what a process does, for metrics and traces.
 
     with span(Kind.CALL, "network: POST ports") as doing:
         ...
         doing.came_to("201")
 
-Every room says what it does here, and knows neither Prometheus nor OpenTelemetry: `main/observe` watches, where it is configured.  While
-nobody does, no span is made.
+Every package reports here what it does, and depends neither on Prometheus nor on OpenTelemetry: `main/observability` watches the spans if it
+is configured.  Without a watcher no span is made.
 """
 
 import asyncio
@@ -22,37 +22,37 @@ from typing_extensions import override
 
 class SpanType(StrEnum):
     REQUEST = "request"
-    """Somebody asks one of our services."""
+    """One of our services answers a request."""
     OPERATION = "operation"
-    """A conductor executes a saga, from where it takes it up to where it leaves it."""
+    """A conductor executes a saga, from the moment it starts or adopts it until it ends or leaves it."""
     STEP = "step"
-    """One step of it, with all its tries, there or back."""
+    """One step of a saga with all its tries: its do or its undo."""
     CALL = "call"
-    """A call to a neighbour."""
+    """A call to another service."""
     COMMAND = "command"
-    """A host is commanded, until its answer comes."""
+    """A command to a host, until its answer comes."""
     OBEY = "obey"
-    """A host obeys a command."""
+    """A host executes a command."""
     DRIVE = "drive"
-    """Its driver does the work."""
+    """The driver's part of a command."""
 
 
 OK, CANCELLED = "ok", "cancelled"
 
 
 class Span:
-    """One thing that is being done."""
+    """One thing that a process does, with its duration."""
 
     __slots__ = ("_seen_by", "began", "facts", "kind", "name", "outcome", "parent", "seed", "took_s")
 
     def __init__(self, kind: SpanType, name: str, parent: str, seed: str, facts: dict[str, Any]) -> None:
         self.kind = kind
         self.name = name
-        """Of a bounded set: no ids are in it."""
+        """Its name, from a bounded set: it contains no ids."""
         self.parent = parent
-        """The `traceparent` of what it is part of, where that was carried here; empty: it was not."""
+        """The `traceparent` that was passed to it; empty: none was."""
         self.seed = seed
-        """A request id: what is not part of anything, and has the same one, is of one trace."""
+        """A request id: spans without a parent that have the same one belong to one trace."""
         self.facts = facts
         self.outcome = ""
         self.began = 0.0
@@ -60,15 +60,15 @@ class Span:
         self._seen_by: list[tuple[Watcher, Any]] = []
 
     def annotate(self, **facts: Any) -> None:
-        """Add to what is known of it."""
+        """Add facts to the span."""
         self.facts.update(facts)
 
     def called(self, name: str) -> None:
-        """It is known only now what it is."""
+        """Set the name, if it is known only now."""
         self.name = name
 
     def came_to(self, outcome: str) -> None:
-        """How it ended, in a word of a bounded set; without it: `ok`, or the kind of the exception that ended it."""
+        """Set the outcome, from a bounded set; without it: `ok`, or the kind of the exception that ended it."""
         self.outcome = outcome
 
     def __enter__(self) -> "Span":
@@ -87,21 +87,21 @@ class Span:
 
 
 class Watcher(Protocol):
-    """Hears of every span of this process. It must not raise, and must be quick."""
+    """Is called for every span of this process. It must not raise, and must be quick."""
 
     def begun(self, span: Span) -> Any:
-        """What is returned is given back when the span ends."""
+        """A span has begun. The returned value is passed to `ended`."""
         ...
 
     def ended(self, span: Span, state: Any, failure: BaseException | None) -> None: ...
 
     def traceparent(self) -> str:
-        """What others are to be told of what is being done here (W3C Trace Context); empty: nothing."""
+        """Return the present span for other processes (W3C Trace Context); empty: none."""
         ...
 
 
 class _Unseen(Span):
-    """Stands for every span while nobody watches."""
+    """Replaces every span while there is no watcher."""
 
     __slots__ = ()
 
@@ -135,9 +135,9 @@ _asked: ContextVar[Span] = ContextVar("moorage_request", default=UNSEEN)
 
 
 def request(service: str) -> Span:
-    """The request that this service answers here: its route is said there, and its `seed` is the id that it has, unless that is empty.
+    """Return the span of the request that this service answers; its route is set there, and its `seed` is the request's id, if any.
 
-    A service in the same process that is asked on its behalf answers another one, which nobody sees.
+    If a service in the same process is called for this request, that service gets a span that is not watched.
     """
     asked = _asked.get()
     return asked if asked.facts.get("service") == service else UNSEEN
@@ -145,7 +145,7 @@ def request(service: str) -> Span:
 
 @contextmanager
 def answering(asked: Span) -> Iterator[None]:
-    """Within it, `request()` is this one."""
+    """Make `request()` return this span within the block."""
     token = _asked.set(asked)
     try:
         yield
@@ -154,7 +154,7 @@ def answering(asked: Span) -> Iterator[None]:
 
 
 def watch(watcher: Watcher) -> Callable[[], None]:
-    """Hear of all spans that begin from now on; call what is returned to end that."""
+    """Let the watcher see all spans that begin from now on; call the returned function to end this."""
     global _watchers
     _watchers = (*_watchers, watcher)
 
@@ -166,19 +166,19 @@ def watch(watcher: Watcher) -> Callable[[], None]:
 
 
 def watched() -> bool:
-    """Whether anybody hears of spans."""
+    """Tell whether there is a watcher."""
     return bool(_watchers)
 
 
 def span(kind: SpanType, name: str, *, parent: str = "", seed: str = "", **facts: Any) -> Span:
-    """What is about to be done; a context manager. `parent`, `seed`: see `Span`; ids belong into `facts`."""
+    """Make a span; a context manager. `parent`, `seed`: see `Span`; ids belong into `facts`."""
     if not _watchers:
         return UNSEEN
     return Span(kind, name, parent, seed, facts)
 
 
 def traceparent() -> str:
-    """For a header or a message: what is being done here and now; empty while nobody traces it."""
+    """Return the `traceparent` of the present span, for a header or a message; empty if it is not traced."""
     for watcher in _watchers:
         if found := watcher.traceparent():
             return found

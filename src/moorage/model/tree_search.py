@@ -1,14 +1,14 @@
 """The search of provider trees: which provider serves which group, below one root and on the providers that share with it.
 
-The scheduler and the Placement API both use it, so that what the one accepts is what the other offers.  It is pure: it reads
-providers through a Protocol, and changes none of them.
+The scheduler and the Placement API both use it, so that both give the same answers.  It is pure: it reads providers through a
+Protocol, and changes none of them.
 
 The search is depth first.  A slot is one choice to make: a provider for one resource class of the group without a suffix, which
 may be spread, or a provider for a whole group with a suffix.  Answers come one at a time, with little work between two of them:
 
 - There is one set of running sums.  It is changed and changed back.
-- What can be judged early is judged early: a class or trait that nobody has, a subtree or an interface that cannot be met.
-- A state from which nothing was found is remembered, and no state like it is tried again.  Two states are alike when they differ
+- Checks are made as early as possible: a class or trait that no provider has, a subtree or an interface that is impossible.
+- A state from which no answer was found is remembered, and no equal state is tried again.  Two states are equal if they differ
   only in which of several equal providers was taken.  Eight equal children that are one too few for nine equal groups cost
   9 × 8 tries, not 8 factorial.
 
@@ -50,7 +50,7 @@ class _Slot:
 
     @property
     def located(self) -> bool:
-        """It matters where in the tree its provider is."""
+        """Whether the provider's place in the tree matters."""
         return bool(self.subtrees or self.devices)
 
 
@@ -68,7 +68,7 @@ class TreeSearch:
         tries_max: int = TRIES_MAX,
     ) -> None:
         self.exhausted = False
-        """The search was given up: there may be answers that were not found."""
+        """Whether the search reached its limit: there may be more answers."""
         self._tree = tree
         self._groups = groups
         self._rules = rules
@@ -90,7 +90,7 @@ class TreeSearch:
         self._parents: frozenset[ProviderId | None] | None = None
 
     def answers(self) -> Iterator[Answer]:
-        """Every way to serve all groups; with a preference, the better ones first."""
+        """Yield every way to serve all groups; with a preference, better ones first."""
         began = self._work.tries
         slots = self._make_slots()
         if slots is None:
@@ -127,7 +127,7 @@ class TreeSearch:
     # ------------------------------------------------------------------------------------------------ the slots
 
     def _make_slots(self) -> list[_Slot] | None:
-        """What is to be chosen, in the order of choosing: what must lie together, then the spread group; None: it cannot be."""
+        """The slots in the order of choosing: groups that must lie together first, the spread group last; None: there is no answer."""
         slots: list[_Slot] = []
         for group in self._groups:
             reachable = self._reachable(group)
@@ -230,7 +230,7 @@ class TreeSearch:
             self._isolated.discard(provider.uuid)
 
     def _hopeful(self, level: int) -> bool:
-        """Whether what was just taken can still become an answer, as far as traits, subtrees and interfaces say."""
+        """Whether the present state can still become an answer, judged by traits, subtrees and interfaces."""
         slots, slot = self._slots, self._slots[level]
         if slot.located:
             return all(self._one_device(each) for each in slot.devices) and all(
@@ -255,7 +255,7 @@ class TreeSearch:
         return len({device_of(provider) for provider in self._serving(suffixes)}) <= 1
 
     def _one_subtree(self, level: int, suffixes: frozenset[str]) -> bool:
-        """One of its providers is at or above all the others, or one that is to come could be."""
+        """Whether one of the chosen providers is at or above all the others, or a later one could be."""
         chosen = {p.uuid for p in self._serving(suffixes)}
         above = set.intersection(*(self._upwards(uuid) for uuid in chosen))
         if above & chosen:
@@ -272,7 +272,7 @@ class TreeSearch:
         return found
 
     def _preferred(self, level: int) -> Sequence[TreeProvider]:
-        """The provider with the most free first, one of those that are alike; equal ones in an order that the seed says."""
+        """The providers to try, the one with the most free first, and only one of equal ones; the seed orders ties."""
         assert self._prefer is not None
         slot, seed, options = self._slots[level], self._prefer.seed, self._slots[level].options
         alike: dict[object, list[int]] = {}
@@ -303,7 +303,7 @@ class TreeSearch:
     # ------------------------------------------------------------------------------------------- what was tried
 
     def _state(self, level: int) -> object:
-        """All that decides whether the slots from here on can be served; equal providers are not told apart."""
+        """Everything that decides whether the remaining slots can be served; equal providers are not distinguished."""
         located = self._slots[level].located
         open_sets = self._open_sets(level)
         sums: dict[ProviderId, list[tuple[str, int]]] = {}
@@ -319,7 +319,7 @@ class TreeSearch:
         return level, frozenset(touched.items()), met
 
     def _open_sets(self, level: int) -> frozenset[str]:
-        """Suffixes of what must lie together, where some is chosen and some is not."""
+        """Suffixes that must lie together and of which only some are chosen."""
         sets = (*self._slots[level].subtrees, *self._slots[level].devices)
         if not sets:
             return frozenset()
@@ -330,7 +330,7 @@ class TreeSearch:
     def _mark(
         self, provider: TreeProvider, located: bool, open_sets: frozenset[str], sums: Sequence[tuple[str, int]]
     ) -> object:
-        """What is to be known of a provider: its kind, what is taken of it, and for which groups whose place still matters."""
+        """A provider's part of the state: its kind, what is taken of it, and the groups whose place still matters."""
         uuid = provider.uuid
         serving: tuple[str, ...] = ()
         if open_sets:
@@ -340,7 +340,7 @@ class TreeSearch:
         return self._kind(provider, located), taken, uuid in self._isolated, serving
 
     def _kind(self, provider: TreeProvider, located: bool) -> int:
-        """What providers have in common that may stand for each other; where their place matters, siblings without children."""
+        """A key that is equal for interchangeable providers; if the place matters, only siblings without children are interchangeable."""
         known = self._kind_of[located]
         number = known.get(provider.uuid)
         if number is None:

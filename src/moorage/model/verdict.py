@@ -1,6 +1,6 @@
-"""What a decision answers: the best hosts, who was refused and why, and how a claim went.
+"""The result of a scheduling decision: the best hosts, why the others were rejected, and how a claim ended.
 
-Nothing here looks at the picture again: numbers and names are copied when the decision is made.
+These values do not refer to the world: numbers and names are copied when the decision is made.
 """
 
 import base64
@@ -20,34 +20,34 @@ FAULT_START = "No valid host was found. "
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """One host that was refused, with the numbers of that moment."""
+    """One host that was rejected, with the numbers of that moment."""
 
     host: str
     filter: str
     why: str
     also: tuple[str, ...] = ()
-    """What else would have to change there."""
+    """The other reasons for the rejection."""
 
 
 class DecisionRecord(msgspec.Struct, frozen=True):
-    """What is kept of a decision, with the claim's line: at most 16 KiB of JSON."""
+    """The record of a decision, stored with the claim's record: at most 16 KiB of JSON."""
 
     considered: int
     willing: int
     counts: dict[str, int]
     """Cause → how many hosts."""
     misses: tuple[Rejection, ...] = ()
-    """The nearest misses: where the least would have to change, each reason counting one, an amount the part of it that is missing."""
+    """The nearest misses: the hosts that miss the least. Each reason counts one, an amount counts its missing part."""
     others: dict[str, list[str]] = {}
     """Only when there was no host at all: filter → names of the remaining hosts, as far as the size allows."""
     left_out: int = 0
-    """Refused hosts that are only counted."""
+    """Rejected hosts that are only counted."""
     codes: str = ""
     """Where there was no host at all and too many to name them: one cause per host, packed; see `pack_codes`."""
     coded: int = 0
-    """How many hosts, from the first in the order of their names on, have one."""
+    """How many hosts have a code, from the first in the order of names."""
     roll: str = ""
-    """The digest of all their names: who has other hosts by now cannot read the codes."""
+    """The digest of all hosts' names: with other hosts, the codes cannot be read."""
     weights: dict[str, dict[str, float]] = {}
     """Of the first of the best hosts, best first: what each weigher gave it."""
     decision: str = ""
@@ -55,11 +55,11 @@ class DecisionRecord(msgspec.Struct, frozen=True):
 
 
 WILLING = 0
-"""The code of a host that nothing refused; the others are places in `counts`, from 1 on."""
+"""The code of a host that passed; other codes are positions in `counts`, from 1 on."""
 
 
 def pack_codes(codes: bytes, room: int) -> tuple[str, int]:
-    """As many of the codes, one byte for each host, as fit into so many characters; and how many those are."""
+    """Pack codes, one byte for each host, into at most `room` characters. Returns the text, and how many codes it has."""
     count = len(codes)
     while count > 0:
         packed = base64.b85encode(zlib.compress(codes[:count])).decode()
@@ -70,9 +70,9 @@ def pack_codes(codes: bytes, room: int) -> tuple[str, int]:
 
 
 def cause_of_host(ledger: DecisionRecord, roll: Sequence[str], digest: str, host: str) -> str | None:
-    """Why a host was refused, from the ledger's names or codes. None: it does not say; the hosts may be others by now.
+    """Return why a host was rejected, from the ledger's names or codes; None: it is not recorded, or the hosts are others by now.
 
-    `roll` are the names of all hosts, in order, and `digest` is theirs.
+    `roll`: the names of all hosts, in order; `digest`: the digest of these names.
     """
     for miss in ledger.misses:
         if miss.host == host:
@@ -89,28 +89,28 @@ def cause_of_host(ledger: DecisionRecord, roll: Sequence[str], digest: str, host
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The answer of `rank`: the best hosts, best first, and the account of the others."""
+    """The result of `rank`: the best hosts, best first, and the record of the others."""
 
     best: tuple[Choice, ...]
     ledger: DecisionRecord
 
     def counts(self) -> dict[str, int]:
-        """Cause → number of hosts; no names, so the owner may see it."""
+        """Return cause → number of hosts; without names, so the owner may see it."""
         return dict(self.ledger.counts)
 
     def explain(self) -> str:
-        """For administrators: causes, counts, nearest misses by name."""
+        """Return the text for administrators: causes, counts, and nearest misses by name."""
         head = "; ".join(f"{count} × {cause}" for cause, count in self.ledger.counts.items())
         misses = "; ".join(f"{miss.host}: {miss.why}" for miss in self.ledger.misses)
         return " — ".join(part for part in (head, misses) if part) or "there are no hosts"
 
     def fault(self) -> str:
-        """For the owner's fault: Nova's first words, then counts per cause, within 255 characters."""
+        """Return the message of the owner's fault: Nova's first words, then counts for each cause, within 255 characters."""
         return fault_message(self.ledger.counts)
 
 
 def fault_message(counts: Mapping[str, int]) -> str:
-    """`No valid host was found. ` and as many of the causes, most frequent first, as fit."""
+    """Return `No valid host was found. ` and as many causes as fit, the most frequent first."""
     if not counts:
         return FAULT_START + "There are no hosts."
     text = FAULT_START
@@ -124,7 +124,7 @@ def fault_message(counts: Mapping[str, int]) -> str:
 
 
 def fitted(ledger: DecisionRecord, limit: int = LEDGER_BYTES_MAX) -> DecisionRecord:
-    """The same ledger, with names and misses left out (and counted) until its JSON is within the limit."""
+    """Return the ledger without some names and misses (which are counted), so that its JSON is within the limit."""
     encode = msgspec.json.encode
     others = {name: list(hosts) for name, hosts in ledger.others.items()}
     misses, left_out = ledger.misses, ledger.left_out
@@ -143,7 +143,7 @@ def fitted(ledger: DecisionRecord, limit: int = LEDGER_BYTES_MAX) -> DecisionRec
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One inventory after the claim touched it (or found it short): absolute values, newer versions win."""
+    """One inventory after a claim changed it, or found it short: absolute values; the newer version wins."""
 
     provider: ProviderId
     resource: str
@@ -154,13 +154,13 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """What a consumer now holds."""
+    """The result of a claim: what the consumer holds now."""
 
     consumer: str
     choice: Choice
     rows: tuple[Row, ...]
     group: tuple[str, HostId | None, HostId] | None = None
-    """(group, host left, host joined), so that the picture can follow."""
+    """(group, host left, host joined), for the provider cache."""
     functions: dict[str, VirtualFunction] = {}
     """Port → the virtual function that was chosen for it."""
 
@@ -170,19 +170,19 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """Somebody was first: the rows that are short, or the group that has no place there."""
+    """A lost claim: the rows that are short, or the group that has no place there."""
 
     choice: Choice
     rows: tuple[Row, ...] = ()
     gone: tuple[tuple[ProviderId, str], ...] = ()
-    """(provider, class) that exist no more, or whose min, max or step forbid the amount."""
+    """(provider, class) that no longer exist, or whose min, max or step forbid the amount."""
     group: str | None = None
     group_home: HostId | None = None
     stale: tuple[ProviderId, ...] = ()
-    """Providers that were changed since the decision looked at them, or are gone: the decision is to be made again."""
+    """Providers that changed since the decision, or are gone: the decision must be made again."""
 
     def why(self) -> str:
-        """One sentence with numbers, for the operator."""
+        """Return one sentence with numbers, for the operator."""
         if self.stale:
             return f"{self.choice.name} was changed by an administrator or a report since it was chosen"
         parts = [f"{r.resource}: {r.amount} asked, {r.capacity - r.used} of {r.capacity} free" for r in self.rows]

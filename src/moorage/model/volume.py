@@ -1,7 +1,7 @@
-"""What the volume service tells of volumes, snapshots and attachments, in our words (Cinder v3, docs.openstack.org/api-ref).
+"""Volumes, snapshots and attachments of the volume service (Cinder v3, docs.openstack.org/api-ref).
 
-Sizes are GiB.  `Attachment.connection` is a secret (it may hold passwords of a storage back end): it is given to hosts, and
-neither stored, shown nor logged by us; who needs it again asks the volume service.
+Sizes are in GiB.  `Attachment.connection` is a secret (it may contain passwords of a storage back end): it is sent to hosts, and
+neither stored, shown nor logged; when it is needed again, it is read from the volume service.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ IN_USE = "in-use"
 RESERVED = "reserved"
 ATTACHED = "attached"
 CREATING = frozenset({"creating", "downloading"})
-"""What a volume is called that is still being made."""
+"""Statuses of a volume that is still being made."""
 KEY = "moorage_server"
-"""In the metadata of volumes that we created: the server they were created for."""
+"""Key in the metadata of volumes that we created: the server for which they were created."""
 
 
 class Volume(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[tuple[str, str], ...] = ()
     """(attachment, server) of each that is complete."""
     hosts: dict[str, str] = {}
-    """Attachment → the host it is exported to, as far as we may see it."""
+    """Attachment → the host to which it is exported, as far as we may see it."""
     migration_status: str | None = None
     metadata: dict[str, str] = {}
     project: str = ""
@@ -55,7 +55,7 @@ class VolumeSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MADE_FOR_IMAGE = "moorage_image"
-"""In the metadata of snapshots that we made: the image that they were made for."""
+"""Key in the metadata of snapshots that we made: the image for which they were made."""
 SNAPSHOT_SETTLED = frozenset({"available", "error", "deleting", "error_deleting", "deleted"})
 
 

@@ -1,7 +1,7 @@
-"""What the scheduler looks at: the Ask (what is wanted) and the World (all hosts, in columns).
+"""The scheduler's input: the Ask (the request) and the World (all hosts, in columns).
 
-The placement room draws the World and keeps it fresh; the scheduler reads it; neither knows the other.  A host has a
-*slot*, its place in every column.  Slots never leave a decision: answers hold ids.
+The package `placement` builds the World and keeps it current; the scheduler reads it.  A host has a *slot*, its index in every
+column.  Slots are only used within a decision: results contain ids.
 """
 
 import hashlib
@@ -27,35 +27,35 @@ GroupPolicy: TypeAlias = Literal["affinity", "anti-affinity", "soft-affinity", "
 
 
 class NicRequirement(msgspec.Struct, frozen=True):
-    """One NIC: which segments could serve it. No segments: nothing is claimed for its address."""
+    """One NIC, with the segments that can serve it. No segments: no address is claimed for it."""
 
     name: str
-    """How people know it: the port's id or the network's."""
+    """Its name for people: the port's id or the network's."""
     segments: tuple[ProviderId, ...] = ()
-    """Any one of these will do; a fixed address or subnet leaves one."""
+    """Any one of these is enough; a fixed address or subnet leaves only one."""
     addresses: int = 1
-    """IPv4 addresses wanted from the chosen segment."""
+    """Number of IPv4 addresses from the chosen segment."""
     physnets: tuple[str, ...] = ()
-    """Any one of these must reach the host; empty: any host will do."""
+    """One of these must reach the host; empty: no condition."""
 
 
 class GroupAsk(msgspec.Struct, frozen=True):
-    """The server group the server is born into; who is where is in the World."""
+    """The server group of the new server; its members' hosts are in the World."""
 
     id: str
     policy: GroupPolicy
     max_per_host: int = 1
     own: int = 0
-    """So many of its members are the server itself, which is being moved: on the host that it leaves, and where it was tried to put it."""
+    """How many of its members are the moved server itself: on the host that it leaves, and on hosts on which the move was tried."""
 
 
 class Unfit(msgspec.Struct, frozen=True):
-    """Why no host of a cell can have a server."""
+    """Why no host of a cell can take a server."""
 
     cause: str
-    """A few words without names: it is what the owner and the fault are told."""
+    """A few words without names, for the owner and the fault."""
     detail: str = ""
-    """Which network, which volume."""
+    """The network or volume."""
 
     @override
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Unfit(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a decision depends on, besides the World."""
+    """Everything on which a decision depends, besides the World."""
 
     resources: dict[str, int]
     required: tuple[str, ...] = ()
@@ -71,22 +71,22 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     nics: tuple[NicRequirement, ...] = ()
     availability_zone: str | None = None
     host: str | None = None
-    """Only this host, by the name people know."""
+    """Only this host, by its name for people."""
     node: str | None = None
     """Only this hypervisor hostname."""
     leaves: HostId | None = None
-    """The host that a move takes the server away from."""
+    """The host that the server leaves in a move."""
     not_on: tuple[HostId, ...] = ()
-    """Tried before."""
+    """Hosts that were tried before."""
     same_host: tuple[HostId, ...] | None = None
-    """Hosts of the servers named by the hint; an empty tuple refuses every host."""
+    """Hosts of the servers that the hint names; an empty tuple rejects every host."""
     different_host: tuple[HostId, ...] = ()
     group: GroupAsk | None = None
     groups: tuple[RequestGroup, ...] = ()
-    """What ports and flavor ask of single providers, beside the host's own amounts."""
+    """What ports and flavor ask of single providers, besides the host's own amounts."""
     same_subtree: tuple[Subtree, ...] = ()
     same_device: tuple[Subtree, ...] = ()
-    """Ids of groups whose providers must stand for one interface: a virtual function, and the bandwidth of its device."""
+    """Ids of groups whose providers must represent one interface: a virtual function, and the bandwidth of its device."""
     group_policy: Literal["none", "isolate"] = "none"
     """`isolate`: no two groups on one provider."""
     project: str = ""
@@ -94,21 +94,21 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     image_properties: dict[str, str] = {}
     min_level: int = 0
     max_level: int = 127
-    """Hosts with newer agents are refused: while nobody but the host itself could see to the ports."""
+    """Hosts with newer agents are rejected, while only hosts themselves can make and bind ports."""
     cells: tuple[CellId, ...] | None = None
     cells_out: tuple[CellId, ...] = ()
-    """Cells whose databases do not answer: nothing new is begun there."""
+    """Cells whose databases do not answer: no new servers go there."""
     cells_unfit: dict[CellId, Unfit] = {}
-    """Cells that a server which is moved cannot go to: its volumes or addresses are not there, or the cells are not linked."""
+    """Cells to which a moved server cannot go: its volumes or addresses are not there, or the cells are not linked."""
     prefer_cell: CellId | None = None
-    """Of a move that may leave its cell: that one."""
+    """The present cell of a server whose move may leave it."""
     staying: bool = False
-    """More for a server that is on `host` already: whether the host takes new servers does not matter."""
+    """Whether the server is on `host` already and asks for more: then it does not matter whether the host takes new servers."""
     seed: int = 0
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """A host that would do: for each NIC the segment of its address (None: not claimed), for each group its provider."""
+    """A host that passed: for each NIC the segment of its address (None: not claimed), for each group its provider."""
 
     host: HostId
     name: str
@@ -117,19 +117,19 @@ class Choice(msgspec.Struct, frozen=True):
     providers: dict[str, ProviderId] = {}
     """Group id → the provider that gives what the group asks."""
     versions: dict[ProviderId, int] = {}
-    """The versions at which the decision knew the providers of the claim: one that has another by then has changed (RULES §21)."""
+    """Versions of the claim's providers at the decision: a provider with another version has changed since (RULES §21)."""
 
 
 @dataclass(frozen=True)
 class Refusals:
-    """Which hosts are refused, and, worded only when somebody asks, why."""
+    """Which hosts are rejected, and why; the text is made only when it is needed."""
 
     where: Mask
     why: Callable[[int], str]
     cause: str
-    """A few words without numbers or names of hosts: it is what the owner and the fault are told."""
+    """A few words without numbers or host names, for the owner and the fault."""
     lack: "Callable[[Slots], Scores] | None" = None
-    """How much is missing there, each amount as a part of what is asked of it; None: it is no matter of amounts."""
+    """How much is missing on these hosts, each amount as a part of what is asked; None: the reason is not an amount."""
 
 
 Filter: TypeAlias = "Callable[[Ask, World], Refusals | None]"
@@ -138,7 +138,7 @@ Weigher: TypeAlias = "Callable[[Ask, World, Slots], Scores | None]"
 
 @dataclass(slots=True)
 class Units:
-    """The portions of one class; checked only where somebody asks for something unusual."""
+    """The limits of single allocations of one class; checked only for unusual amounts."""
 
     minimum: Ints
     maximum: Ints
@@ -163,13 +163,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which hosts some segments serve: worked out once, for wires change seldom and addresses all the time."""
+    """Which hosts some segments serve; computed once, because wiring seldom changes and addresses change often."""
 
     wired: Mask
-    """To any of them."""
+    """Hosts that are wired to any of the segments."""
     unwired: Mask
     only: NDArray[np.int32]
-    """Per host the place of its segment among them; NO_SEGMENT, or SEVERAL."""
+    """For each host the index of its segment among them; or NO_SEGMENT, or SEVERAL."""
 
 
 NO_SEGMENT, SEVERAL = -1, -2
@@ -178,7 +178,7 @@ REACHES_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class HostAggregate:
-    """An aggregate of the compute API as the scheduler sees it."""
+    """An aggregate of the Compute API, as the scheduler sees it."""
 
     name: str
     metadata: Mapping[str, str]
@@ -187,7 +187,7 @@ class HostAggregate:
 
 @dataclass(slots=True)
 class Group:
-    """Who of a server group is where."""
+    """How many servers of a group are on each host."""
 
     hosts: dict[HostId, int] = field(default_factory=dict)
     home: HostId | None = None
@@ -201,16 +201,16 @@ class Nested:
     names: Sequence[str] = ()
     parents: Sequence[ProviderId | None] = ()
     host: Slots = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    """The slot of its host in the World; -1: the slot is empty, or what it is below is no host."""
+    """The slot of its host in the World; -1: the slot is empty, or its root is not a host."""
     free: Mapping[str, Ints] = field(default_factory=dict)
     capacity: Mapping[str, Ints] = field(default_factory=dict)
     units: Mapping[str, Units] = field(default_factory=dict)
     trait_bits: Mapping[str, int] = field(default_factory=dict)
     trait_bitmap: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((1, 0), dtype=np.uint64))
     below: Mapping[HostId, Sequence[int]] = field(default_factory=dict)
-    """The slots of everything below a host."""
+    """Host → the slots of all providers below it."""
     pending: Mapping[tuple[ProviderId, str], int] = field(default_factory=dict)
-    """What claims that are under way in this process hold; `free` is less by it."""
+    """Amounts of claims that are under way in this process; they are subtracted from `free`."""
 
     @property
     def size(self) -> int:
@@ -227,10 +227,10 @@ class SharingProvider:
     above: tuple[ProviderId, ...]
     """Its parent, and so on up to its root."""
     nested: bool
-    """Its slot is one of `World.nested`; else one of the World."""
+    """Whether its slot is in `World.nested`; else it is one of the World."""
     slot: int
     hosts: Mask
-    """Whom it serves; its own tree's host is not among them."""
+    """The hosts that it serves, without the host of its own tree."""
 
 
 @dataclass(frozen=True)
@@ -242,13 +242,13 @@ class Roll:
 
     @cached_property
     def digest(self) -> str:
-        """Tells whether another roll names the same hosts."""
+        """A digest that is equal if another roll names the same hosts."""
         return hashlib.sha256("\n".join(self.names).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class World:
-    """All hosts in columns of equal length. To be read only, and only until the next `await`: the picture moves on."""
+    """All hosts, in columns of equal length. Only read it, and only until the next `await`, because the provider cache changes then."""
 
     host_ids: Sequence[HostId]
     names: Sequence[str]
@@ -263,7 +263,7 @@ class World:
     cell: NDArray[np.int16]
     cell_names: Sequence[CellId]
     cell_disabled: Mask
-    """An administrator closed the host's whole cell to servers from elsewhere."""
+    """Whether an administrator has disabled the host's cell for servers from elsewhere."""
     free: Mapping[str, Ints]
     capacity: Mapping[str, Ints]
     units: Mapping[str, Units]
@@ -276,24 +276,24 @@ class World:
     segments: Mapping[ProviderId, Segment]
     physnets: Mapping[str, Mask]
     physnets_known: Mask
-    """False: the host never said what it is wired to; the network service will judge."""
+    """False: the host never reported its physical networks; the network service will decide."""
     aggregates: Sequence[HostAggregate]
     groups: Mapping[str, Group]
     failures: NDArray[np.int16]
-    """Builds that failed there lately, in this process."""
+    """Recent failed builds on each host, as this process saw them."""
     nested: Nested = field(default_factory=Nested)
     sharing: Sequence[SharingProvider] = ()
     reaches: dict[tuple[ProviderId, ...], Reach] = field(default_factory=dict)
-    """What `reach` has worked out; a world with other wires is another world."""
+    """Cache of `reach`; if the wiring changes, there is a new World."""
     rolls: "list[Roll]" = field(default_factory=list["Roll"])
-    """What `roll` has worked out; a world with other hosts is another world."""
+    """Cache of `roll`; if the hosts change, there is a new World."""
 
     @property
     def size(self) -> int:
         return len(self.present)
 
     def reach(self, segments: tuple[ProviderId, ...]) -> Reach:
-        """Who is wired to any of these segments, and to which."""
+        """Return which hosts are wired to any of these segments, and to which one."""
         found = self.reaches.get(segments)
         if found is None:
             only = np.full(self.size, NO_SEGMENT, dtype=np.int32)
@@ -308,27 +308,27 @@ class World:
         return found
 
     def roll(self) -> "Roll":
-        """All hosts in the order of their names, which is the same in every process that knows the same hosts."""
+        """Return all hosts in the order of their names; it is the same in every process that knows the same hosts."""
         if not self.rolls:
             slots = sorted(np.flatnonzero(self.present).tolist(), key=self.names.__getitem__)
             self.rolls.append(Roll(np.array(slots, dtype=np.intp), tuple(self.names[slot] for slot in slots)))
         return self.rolls[0]
 
     def device_names(self, host: HostId) -> dict[ProviderId, str]:
-        """Names of the providers that may serve groups on the host, besides itself: those below it, and those that share."""
+        """Return the names of the providers that may serve groups on the host, besides itself: those below it, and those that share."""
         nested, slot = self.nested, self.slots.get(host)
         found = {nested.ids[each]: nested.names[each] for each in nested.below.get(host, ())}
         return found | {each.id: each.name for each in self.sharing if slot is not None and each.hosts[slot]}
 
     def has_zone(self, name: str) -> bool:
-        """Whether a host that is in service is in this zone; one that is down is, too."""
+        """Tell whether an enabled host is in this zone, even if it is down."""
         if name not in self.zone_names:
             return False
         here = self.zone == list(self.zone_names).index(name)
         return bool(np.any(here & self.present & self.enabled))
 
     def facts(self, slot: int) -> dict[str, Any]:
-        """One host in plain values, for people."""
+        """Return one host in plain values, for people."""
         return {
             "host": self.names[slot],
             "cell": self.cell_names[self.cell[slot]],

@@ -1,7 +1,7 @@
-"""A World as plain data, for a file: what `moorage schedule` writes and reads.
+"""A World as plain data for a file, which `moorage schedule` writes and reads.
 
-A photo holds the hosts in the order of their slots, without the empty ones, and everything that filters and weighers look at.  A
-World developed from it ranks as the one it was taken of: dice see only how many hosts are willing and in which order.
+A snapshot has the hosts in the order of their slots, without empty slots, and everything that filters and weighers read.  A
+World that is built from it ranks like the original: the random choices depend only on the number and order of the hosts that pass.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class HostPhoto(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     amounts: dict[str, Amount] = {}
     traits: tuple[str, ...] = ()
     physnets: tuple[str, ...] | None = None
-    """None: it never said what it is wired to."""
+    """None: the host never reported its physical networks."""
     devices: tuple[DevicePhoto, ...] = ()
 
 
@@ -93,7 +93,7 @@ _Some: TypeAlias = Sequence[HostPhoto] | Sequence[DevicePhoto | SharingPhoto]
 
 
 class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a decision depends on, besides the ask."""
+    """Everything on which a decision depends, besides the ask."""
 
     format: str = FORMAT
     hosts: tuple[HostPhoto, ...] = ()
@@ -101,7 +101,7 @@ class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     aggregates: tuple[AggregatePhoto, ...] = ()
     groups: tuple[GroupPhoto, ...] = ()
     residents: tuple[Resident, ...] = ()
-    """Its servers, where somebody asked for them too: what fails when a host does."""
+    """Its servers, if they were exported too, for questions about failures."""
     sharing: tuple[SharingPhoto, ...] = ()
 
 
@@ -109,7 +109,7 @@ class WorldSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def photo_of(world: World) -> WorldSnapshot:
-    """Copied: the world may move on."""
+    """Make a snapshot, which is a copy: the world may change afterwards."""
     return WorldSnapshot(
         hosts=tuple(_host(world, slot) for slot in np.flatnonzero(world.present).tolist()),
         segments=tuple(
@@ -186,7 +186,7 @@ def _traits(numbers: World | Nested, slot: int) -> tuple[str, ...]:
 
 
 def world_of(photo: WorldSnapshot) -> World:
-    """A World of its own, in which the hosts' slots are their places in the photo."""
+    """Build a World; the hosts' slots are their positions in the snapshot."""
     hosts = photo.hosts
     slots = {host.id: slot for slot, host in enumerate(hosts)}
     below = {device.id for host in hosts for device in host.devices}
@@ -238,7 +238,7 @@ def _shared(slots: dict[HostId, int], devices: dict[ProviderId, int], one: Shari
 
 
 def _nested(hosts: Sequence[HostPhoto], others: Sequence[SharingPhoto]) -> Nested:
-    """What is below hosts, and then the sharing providers that are not."""
+    """The providers below hosts, followed by sharing providers that are below none."""
     devices: list[DevicePhoto | SharingPhoto] = [device for host in hosts for device in host.devices]
     devices += others
     classes, traits = _classes(devices), _bits(devices)

@@ -1,4 +1,4 @@
-"""A cancel is noticed at the next commit, or at once when a hint comes while a do is waiting."""
+"""Cancellation: a cancel takes effect at the next commit, or at once if a hint comes while a do is waiting."""
 
 import asyncio
 import logging
@@ -15,11 +15,11 @@ logger = logging.getLogger("moorage.saga")
 
 
 class Interrupted(Exception):
-    """A cancel reached a waiting do."""
+    """Raised in a waiting do when the saga is cancelled."""
 
 
 class Unwind(Exception):
-    """The saga is to be unwound, because a step failed or somebody cancelled it."""
+    """Raised when the saga must be unwound, because a step failed or a user cancelled it."""
 
     def __init__(self, step: str, problem: Problem, reason: Reason = "failed") -> None:
         super().__init__(step)
@@ -51,21 +51,21 @@ class CancelListener:
         self.log = log
         self.journal_writer = journal_writer
         self.ignored = False
-        """Past a point of no return, or perhaps past it."""
+        """Whether the saga is past a point of no return, or may be."""
         self._listening = False
         self._interrupted = False
 
     def check(self, step: str) -> None:
-        """Raises Unwind when the saga is cancelled and may still be unwound."""
+        """Check for a cancel. Raises Unwind when the saga is cancelled and may still be unwound."""
         if self.journal_writer.cancel is not None and not self.ignored:
             raise Unwind(step, self.problem(), "cancel")
 
     def problem(self) -> Problem:
-        """The cancel, as the cause of the unwinding."""
+        """Return the cancel as the cause of the unwinding."""
         return Problem(f"cancelled: {self.journal_writer.cancel}", code="cancelled")
 
     async def watch(self, hint: CancelHint, executor: "asyncio.Task[Any] | None") -> None:
-        """A hint may be false: the row says whether there is a cancel.  A commit is never interrupted."""
+        """Wait for hints; a hint may be false, and the row decides whether there is a cancel.  A commit is never interrupted."""
         while self.journal_writer.cancel is None:
             await hint.wait()
             hint.clear()
@@ -78,7 +78,7 @@ class CancelListener:
             executor.cancel()
 
     async def listen(self, waiting: Awaitable[T]) -> T:
-        """Await what a hint may interrupt."""
+        """Await something that a hint may interrupt. Raises Interrupted when it was interrupted."""
         executor = asyncio.current_task()
         assert executor is not None
         self._listening = True
@@ -92,6 +92,6 @@ class CancelListener:
             raise
         finally:
             self._listening = False
-            if self._interrupted:  # the do caught the interruption itself, and ended
+            if self._interrupted:  # the do caught the interruption itself and ended
                 self._interrupted = False
                 executor.uncancel()

@@ -71,7 +71,7 @@ class Saga(Generic[InputT, ContextT]):
                 raise Internal(f"{self.name}: {each.name} is host-local, but not within on_some_host")
 
     def but(self, *steps: Step[InputT, ContextT, Any]) -> "Saga[InputT, ContextT]":
-        """The same saga with some steps exchanged, by name: for the proof."""
+        """Return the saga with some steps replaced, by name; for the proof."""
         changed = {each.name: each for each in steps}
         parts: list[Step[InputT, ContextT, Any] | RetryGroup[InputT, ContextT]] = []
         for part in self.parts:
@@ -85,11 +85,11 @@ class Saga(Generic[InputT, ContextT]):
         )
 
     def in_group(self, step: str) -> bool:
-        """Whether it is tried host by host; one of another version, which this one has not, is not."""
+        """Tell whether a step is tried host by host; false for a step of another version that this one does not have."""
         return step in self.at and self.at[step] in self.group_at
 
     def covered_from(self, at: int) -> tuple[str, ...]:
-        """The steps that one intent written before step `at` covers: to the next region step, host or point of no return."""
+        """Return the steps that an intent before step `at` covers: up to the next region step, host or point of no return."""
         names: list[str] = []
         for index in range(at, len(self.steps)):
             each = self.steps[index]
@@ -102,7 +102,7 @@ class Saga(Generic[InputT, ContextT]):
 
 
 def first_lines(saga: Saga[Any, Any]) -> list[Line]:
-    """What whoever begins the operation writes into its journal, so that step one needs no commit of its own."""
+    """Return the first lines of an operation's journal, which its creator writes, so that the first step needs no commit of its own."""
     opening = saga.group is not None and saga.group_at.start == 0
     return [Intent(saga.covered_from(0), 1 if opening and not saga.steps[0].region else 0, traceparent())]
 

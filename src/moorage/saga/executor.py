@@ -74,7 +74,7 @@ logger = logging.getLogger("moorage.saga")
 
 
 class ExecuteOptions(TypedDict, total=False):
-    """What may be said of one execution."""
+    """Options of one execution."""
 
     clock: SagaClock
     limits: RetryLimits
@@ -83,7 +83,7 @@ class ExecuteOptions(TypedDict, total=False):
     adopted: bool
     """An earlier execution in this epoch ended in CommitUnknown.  A later epoch, or a longer journal, shows it by itself."""
     max_attempts: int | None
-    """Hosts that are tried; None: as the saga says."""
+    """Limit of hosts that are tried; None: as the saga says."""
     notification_writer: CommitListener | None
     """Called in every commit."""
 
@@ -96,7 +96,7 @@ async def execute(
     log: Log,
     **options: Unpack[ExecuteOptions],
 ) -> Any:
-    """Execute a saga from where its journal stands; the last step's result.
+    """Execute a saga from the present end of its journal; returns the last step's result.
 
     Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
     time, Slept when it sleeps until it is woken, Fenced when another process executes it now, CommitUnknown when nobody knows

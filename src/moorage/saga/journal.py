@@ -36,7 +36,7 @@ class Fenced(Exception):
 
 
 class CommitUnknown(Exception):
-    """A write of the journal failed, and nobody knows whether it was made: read the journal again, and execute with `adopted=True`."""
+    """Raised when the outcome of a write of the journal is unknown: read the journal again, and execute with `adopted=True`."""
 
 
 class Stuck(Exception):
@@ -72,9 +72,9 @@ class Cause(Struct, frozen=True, omit_defaults=True):
     public: str = ""
     private: str = ""
     left: Raw = Raw(b"null")
-    """What the failed attempt left for the next one (`HostFailed.left`), as JSON."""
+    """What the failed attempt leaves for the next one (`HostFailed.left`), as JSON."""
     without: tuple[str, ...] = ()
-    """What the next attempts go without; the host was not to blame, and the attempt does not count (`Problem.without`)."""
+    """What the next attempts exclude; the host did not cause the failure, and the attempt does not count (`Problem.without`)."""
 
     @classmethod
     def of(cls, problem: Problem, step: str, attempt: int) -> "Cause":
@@ -126,7 +126,7 @@ class StepResult(Struct, frozen=True, omit_defaults=True, tag="result"):
 
 
 class Failed(Struct, frozen=True, omit_defaults=True, tag="failed"):
-    """An attempt on a host ended; what is host-local of `open` is taken back before the next one."""
+    """An attempt on a host failed; the host-local steps of `open` are undone before the next one."""
 
     cause: Cause = Cause()
     open: tuple[Begun, ...] = ()
@@ -143,14 +143,14 @@ class Unwinding(Struct, frozen=True, omit_defaults=True, tag="turn"):
 
 
 class Undone(Struct, frozen=True, omit_defaults=True, tag="undone"):
-    """What a step may have left behind is gone."""
+    """A step was undone."""
 
     step: str = ""
     attempt: int = 0
 
 
 class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
-    """A service is out, and the step waits for it: shown to people."""
+    """A service is out, and the step waits for it; this is shown to people."""
 
     step: str = ""
     attempt: int = 0
@@ -162,7 +162,7 @@ class Waiting(Struct, frozen=True, omit_defaults=True, tag="waiting"):
 
 
 class Stalled(Struct, frozen=True, omit_defaults=True, tag="stalled"):
-    """The patience is over where the saga can neither unwind nor end: an operator has to act."""
+    """The patience is over, and the saga can neither unwind nor end: an operator must act."""
 
     step: str = ""
     phase: str = "undo"
@@ -180,7 +180,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_lines(lines: Iterable[Line]) -> str:
-    """One JSON object a line, each ended by a line feed: texts may be put one after the other."""
+    """Encode lines as JSON, each with a line feed at its end, so that texts can be appended."""
     return _encoder.encode_lines(list(lines)).decode()
 
 
@@ -209,7 +209,7 @@ class Log(Protocol):
 
     @property
     def journal(self) -> Sequence[Line]:
-        """The lines as they were when this lease began."""
+        """Return the lines at the beginning of this lease."""
         ...
 
     @property
@@ -234,5 +234,5 @@ class Log(Protocol):
         ...
 
     async def cancel_reason(self) -> str | None:
-        """The row's `cancel` word now: a read, asked only after a hint."""
+        """Read the row's present `cancel` column; only called after a hint."""
         ...

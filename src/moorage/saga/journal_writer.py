@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class JournalWriter:
-    """Keeps the replayed state and the journal in step."""
+    """Writes the journal, and updates the replayed state with each line."""
 
     def __init__(self, log: Log, state: ReplayedState) -> None:
         self.log = log
@@ -29,26 +29,32 @@ class JournalWriter:
         self._pending: list[Line] = []
 
     def note(self, line: Line) -> None:
-        """A line for the next commit."""
+        """Add a line to the next commit."""
         self._pending.append(line)
         self.state.add(line)
 
     async def flush(self, status: Status) -> None:
-        """Commit what is pending, if anything is."""
+        """Commit the pending lines, if there are any."""
         if self._pending:
             await self.append([], status=status)
 
     async def append(
         self, lines: Sequence[Line], work: Callable[[Any], object] | None = None, *, status: Status = "running"
     ) -> None:
-        """One commit: what is pending, and `lines`, beside the work."""
+        """Write the pending lines and `lines` in one commit, together with `work`.
+
+        Raises Internal when the work refuses.
+        """
         if (await self._commit(lines, work or _nothing, _no_more, status)).refused:
             raise Internal("a commit of the saga's own lines cannot be refused")
 
     async def commit(
         self, run: Run[Any, Any], work: Callable[[Any], T], result: Callable[[T], object] | None = None
     ) -> T:
-        """For `Run.commit`."""
+        """Commit a step's work for `Run.commit`.
+
+        Raises Internal when the step has committed already, or when no step is being executed.
+        """
         saga, name, attempt = self.state.saga, run._step, run.attempt
         at = saga.at.get(name, -1)
         if at < 0 or (run.phase == "do" and self.state.is_done(name)):
@@ -113,7 +119,7 @@ class _Work(Generic[T]):
         self._work, self._follows, self._before, self._on_commit = work, follows, before, on_commit
 
     def __call__(self, tx: Any) -> T:
-        """The database may call it again when a transaction is repeated."""
+        """Do the work; the database may call this again when it repeats a transaction."""
         try:
             answer = self._work(tx)
             self.lines = self._follows(answer)

@@ -1,4 +1,4 @@
-"""A journal in memory, for proofs: it can tear before a commit, or after it and before the reply."""
+"""A journal in memory, for proofs: it can fail before a commit, or after the commit and before the reply."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ TornWhen = Literal["before", "after"]
 
 
 class Killed(BaseException):
-    """The process dies here; nothing in it may catch this."""
+    """Raised where a test lets the process die; no code of the process may catch it."""
 
 
 class _Refused(Exception):
@@ -22,7 +22,7 @@ class _Refused(Exception):
 
 
 class MemoryJournalTx:
-    """A transaction where the world brings none of its own."""
+    """A transaction for a world without a database."""
 
     def refuse(self, value: object) -> NoReturn:
         raise _Refused(value)
@@ -43,7 +43,7 @@ async def _on_nothing(work: Callable[[Any], T], /) -> T:
 
 @dataclass
 class JournalRow:
-    """The operation's row: what every lease of it shares."""
+    """The operation's row, which all its leases share."""
 
     epoch: int = FIRST_EPOCH
     cancel: str | None = None
@@ -65,7 +65,7 @@ class MemoryJournal:
     """One lease of a row in memory; `adopted()` is the next process's, and fences this one off."""
 
     lines: Sequence[Line] = ()
-    """Of a new row: what `first_lines` says."""
+    """The lines of a new row: `first_lines`."""
     transact: Transact = _on_nothing
     tears_after: int | None = None
     """The process dies at the append after this many."""
@@ -82,12 +82,12 @@ class MemoryJournal:
         self._head = self.row.head
 
     def adopted(self) -> "MemoryJournal":
-        """The lease of the next process."""
+        """Return the lease of the next process."""
         self.row.epoch += 1
         return MemoryJournal(transact=self.transact, row=self.row)
 
     def written(self) -> list[Line]:
-        """The lines as they are now."""
+        """Return the present lines."""
         return decode_lines(self.row.text)
 
     async def cancel_reason(self) -> str | None:
@@ -101,6 +101,10 @@ class MemoryJournal:
         then: Callable[[T], Sequence[Line]] | None = None,
         status: Status = "running",
     ) -> Appended[T]:
+        """Append lines in one commit, together with `work`.
+
+        Raises Killed where the test wants the process to die, and Fenced when another executor has taken over.
+        """
         torn = self.tears_after is not None and self.row.appends >= self.tears_after
         if torn and self.tears == "before":
             raise Killed

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class SagaClock(Protocol):
-    """Time, passed in: proofs hold it."""
+    """The clock; it is passed as an argument, so that proofs control the time."""
 
     def monotonic(self) -> float: ...
 
@@ -19,7 +19,7 @@ class SagaClock(Protocol):
 
 
 class WallClock:
-    """The machine's."""
+    """The machine's clock."""
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
@@ -33,7 +33,7 @@ class WallClock:
 
 @dataclass(frozen=True)
 class RetryLimits:
-    """How long and how often something is tried.  The patience of a do is that of its step."""
+    """Limits of retries.  The patience of a do is that of its step."""
 
     undo_patience_s: float = 3600.0
     undo_try_s: float = 120.0
@@ -41,12 +41,12 @@ class RetryLimits:
     pause_first_s: float = 0.1
     pause_most_s: float = 15.0
     asked_pause_most_s: float = 60.0
-    """A Retry-After of a service is followed up to this."""
+    """The longest pause that a service's Retry-After can cause."""
     waiting_shown_after_s: float = 5.0
     waiting_shown_most: int = 10
-    """What a step waits for may change; so many changes of one wait are written down."""
+    """Limit of changes of what a step waits for that are written to the journal."""
     excused_most_s: float = 24 * 3600.0
-    """An outage of what serves every order (the message bus) counts against no step's patience, up to this."""
+    """Limit of an outage of what all operations need (the message bus) that does not count as patience."""
 
 
 class CancelHint(Protocol):

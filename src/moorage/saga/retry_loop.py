@@ -19,7 +19,7 @@ logger = logging.getLogger("moorage.saga")
 
 
 class RetryLoop:
-    """One per execution; it writes what a step waits for into the journal."""
+    """The retry loop of one execution; it also writes to the journal what a step waits for."""
 
     def __init__(
         self,

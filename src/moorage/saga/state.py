@@ -25,7 +25,7 @@ class ReplayedState:
         self.results: dict[tuple[str, int], Raw] = {}
         self.covered: dict[str, int] = {}
         self.open: dict[str, int] = {each.name: 0 for each in saga.steps if each.of_request}
-        """What may have left something behind, and in which attempt it was begun last."""
+        """Steps that may have left something, each with the attempt in which it was last begun."""
         self.causes: list[Cause] = []
         self.causes_before_sleep = 0
         """So many of them are older than the last sleep: what was exhausted then may not be now."""
@@ -80,7 +80,7 @@ class ReplayedState:
         self.attempt, self.over = self.attempt + 1, False
 
     def held_attempt(self) -> int:
-        """The last attempt that had a host."""
+        """Return the last attempt that had a host."""
         if self.saga.group is None:
             return 0
         first = self.saga.group.steps[0].name
@@ -92,7 +92,7 @@ class ReplayedState:
         return tuple(self.causes[self.causes_before_sleep :])
 
     def excused(self) -> set[int]:
-        """Attempts that failed for what no host can help."""
+        """Return the attempts whose failure no host caused."""
         return {cause.attempt for cause in self.causes if cause.without}
 
     def tried(self, *, blamed: bool = False) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class ReplayedState:
         return tuple(host(first.decode(value)) for value in values)
 
     def left_open(self) -> tuple[Begun, ...]:
-        """What may have left something behind, newest first."""
+        """Return the steps that may have left something, newest first."""
         return tuple(
             Begun(each.name, self.open[each.name]) for each in reversed(self.saga.steps) if each.name in self.open
         )

@@ -46,13 +46,13 @@ ATTEMPTS_MAX = 3
 
 
 class ResultReader(Protocol):
-    """What a Run needs of the executor."""
+    """The part of the executor that a Run needs."""
 
     def result_of(self, step: "Step[Any, Any, Any]", view: int) -> tuple[bool, Any]: ...
 
 
 class Writer(Protocol):
-    """What a Run needs of the journal writer."""
+    """The part of the journal writer that a Run needs."""
 
     async def commit(
         self, run: "Run[Any, Any]", work: Callable[[Any], T], result: Callable[[T], object] | None = None
@@ -61,7 +61,7 @@ class Writer(Protocol):
 
 @dataclass(eq=False)
 class Run(Generic[Input_co, Context_co]):
-    """What a step sees of its saga."""
+    """A step's view of its saga."""
 
     input: Input_co
     context: Context_co
@@ -72,7 +72,7 @@ class Run(Generic[Input_co, Context_co]):
     tried: tuple[str, ...]
     """The hosts of the earlier attempts, from the first step's results."""
     blamed: tuple[str, ...]
-    """Those of them that may have caused the failure; the others may be tried again."""
+    """Those hosts that may have caused the failure; the others may be tried again."""
     causes: tuple[Cause, ...]
     """How the earlier attempts ended."""
     causes_since_sleep: tuple[Cause, ...]
@@ -102,10 +102,11 @@ class Run(Generic[Input_co, Context_co]):
         return result  # type: ignore[no-any-return]  # decoded by the step's own return annotation
 
     def get(self, step: "Step[Any, Any, ResultT]") -> ResultT | None:
-        """The same, or None when it was not done, its result was lost with its process, or only another version of the saga has it:
-        for undos, and for steps that versions share.
+        """Return a step's result; None if the step was not done, if its result was lost with its process, or if only
+        another version of the saga has the step: for undos, and for steps that versions share.
 
-        The undo of a region step may ask for that step's own: it was written by the commit that did the work.
+        The undo of a region step may ask for that step's own result, because the commit that did the work wrote it.
+        Raises Internal when a step asks for its own result in any other case.
         """
         if step.name == self._step and not (step.region and self.phase == "undo"):
             raise Internal(f"{step.name} asks for its own result, which a step must not rely on")
@@ -140,7 +141,7 @@ HasPassed: TypeAlias = Callable[[Run[InputT, ContextT]], Awaitable[bool]]
 
 
 class StepOptions(TypedDict, total=False):
-    """What is special about a step; all of it may be left out."""
+    """Options of a step."""
 
     name: str
     """Its name in journals, which never changes; without it, the name of its do."""

@@ -1,1 +1,1 @@
-"""Pure thought: which host would be best?  Looks at the World, touches nothing, knows no clock."""
+"""Pure functions that find the best hosts for a request.  They read the World, change nothing, and do not know the time."""

@@ -1,8 +1,8 @@
-"""Which moves between cells would even out their memory and their addresses: found one by one, each where the scheduler would put it.
+"""Plans moves between cells that balance their use of memory and addresses; the scheduler chooses the host of each move.
 
-Greedy: the move that helps most, of those that are cheapest, until none helps enough.  What a move takes is taken from a copy of the
-picture, and nothing is given back there: no move needs room that another one frees, so each fits when they are really done, in
-whatever order and whenever they are confirmed.  How even the cells are is counted with what is given back.
+The search is greedy: it repeatedly takes the move that helps most (of equal ones the cheapest), until no move helps enough.  Each move
+takes its resources from a copy of the world, and releases nothing there.  So no move needs room that another one frees, and all
+moves fit in any order, whenever they are confirmed.  The measure of balance does count what moves release.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,9 +20,9 @@ from moorage.scheduler.trial import Trial
 
 MEMORY = "MEMORY_MB"
 GAIN_LEAST = 0.01
-"""Of the unevenness at the beginning: who gains less by a move leaves the server where it is."""
+"""The least gain of a move, as a part of the unevenness at the beginning."""
 REFUSED_MAX = 5
-"""After so many alike servers for which a cell had no place, it is asked for no further one of them."""
+"""After a cell has refused this many servers of one kind, it is not tried for further ones of that kind."""
 
 Amounts = NDArray[np.float64]
 Addresses = tuple[tuple[ProviderId, int], ...]
@@ -35,9 +35,9 @@ class Resident(NamedTuple):
     cell: CellId
     memory_mib: int
     addresses: Addresses
-    """Segment → how many it has of it."""
+    """Segment → how many of its addresses the server has."""
     cost: int
-    """Bytes that its move would send."""
+    """Bytes that a move of the server would copy."""
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -48,11 +48,11 @@ class Level(msgspec.Struct, frozen=True):
     memory_used_mib: int
     addresses: int
     addresses_used: int
-    """Segments that reach several cells count for each by its part of their hosts."""
+    """A segment that reaches several cells counts for each in proportion to its hosts on the segment."""
 
 
 class Levels:
-    """How full the cells are that are open and answer, by their hosts that are in service."""
+    """How full the cells are that are enabled and answer, counted over their hosts that are in service."""
 
     def __init__(self, world: World, out: Collection[CellId] = ()) -> None:
         here = world.present & world.enabled & world.alive & ~world.cell_disabled
@@ -91,14 +91,14 @@ class Levels:
         return tuple(Level(*each) for each in numbers)
 
     def unevenness(self) -> float:
-        """Nought: all cells are equally full. Of memory and of addresses the variance of the part that is used, weighed by size."""
+        """Return 0 if all cells are equally full: the variance of the used part of memory and of addresses, weighted by the cells' size."""
         return _variance(self.memory_used, self.memory) + _variance(self.addresses_used, self.addresses)
 
     def has(self, cell: CellId) -> bool:
         return cell in self._at
 
     def moved(self, memory_mib: int, source: CellId, target: CellId, left: Addresses, taken: Addresses) -> "Levels":
-        """As they would be after a move."""
+        """Return the levels after a move."""
         after: Levels = object.__new__(Levels)
         after.__dict__.update(self.__dict__)
         after.memory_used, after.addresses_used = self.memory_used.copy(), self.addresses_used.copy()
@@ -112,12 +112,12 @@ class Levels:
         return after
 
     def elsewhere(self, addresses: Addresses, target: CellId) -> Addresses:
-        """Which of these would be of other segments in that cell, as its hosts are wired to none of theirs."""
+        """Return those addresses that would have to be of other segments in that cell, because its hosts are not on theirs."""
         at = self._at[target]
         return tuple(each for each in addresses if each[0] in self._parts and not self._parts[each[0]][at])
 
     def guess(self, one: Resident, target: CellId) -> float:
-        """The unevenness after a move, before anybody knows which segments it would take."""
+        """Estimate the unevenness after a move, before its segments are known."""
         left = self.elsewhere(one.addresses, target)
         after = self.moved(one.memory_mib, one.cell, target, left, ())
         after.addresses_used[self._at[target]] += sum(amount for _, amount in left)
@@ -134,29 +134,29 @@ def _variance(used: Amounts, total: Amounts) -> float:
 
 
 class MoveRequest(NamedTuple):
-    """What the scheduler would be asked for one server, one ask after the other; and, NIC by NIC, what it would leave behind."""
+    """The asks for a move of one server, which are tried in order; and for each NIC the addresses that it would leave."""
 
     asks: Sequence[Ask]
     held: Sequence[tuple[ProviderId, int] | None]
 
 
 class ProposedMove(NamedTuple):
-    """One of the plan."""
+    """One move of the plan."""
 
     resident: Resident
     choice: Choice
     unevenness: float
-    """After it, and those before it."""
+    """The unevenness after this move and those before it."""
 
 
 @dataclass
 class Balance:
-    """A plan that grows: `best` names the server whose move would help most, `place` puts it there, `leave` passes it over."""
+    """A plan that grows: `best` names the server whose move would help most, `place` adds the move, `leave` drops the server."""
 
     trial: Trial
     residents: Sequence[Resident]
     out: Collection[CellId] = ()
-    """Cells that do not answer."""
+    """Cells whose databases do not answer."""
     moves: list[ProposedMove] = field(default_factory=list[ProposedMove])
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Balance:
         self._passed: set[tuple[ServerId, CellId]] = set()
 
     def best(self) -> tuple[Resident, CellId] | None:
-        """The server to be moved next, and to where; None: no move helps enough."""
+        """Return the server that should move next, and its target cell; None: no move helps enough."""
         found: tuple[float, int, Resident, CellId] | None = None
         most = self.levels.unevenness() - GAIN_LEAST * self.start
         for kind, alike in self._left.items():
@@ -186,7 +186,7 @@ class Balance:
         return None if found is None else (found[2], found[3])
 
     def place(self, one: Resident, target: CellId, wish: MoveRequest) -> ProposedMove | Verdict | None:
-        """Its move, when the cell has a place and it helps; else why it has none, or None: it would not help."""
+        """Add the server's move if the cell has a place and it helps; else return the verdict that rejects it, or None: it does not help."""
         verdict: Verdict | None = None
         for ask in wish.asks:
             here = msgspec.structs.replace(ask, cells=(target,), host=None)
@@ -219,7 +219,7 @@ class Balance:
         return move
 
     def leave(self, one: Resident) -> None:
-        """It is moved, or cannot be."""
+        """Remove the server from the candidates: it is moved, or cannot be moved."""
         self._left[one.cell, one.memory_mib, one.addresses].remove(one)
 
     def _pass(self, one: Resident, target: CellId) -> None:

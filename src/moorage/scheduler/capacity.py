@@ -1,8 +1,8 @@
 """How many more servers of one kind fit, where, and what runs out first (N8).
 
-Hosts are counted one by one (`capacity_hosts.py`), and the addresses that they share are shared out (`capacity_pools.py`): that is what the
-scheduler reaches when it is asked again and again, in whatever order it fills them.  Where the order matters, as with hosts that are
-wired to segments which overlap, the servers are placed one after the other by the scheduler itself, on a copy of the picture (`Fill`).
+Each host is counted by itself (`capacity_hosts.py`), and shared addresses are divided among the hosts (`capacity_pools.py`).  The result
+is what repeated boots reach, whatever the order in which the scheduler fills hosts.  If the order matters, as with hosts on
+segments that overlap, the scheduler itself places the servers one after the other on a copy of the world (`Fill`).
 """
 
 from collections import Counter
@@ -27,23 +27,23 @@ from moorage.scheduler.trial import Trial
 
 ADDRESSES = "addresses"
 COUNTED = frozenset({fits, device_room, devices_in_all, segment_addresses})
-"""Filters of what runs out: it is counted, so a host that has none left is named by what it lacks."""
+"""Filters of resources that run out. They are counted, so a host without room is described by the resource that it lacks."""
 
 
 class HostRoom(msgspec.Struct, frozen=True):
-    """One host that the request could go to."""
+    """The room on one host that the request could use."""
 
     host: str
     cell: str
     zone: str
     fits: int
-    """If all others stay as they are."""
+    """How many servers fit if all other hosts stay as they are."""
     binds: tuple[str, ...]
-    """What runs out there first."""
+    """The resources that run out first on this host."""
 
 
 class SegmentRoom(msgspec.Struct, frozen=True):
-    """One segment of the networks that are asked for, or several that the same hosts are wired to."""
+    """One segment of the requested networks, or several segments with the same hosts."""
 
     segments: tuple[str, ...]
     free: int
@@ -64,19 +64,19 @@ class AreaRoom(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What is answered."""
+    """The answer to a question about capacity."""
 
     fits: int
     at_most: int
-    """No order of placing gives more."""
+    """Upper bound: no order of placing gives more."""
     order_matters: bool
-    """The scheduler may reach another number when it chooses otherwise among hosts that are equally good."""
+    """Whether the scheduler may reach another number if it chooses differently among equally good hosts."""
     whole: bool
-    """False: `fits` were placed, and then it was not tried on."""
+    """False: `fits` servers were placed, and then the search stopped."""
     binds: dict[str, int]
     """What runs out first → on how many hosts."""
     refused: dict[str, int]
-    """Why hosts are out of the question → how many."""
+    """Why hosts are rejected → how many hosts."""
     hosts: tuple[HostRoom, ...]
     segments: tuple[SegmentRoom, ...]
     cells: tuple[AreaRoom, ...]
@@ -85,22 +85,22 @@ class Capacity(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Count:
-    """What is known without placing anything."""
+    """What is known without placing any server."""
 
     ask: Ask
     world: World
     open: Mask
-    """Hosts that only lack what runs out, if anything."""
+    """Hosts that lack nothing, or only resources that run out."""
     refused: dict[str, int]
     per_host: PerHost
     pools: list[Pool] | None
-    """None: the order in which hosts are filled matters."""
+    """Shared addresses; None: the order in which hosts are filled matters."""
     alone: Counts
-    """Per host, as if it were the only one."""
+    """For each host the number that fits, as if it were the only host."""
 
     @property
     def sure(self) -> bool:
-        """Whoever fills it reaches the same number."""
+        """Whether the number is the same in every order of placing."""
         group = self.ask.group
         homeless = group is not None and group.policy == "affinity" and not _at_home(self.ask, self.world)
         return self.pools is not None and self.per_host.sure and not homeless
@@ -117,7 +117,7 @@ class Count:
 
 
 def count(ask: Ask, world: World, profile: Profile) -> Count:
-    """Nothing is placed."""
+    """Count how many servers fit, without placing any."""
     willing, refused = world.present.copy(), Counter[str]()
     for judge in profile.judges(ask):
         counted = judge in COUNTED or (
@@ -146,7 +146,7 @@ def _at_home(ask: Ask, world: World) -> bool:
 
 @dataclass
 class Fill:
-    """Servers placed one after the other on a copy of the picture, by the scheduler, each as a boot would be."""
+    """Places servers one after the other on a copy of the world, with the scheduler, each like a boot."""
 
     ask: Ask
     world: World
@@ -158,7 +158,7 @@ class Fill:
         self._trial = Trial(self.world, self.rank)
 
     def step(self, servers: int) -> bool:
-        """Place so many more; False: there is no room left."""
+        """Place this many more servers; False: there is no room left."""
         for _ in range(servers):
             seed = self.ask.seed + len(self.placed)
             verdict = self._trial.place(msgspec.structs.replace(self.ask, seed=seed))
@@ -170,7 +170,7 @@ class Fill:
 
     @property
     def after(self) -> World:
-        """The picture with what was placed."""
+        """Return the world with the placed servers."""
         return self._trial.world
 
 
@@ -178,7 +178,7 @@ class Fill:
 
 
 def answer(found: Count, fill: Fill | None = None) -> Capacity:
-    """In words; `fill`: of a count that is not sure, what was placed."""
+    """Build the answer; `fill`: the servers that were placed, if the count is not sure."""
     host_binds = _host_binds(found)
     binds = _binds(found, found.open) if fill is None else _binds_after(fill)
     whole, areas = filled(found.per_host.least, found.pools, found.open)[0] if found.pools is not None else 0, None
@@ -200,7 +200,7 @@ def answer(found: Count, fill: Fill | None = None) -> Capacity:
 
 
 def _host_binds(found: Count) -> dict[str, Mask]:
-    """What runs out first → hosts, of each host by itself."""
+    """What runs out first → the hosts, each by itself."""
     most = found.per_host.most
     binds = {name: here & (found.alone >= most) for name, here in found.per_host.bounds.items()}
     short = np.zeros(found.world.size, dtype=np.bool_)
@@ -228,7 +228,7 @@ def _binds(found: Count, live: Mask) -> dict[str, int]:
 
 
 def _binds_after(fill: Fill) -> dict[str, int]:
-    """Of a fleet that was filled: why each host refuses one more, by the scheduler's own filters and in its words."""
+    """Why each host of a filled fleet rejects one more server, from the scheduler's own filters."""
     return fill.rank(fill.ask, fill.after).counts() if fill.full else {}
 
 
@@ -274,7 +274,7 @@ def _segments_of(ask: Ask) -> list[ProviderId]:
 
 
 def _empty(found: Count, id: ProviderId) -> SegmentRoom:
-    """A segment without an address left, or whose hosts can have no server."""
+    """The room of a segment that has no address left, or whose hosts can have no server."""
     segment = found.world.segments[id]
     here = segment.wired & found.open
     binds = {ADDRESSES: int(np.count_nonzero(here))} if segment.free <= 0 else _binds(found, here)
@@ -282,7 +282,7 @@ def _empty(found: Count, id: ProviderId) -> SegmentRoom:
 
 
 def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
-    """By what was placed."""
+    """The room of segments after placing."""
     world, taken = found.world, Counter[ProviderId]()
     for choice in () if fill is None else fill.placed:
         taken.update({each for each in choice.segments if each is not None})
@@ -299,7 +299,7 @@ def _segments_taken(found: Count, fill: Fill | None) -> tuple[SegmentRoom, ...]:
 def _areas(
     found: Count, column: NDArray[np.int16], names: Sequence[str], placed: "Counter[HostId] | None"
 ) -> tuple[AreaRoom, ...]:
-    """One row for each that has a host."""
+    """One row for each cell or zone that has a host."""
     context: list[AreaRoom] = []
     for number, name in enumerate(names):
         live = found.open & (column == number)

@@ -1,7 +1,7 @@
-"""How many servers of one kind each host could still have, as if it were the only one: its amounts, its devices, its server group.
+"""Counts how many servers of one kind each host could still have, as if it were the only host: amounts, devices, server group.
 
-Addresses are not counted here: hosts share them (`capacity_pools.py`).  Amounts are divided, and so are devices where each group of the ask
-has providers of its own; any other tree is searched as the scheduler searches it, in every way that it may choose (`capacity_trees.py`).
+Addresses are not counted here, because hosts share them (`capacity_pools.py`).  Amounts are divided, and also devices if each group of
+the ask has providers of its own; any other tree is searched like the scheduler does, with every choice it may make (`capacity_trees.py`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from moorage.scheduler.filters.devices import right_kind
 Counts = NDArray[np.int64]
 
 HOST_MAX = 1_000_000
-"""Servers counted for one host: as many where nothing of what is asked runs out."""
+"""The count for a host on which nothing that is asked runs out."""
 SERVER_GROUP = "server group"
 TOGETHER = "devices together"
 NOTHING = "nothing"
@@ -27,14 +27,14 @@ NOTHING = "nothing"
 
 @dataclass(frozen=True)
 class PerHost:
-    """Of each host by itself."""
+    """The numbers of each host by itself."""
 
     least: Counts
-    """Whatever devices the scheduler chooses on the way."""
+    """The number with the worst choices of devices."""
     most: Counts
-    """With the best choices; the same wherever `sure`."""
+    """The number with the best choices; equal to `least` where it is sure."""
     bounds: dict[str, Mask] = field(default_factory=dict[str, Mask])
-    """What runs out first → on which hosts; several may at once."""
+    """What runs out first → on which hosts; several resources may run out at once."""
 
     @property
     def sure(self) -> bool:
@@ -42,7 +42,7 @@ class PerHost:
 
 
 def count_hosts(ask: Ask, world: World, willing: Mask) -> PerHost:
-    """Of the hosts that are willing; all others have none."""
+    """Count the hosts in `willing`; all others get 0."""
     parts: list[tuple[str, Counts]] = [(name, _amount(world, name, n)) for name, n in ask.resources.items() if n > 0]
     if ask.group is not None and ask.group.policy == "anti-affinity":
         parts.append((SERVER_GROUP, _members(ask, world)))
@@ -66,7 +66,7 @@ def count_hosts(ask: Ask, world: World, willing: Mask) -> PerHost:
 
 
 def _amount(numbers: Numbers, resource: str, amount: int) -> Counts:
-    """How often the amount can be given away."""
+    """How often the amount can be allocated."""
     free = numbers.free.get(resource)
     if free is None:
         return np.zeros(numbers.size, dtype=np.int64)
@@ -76,7 +76,7 @@ def _amount(numbers: Numbers, resource: str, amount: int) -> Counts:
 
 
 def _members(ask: Ask, world: World) -> Counts:
-    """Of a group whose servers keep apart: how many more each host may have."""
+    """How many more servers of an anti-affinity group each host may have."""
     assert ask.group is not None
     counts = np.full(world.size, ask.group.max_per_host, dtype=np.int64)
     known = world.groups.get(ask.group.id)
@@ -91,7 +91,7 @@ def _members(ask: Ask, world: World) -> Counts:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Equal groups of the ask, and the providers that are of their kind."""
+    """Equal groups of the ask, and the providers of the right kind for them."""
 
     group: RequestGroup
     times: int
@@ -100,7 +100,7 @@ class _Kind:
 
 
 def _independent(ask: Ask, world: World) -> list[tuple[str, Counts]] | None:
-    """What groups ask, class by class; None: one group's choice may matter to another one."""
+    """The amounts that groups ask of each class; None: one group's choice may matter to another group."""
     if any(len(each) > 1 for each in (*ask.same_subtree, *ask.same_device)):
         return None
     if ask.group_policy == "isolate" and len(ask.groups) > 1:
@@ -129,7 +129,7 @@ def _kinds(ask: Ask, world: World) -> Sequence[_Kind]:
 
 
 def _of_kind(world: World, kind: _Kind) -> list[tuple[str, Counts]]:
-    """How many servers the providers of a kind suffice for: all in all, and by each class alone, so that it is known which binds."""
+    """For how many servers the providers of a kind suffice: in all, and for each class alone, to see which class runs out first."""
     by_class = {
         name: (_amount(world, name, amount), _amount(world.nested, name, amount))
         for name, amount in kind.group.resources.items()

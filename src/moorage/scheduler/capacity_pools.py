@@ -1,8 +1,8 @@
-"""How many servers the addresses suffice for, that hosts share: each segment, or several that the same hosts are wired to, is a pool.
+"""Counts for how many servers the shared addresses suffice: each segment, or several segments with the same hosts, is a pool.
 
-A server takes from one pool for each network.  Where pools lie side by side, or one within another, whoever fills hosts one after the other
-until none is left ends with the same number, whatever the order.  Where they overlap in any other way the order matters, and then
-nothing is said here: it must be tried (`capacity.py`).
+A server takes from one pool for each network.  If pools have no common hosts, or one contains the other, the number of servers that fit
+does not depend on the order in which hosts are filled.  If they overlap in any other way, the order matters, and there is no result
+here: the servers must be placed (`capacity.py`).
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pool:
-    """Addresses that the same hosts take from."""
+    """Addresses that the same hosts share."""
 
     segments: tuple[ProviderId, ...]
     hosts: Mask
     servers: int
-    """That they suffice for."""
+    """The number of servers for which they suffice."""
 
 
 def pools_of(ask: Ask, world: World, live: Mask) -> list[Pool] | None:
-    """Of the hosts that could have a server; None: the order in which they are filled matters."""
+    """Return the pools of the hosts that could have a server; None: the order in which hosts are filled matters."""
     demands = [each for each in demands_of(ask) if each.addresses > 0]
     lefts = [_left(demand, world) for demand in demands]
     dry = np.zeros(world.size, dtype=np.bool_)
@@ -51,7 +51,7 @@ def pools_of(ask: Ask, world: World, live: Mask) -> list[Pool] | None:
 
 
 def most_of(ask: Ask, world: World) -> int | None:
-    """No more servers than this have addresses, whoever is filled first; None: nobody asks for any."""
+    """Return an upper bound of servers that can get addresses, in any order; None: the ask has no addresses."""
     bounds = [
         sum(max(0, world.segments[each].free) // demand.addresses for each in demand.segments if each in world.segments)
         // demand.nics
@@ -62,13 +62,13 @@ def most_of(ask: Ask, world: World) -> int | None:
 
 
 def _left(demand: Demand, world: World) -> tuple[ProviderId, ...]:
-    """Its segments that have an address left."""
+    """The demand's segments that have an address left."""
     known = world.segments
     return tuple(each for each in demand.segments if each in known and known[each].free >= demand.addresses)
 
 
 def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tuple[tuple[ProviderId, ...], Mask]]:
-    """Segments, and the hosts that have exactly these to choose from."""
+    """Sets of segments, each with the hosts that can choose exactly from it."""
     known = world.segments
     only = world.reach(left).only
     found: list[tuple[tuple[ProviderId, ...], Mask]] = [
@@ -86,7 +86,7 @@ def _shares(left: tuple[ProviderId, ...], world: World, live: Mask) -> list[tupl
 
 
 def _apart(sets: Sequence[tuple[ProviderId, ...]]) -> bool:
-    """No segment is in two of them."""
+    """Whether no segment is in two of the sets."""
     named = [each for segments in sets for each in segments]
     return len(named) == len(set(named))
 
@@ -102,15 +102,15 @@ def _suffice_for(segments: tuple[ProviderId, ...], users: Sequence[tuple[Demand,
         return sum(each // demand.addresses for each in free) // demand.nics
     first = users[0][1]
     if any(not np.array_equal(first, hosts) for _, hosts in users):
-        return None  # hosts that take different numbers of addresses from it
+        return None  # hosts take different numbers of addresses from it
     return free[0] // sum(demand.addresses * demand.nics for demand, _ in users)
 
 
 def _laminar(pools: Sequence[Pool], size: int) -> bool:
-    """Of any two that share hosts one lies within the other."""
+    """Whether of any two pools that share hosts one contains the other."""
     sizes = [int(np.count_nonzero(pool.hosts)) for pool in pools]
     layers: list[NDArray[np.int64]] = []
-    """Pools that share no host are in one layer: per host its pool's number, or -1."""
+    """Layers of pools without common hosts; a layer has the pool's number for each host, or -1."""
     for number, pool in enumerate(pools):
         layer = next((each for each in layers if not (each[pool.hosts] >= 0).any()), None)
         if layer is None:
@@ -125,7 +125,7 @@ def _laminar(pools: Sequence[Pool], size: int) -> bool:
 
 
 def filled(counts: Counts, pools: Sequence[Pool], live: Mask) -> tuple[int, list[int]]:
-    """How many servers fit on these hosts that could have so many each; and for each pool what its hosts have room for."""
+    """Return how many servers fit on these hosts, each limited by its count; and for each pool the room of its hosts."""
     left = np.where(live, counts, 0)
     masks = [pool.hosts & live for pool in pools]
     room = [0] * len(pools)

@@ -1,7 +1,7 @@
-"""How many servers fit on trees of devices where the choice of one group matters to the next: searched as the scheduler searches.
+"""Counts how many servers fit on trees of devices in which one group's choice matters to the next, with the scheduler's own search.
 
-From every state of a tree all ways are followed that the scheduler may choose, so that the least and the most are known whatever the dice
-say.  Trees that differ only in what is too little to matter are one state, and a state is followed once, on however many hosts it is met.
+From every state of a tree, all choices are followed that the scheduler may make, so the least and the most number are known for any
+random choice.  Trees that differ only in amounts too small to use are one state, and each state is followed once for all hosts.
 """
 
 import math
@@ -19,13 +19,13 @@ Counts = NDArray[np.int64]
 STATES_MAX = 20_000
 """States of trees that are followed for one question; after them a tree is counted in one way only."""
 WAYS_MAX = 500
-"""Ways on from one state."""
+"""Limit of choices that are followed from one state."""
 DEEPEST = 400
-"""Servers on one host that are searched for."""
+"""Limit of servers on one host that are searched."""
 
 
 class Trees:
-    """One question's trees, and what is known of their states."""
+    """The trees of one question, and what is known of their states."""
 
     def __init__(self, ask: Ask, world: World) -> None:
         self._ask, self._world = ask, world
@@ -34,9 +34,9 @@ class Trees:
         self._lines: dict[object, int] = {}
 
     def counts(self, by_amounts: Counts) -> tuple[Counts, Counts]:
-        """The least and the most for each host, never more than its amounts suffice for.
+        """Return the least and the most number of servers for each host, limited by its amounts.
 
-        Of a host that others share with nothing is known: what one of its servers takes, another host lacks.
+        For a host that uses sharing providers the least is 0: what its servers take there, other hosts lack.
         """
         least, most = np.zeros_like(by_amounts), np.zeros_like(by_amounts)
         for slot in np.flatnonzero(by_amounts > 0).tolist():
@@ -51,7 +51,7 @@ class Trees:
         return least, most
 
     def _simplify(self, tree: HostTree, ceiling: int) -> None:
-        """Leaves out what is less than any group can use, and what is more than so many servers could use."""
+        """Drop amounts that are too small for any group, or more than `ceiling` servers could use."""
         for node in tree.members:
             for name, (step, each) in self._steps.items():
                 if (stock := node.stocks.get(name)) is not None:
@@ -60,7 +60,7 @@ class Trees:
                     node.stocks[name] = stock._replace(used=0, cap=min(free, most) // step * step)
 
     def _span(self, tree: HostTree, left: int) -> tuple[int, int] | None:
-        """None: there are too many states."""
+        """The least and the most from this state on; None: there are too many states."""
         key = _key(tree, named=bool(self._ask.same_device))
         if (known := self._known.get(key)) is not None:
             return known
@@ -79,7 +79,7 @@ class Trees:
         return found
 
     def _nexts(self, tree: HostTree) -> list[HostTree] | None:
-        """The states after one more server, each once; None: they were not all found."""
+        """The different states after one more server; None: not all were found."""
         if not self._host_has_room(tree):
             return []
         searched, found = search(self._ask, tree), dict[object, HostTree]()
@@ -91,7 +91,7 @@ class Trees:
         return None if searched.exhausted else list(found.values())
 
     def _host_has_room(self, tree: HostTree) -> bool:
-        """For what one more server takes of the host itself."""
+        """Whether the host itself has room for one more server."""
         stocks = tree.members[0].stocks
         return all(stocks[name].used <= stocks[name].cap for name in self._ask.resources if name in stocks)
 
@@ -107,7 +107,7 @@ class Trees:
         return HostTree(members, (), tree.parents)
 
     def _line(self, tree: HostTree, ceiling: int) -> int:
-        """How far the scheduler's first way leads, again and again."""
+        """How many servers fit if the scheduler's first choice is taken every time."""
         key = (_key(tree, named=bool(self._ask.same_device)), ceiling)
         if (known := self._lines.get(key)) is not None:
             return known
@@ -122,13 +122,13 @@ class Trees:
 
 
 def _take(stocks: dict[str, NodeStock], name: str, amount: int) -> None:
-    """Free is all that counts from here on, so two ways to one state are one."""
+    """Take an amount. Only the free amount is kept, so states that are reached in different ways are equal."""
     stock = stocks[name]
     stocks[name] = stock._replace(used=0, cap=stock.cap - stock.used - amount)
 
 
 def _steps(ask: Ask) -> dict[str, tuple[int, int]]:
-    """Class → what all that is asked of it is a multiple of, and what one server asks of it."""
+    """Resource class → the greatest common divisor of all amounts that are asked of it, and the sum that one server asks."""
     amounts: dict[str, list[int]] = {}
     for group in ask.groups:
         for name, amount in group.resources.items():
@@ -140,7 +140,7 @@ def _steps(ask: Ask) -> dict[str, tuple[int, int]]:
 
 
 def _key(tree: HostTree, *, named: bool) -> object:
-    """Equal where the search goes the same way, whichever of several alike leaves is which."""
+    """A key that is equal for trees on which the search has the same result; the order of equal leaves does not matter."""
     place = {node.uuid: at for at, node in enumerate(tree.members)}
     inner = {node.parent for node in tree.members}
     leaves, others = list[tuple[object, ...]](), list[tuple[object, ...]]()

@@ -1,4 +1,4 @@
-"""Columns asked for an amount or a trait: the same for hosts and for what is below them."""
+"""Finds amounts and traits in columns, in the same way for hosts and for the providers below them."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -29,7 +29,7 @@ class Numbers(Protocol):
 
 
 def short(numbers: Numbers, resource: str, amount: int) -> Mask:
-    """Where the amount cannot be given: too little is free, or it is no portion that is given away."""
+    """Return where the amount cannot be allocated: too little is free, or the inventory's minimum, maximum or step forbids it."""
     free = numbers.free.get(resource)
     if free is None:
         return np.ones(numbers.size, dtype=np.bool_)
@@ -48,7 +48,7 @@ LEAST_MISSING = 0.01
 
 
 def missing(numbers: Numbers, resource: str, amount: int, slots: Slots) -> Scores:
-    """Where it is short there: the part of the amount that is missing, or all of it where the class or the portion is not offered."""
+    """Return the missing part of the amount at these places: a fraction, or 1 if the class or the portion is not offered."""
     free, capacity = numbers.free.get(resource), numbers.capacity.get(resource)
     if free is None or capacity is None or amount <= 0:
         return np.ones(len(slots), dtype=np.float32)
@@ -58,7 +58,7 @@ def missing(numbers: Numbers, resource: str, amount: int, slots: Slots) -> Score
 
 
 def has_trait(numbers: Numbers, trait: str) -> Mask:
-    """Where the trait is."""
+    """Return which places have the trait."""
     bit = numbers.trait_bits.get(trait)
     if bit is None:
         return np.zeros(numbers.size, dtype=np.bool_)

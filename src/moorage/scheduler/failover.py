@@ -1,8 +1,8 @@
-"""Whether every server of what fails finds another place, addresses and guarantees included; who does not, and why (N+1).
+"""Checks whether all servers on a failed part find another place, with their addresses and guarantees; which do not, and why (N+1).
 
-Servers are placed as evacuations would place them, on a copy of the picture without what failed, the greatest first.  Those that ask
-the same are placed together: one decision names as many hosts as it has good ones, and each of them takes one server, which is
-the scheduler's own choice still, for none of them had changed.  When some found no place they are tried once more, before all others.
+Servers are placed like evacuations, on a copy of the world without the failed part, the largest first.  Servers with equal asks are
+placed together: one decision names many good hosts, and each of these takes one server.  This is still the scheduler's own choice,
+because none of these hosts has changed since the decision.  If some find no place, all are placed once more with those first.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from moorage.scheduler.trial import Trial
 from moorage.scheduler.world_changes import Without, hosts_of, reduced, segment_of
 
 AT_ONCE = 1_000
-"""Servers that ask the same and are placed by one decision."""
+"""Limit of servers with equal asks that one decision places."""
 UNPLACED_MAX = 1_000
 """Servers without a place that are named for one failure."""
 NO_CHOICE = "its address is on the segment, and may not be of another one"
@@ -33,7 +33,7 @@ Kind = Literal["host", "aggregate", "segment", "cell"]
 
 
 class Residents:
-    """Servers by where they are: many failures are asked about, and each concerns few of them."""
+    """Servers by their hosts and segments, for questions about many failures of which each concerns few servers."""
 
     def __init__(self, servers: Iterable[Resident]) -> None:
         self.by_host: dict[HostId, list[Resident]] = {}
@@ -49,20 +49,20 @@ class Unplaced(msgspec.Struct, frozen=True):
     host: str
     why: str
     alone: bool
-    """It has no place even if all others stayed where they are."""
+    """Whether it has no place even if it is the only server that moves."""
 
 
 class Failover(msgspec.Struct, frozen=True):
-    """What the failure of one thing does."""
+    """The effect of one failure."""
 
     kind: Kind
     name: str
     servers: int
     placed: int
     unplaced: tuple[Unplaced, ...]
-    """At most so many as are named."""
+    """Servers without a place, at most `UNPLACED_MAX`."""
     causes: dict[str, int]
-    """Why servers have no place → how many."""
+    """Why servers have no place → how many servers."""
 
     @property
     def survives(self) -> bool:
@@ -71,7 +71,7 @@ class Failover(msgspec.Struct, frozen=True):
 
 @dataclass
 class _Class:
-    """Servers that ask the same."""
+    """Servers with equal asks."""
 
     asks: tuple[Ask, ...]
     members: list[Resident] = field(default_factory=list[Resident])
@@ -85,15 +85,15 @@ class Placement(NamedTuple):
 
 @dataclass
 class Round:
-    """One order in which they were placed."""
+    """The result of placing all servers in one order."""
 
     placed: list[Placement]
     left: list[tuple[Resident, Verdict | None]]
-    """None: there is no way that it could be asked."""
+    """Servers without a place, each with the verdict; None: the server has no ask that could be tried."""
 
 
 def failing(world: World, kind: Kind, name: str) -> World:
-    """The picture without it. Raises Invalid: there is no such thing."""
+    """Return the world without the failed part. Raises Invalid when there is no such part."""
     names = (name,)
     match kind:
         case "host":
@@ -107,7 +107,7 @@ def failing(world: World, kind: Kind, name: str) -> World:
 
 
 def affected(world: World, kind: Kind, name: str, residents: Residents) -> list[Resident]:
-    """Servers on hosts that fail, or with addresses of the segment that fails. Raises Invalid: there is no such thing."""
+    """Return the servers on the failed hosts, or with addresses of the failed segment. Raises Invalid when there is no such part."""
     if kind == "segment":
         gone = segment_of(world, name)
         return [_off(each, gone) for each in residents.by_segment.get(gone, ())]
@@ -116,7 +116,7 @@ def affected(world: World, kind: Kind, name: str, residents: Residents) -> list[
 
 
 def _off(resident: Resident, gone: ProviderId) -> Resident:
-    """What it may ask when it cannot stay on the segment."""
+    """The server with those asks that remain when it cannot stay on the segment."""
     asks: list[Ask] = []
     for ask in resident.asks:
         nics = tuple(
@@ -129,7 +129,7 @@ def _off(resident: Resident, gone: ProviderId) -> Resident:
 
 
 def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Profile) -> Failover:
-    """Raises Invalid: there is no such thing."""
+    """Compute the effect of one failure. Raises Invalid when there is no such part."""
     leaving, without = affected(world, kind, name, residents), failing(world, kind, name)
     done = place_all(without, leaving, profile)
     if done.left:
@@ -152,7 +152,7 @@ def fail(world: World, kind: Kind, name: str, residents: Residents, profile: Pro
 
 
 def _describe(verdict: Verdict | None) -> tuple[str, str]:
-    """The cause that refuses the most hosts, and all of them with their counts."""
+    """The cause that rejects the most hosts, and all causes with their counts."""
     if verdict is None:
         return NO_CHOICE, NO_CHOICE
     counts = verdict.counts()
@@ -163,7 +163,7 @@ def _describe(verdict: Verdict | None) -> tuple[str, str]:
 def place_all(
     world: World, residents: Sequence[Resident], profile: Profile, *, first: "set[str] | frozenset[str]" = frozenset()
 ) -> Round:
-    """One class after the other, the greatest first; `first`: names that come before all others."""
+    """Place all servers, the largest first; `first`: names of servers that come before all others."""
     trial = Trial(world, lambda ask, there: rank(ask, there, profile))
     done = Round([], [])
     early = [each for each in residents if each.name in first]
@@ -186,7 +186,7 @@ def _classes(residents: Sequence[Resident]) -> list[_Class]:
 
 
 def _alike(asks: Sequence[Ask]) -> bytes:
-    """Equal for asks that differ only in the dice, in the host that is left, and in how their ports are called."""
+    """A key that is equal for asks that differ only in the seed, in the host that is left, and in the names of ports."""
     plain = []
     for ask in asks:
         names = {group.id: f"{at}" for at, group in enumerate(ask.groups)}
@@ -213,7 +213,7 @@ def _quick(profile: Profile, hosts: int) -> Profile:
 
 
 def _place(trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile, done: Round) -> Iterator[Resident]:
-    """Those that find no place by this ask."""
+    """Place servers with this ask; yield those that find no place."""
     waiting = list(members)
     while waiting:
         mine = msgspec.structs.replace(_own(ask, waiting[0]), seed=ask.seed + len(done.placed))
@@ -226,7 +226,7 @@ def _place(trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile
             if segments is None:
                 break
             one = waiting[0]
-            if one.host == choice.host:  # it leaves that host: another decision is asked for it
+            if one.host == choice.host:  # the server leaves that host, so it needs another decision
                 break
             waiting.pop(0)
             choice = msgspec.structs.replace(choice, segments=segments)
@@ -239,12 +239,12 @@ def _place(trial: Trial, ask: Ask, members: Sequence[Resident], profile: Profile
 
 
 def _own(ask: Ask, resident: Resident) -> Ask:
-    """It leaves its own host, and no other's."""
+    """The ask with the server's own host as the one that it leaves."""
     return ask if ask.leaves is None else msgspec.structs.replace(ask, leaves=resident.host)
 
 
 def _distinct(choices: Sequence[Choice]) -> Iterator[Choice]:
-    """One of each host: the next one there must be decided anew."""
+    """The first choice of each host: a second server on the same host needs a new decision."""
     seen = set[HostId]()
     for choice in choices:
         if choice.host not in seen:
@@ -253,7 +253,9 @@ def _distinct(choices: Sequence[Choice]) -> Iterator[Choice]:
 
 
 def take(trial: Trial, ask: Ask, choice: Choice, resident: Resident) -> None:
-    """As the claim of a move: in its server group it is counted where it is now, and who is alone takes its home along."""
+    """Take a choice like the claim of a move does. In its server group the server is counted on the new host only, and the host of an
+    affinity group changes with its only member.
+    """
     trial.take(ask, choice)
     if ask.group is None:
         return

@@ -1,4 +1,4 @@
-"""The world of an invented fleet, with its servers where the file says, or where the scheduler places them."""
+"""Builds the world of an invented fleet. Its servers are where the file says, or where the scheduler places them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -29,7 +29,7 @@ from moorage.scheduler.trial import Trial
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
-"""How many of how many are done."""
+"""Reports progress: how many are done, of how many."""
 
 
 class Built(NamedTuple):
@@ -38,7 +38,7 @@ class Built(NamedTuple):
 
 
 def build(fleet: Fleet, profile: Profile, progress: Progress = lambda done, of: None) -> Built:
-    """Raises Invalid: a server of the file does not fit where it is said to be, or nowhere."""
+    """Build the world of a fleet file. Raises Invalid when a server does not fit on the host that the file names, or on any host."""
     hosts = [each for kind in fleet.hosts for each in _hosts(kind)]
     wired: dict[str, list[HostId]] = {}
     aggregates: dict[str, list[HostId]] = {}
@@ -93,7 +93,7 @@ def _hosts(kind: FleetHosts) -> Iterable[HostPhoto]:
 
 
 def ask_for(fleet: Fleet, flavor: str, networks: Iterable[str], group: str | None = None) -> Ask:
-    """What a boot asks. Raises Invalid: the file has no such flavor, network or group."""
+    """Build the ask of a boot. Raises Invalid when the file has no such flavor, network or group."""
     wanted = _one(fleet.flavors, "flavor", flavor)
     nics = [(name, _one(fleet.networks, "network", name)) for name in networks]
     apart = None if group is None else _one(fleet.groups, "group", group)
@@ -169,7 +169,7 @@ def _places(kind: FleetServers, world: World) -> list[str | None]:
 
 
 def _resident(fleet: Fleet, name: str, ask: Ask, at: Choice) -> Resident:
-    """As an evacuation asks: on the segments of its addresses, and then, where the file allows it, on others."""
+    """A server with the asks of its evacuation: first on the segments of its addresses, then on others if the file allows it."""
     segments = at.segments
     moved = msgspec.structs.replace(
         ask,

@@ -1,4 +1,4 @@
-"""Groups on the best hosts: hosts in the order of their scores, each searched for a place for all groups together."""
+"""Searches the best hosts, in the order of their scores, for a place for all request groups together."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from moorage.scheduler.filters.network import choose_segments
 from moorage.scheduler.host_tree import GAVE_UP, Providers, cause_of, describe, read_tree, search, ways
 
 WAYS_PER_HOST_MAX = 4
-"""Of one host, where few hosts would do: a rival who takes one device leaves the others."""
+"""Number of ways that are offered for one host if only few hosts pass: if another claim takes one device, others are left."""
 
 NAME = "devices_together"
 
@@ -22,7 +22,7 @@ Segments = tuple[ProviderId | None, ...]
 
 @dataclass
 class GroupPlacement:
-    """The choices, best first, and the hosts where the groups have no place together."""
+    """The choices, best first, and the hosts on which the groups have no place together."""
 
     best: list[Choice] = field(default_factory=list)
     refused: dict[str, list[int]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ def _why(ask: Ask, world: World, cause: str, slot: int) -> str:
 
 
 def place(ask: Ask, world: World, runs: Iterable[Slots], enough: int) -> GroupPlacement:
-    """Hosts of each run in order, until enough will do; the next run only while none did."""
+    """Search the hosts of each run in order until `enough` have a place; the next run is searched only if no host had one."""
     found, searches = GroupPlacement(), _HostSearches(ask, world)
     firsts: list[tuple[int, Segments, Providers]] = []
     for run in runs:
@@ -71,14 +71,14 @@ def _choice(world: World, slot: int, segments: Segments, providers: Providers) -
 
 
 class _HostSearches:
-    """Hosts of one shape are searched once: a fleet of equal hosts that cannot serve the groups costs one search."""
+    """Searches each shape of host once, so that a fleet of equal hosts without a place needs one search."""
 
     def __init__(self, ask: Ask, world: World) -> None:
         self._ask, self._world = ask, world
         self._causes: dict[object, str] = {}
 
     def first(self, slot: int) -> Providers | str:
-        """The first way; or why there is none."""
+        """Return the first way to serve the groups, or why there is none."""
         tree = read_tree(self._ask, self._world, slot)
         shape = tree.shape(named=bool(self._ask.same_device))
         if (cause := self._causes.get(shape)) is not None:
@@ -90,5 +90,5 @@ class _HostSearches:
         return cause
 
     def every(self, slot: int) -> Iterator[Providers]:
-        """All ways, those too that differ only in which of several equal providers is taken."""
+        """Return all ways, also those that differ only in which of several equal providers is taken."""
         return ways(search(self._ask, read_tree(self._ask, self._world, slot), every=True))

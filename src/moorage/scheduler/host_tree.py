@@ -1,6 +1,6 @@
-"""One host's tree and the providers that share with it, as the search of provider trees reads them, from the World's columns.
+"""Reads one host's tree and the providers that share with it from the World's columns, for the search of provider trees.
 
-A host has few providers and a request few groups, so the tree is read in plain numbers, once for each host.
+A host has few providers and a request few groups, so the tree is read into plain numbers, once for each host.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from moorage.scheduler.columns import WORD_BITS, Numbers
 from moorage.scheduler.filters.devices import TOGETHER
 
 TRIES_MAX = 20_000
-"""Providers tried on one host before it is given up: far more than any tree of devices needs."""
+"""Limit of providers that are tried on one host: far more than any tree of devices needs."""
 
 Providers = dict[str, ProviderId]
 """Group id → the provider that serves it."""
 
 
 class NodeStock(NamedTuple):
-    """One inventory of a node, less what the ask takes of the host itself."""
+    """One inventory of a node, reduced by what the ask takes from the host itself."""
 
     used: int
     cap: int
@@ -43,19 +43,19 @@ class Node:
     root: ProviderId
     parent: ProviderId | None
     traits: frozenset[str]
-    """Those that the groups name."""
+    """Those of its traits that the groups name."""
     stocks: dict[str, NodeStock]
-    """Of the classes that the groups name."""
+    """Its inventories of the classes that the groups name."""
     aggregates: frozenset[str] = frozenset()
-    """No group of an ask names any."""
+    """Always empty: the groups of an ask name no aggregates."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostTree:
-    """What the groups of an ask may be served by on one host."""
+    """The providers that may serve the groups of an ask on one host."""
 
     members: Sequence[Node]
-    """The host first, then what is below it in the order of ids."""
+    """The host first, then the providers below it in the order of ids."""
     outside: Sequence[Node]
     parents: dict[ProviderId, ProviderId | None]
 
@@ -64,7 +64,7 @@ class HostTree:
         return [*self.members, *self.outside]
 
     def shape(self, *, named: bool) -> object:
-        """Equal for hosts on which the search goes the same way; `named`: it goes by the names of interfaces, too."""
+        """Return a key that is equal for hosts on which the search has the same result; `named`: it uses names of interfaces too."""
         place = {node.uuid: index for index, node in enumerate(self.nodes)}
         roots = {node.root: place.setdefault(node.root, len(place)) for node in self.nodes}
         outside = tuple(node.uuid for node in self.outside)
@@ -81,7 +81,7 @@ class HostTree:
 
 
 def read_tree(ask: Ask, world: World, slot: int) -> HostTree:
-    """One host, what is below it and who shares with it, as far as the groups of an ask go."""
+    """Read one host, the providers below it and those that share with it, as far as the groups of the ask need them."""
     nested, host = world.nested, ProviderId(world.host_ids[slot])
     below = sorted(nested.below.get(world.host_ids[slot], ()), key=lambda each: nested.ids[each])
     classes = tuple(dict.fromkeys(name for group in ask.groups for name in group.resources))
@@ -133,7 +133,7 @@ def _traits(numbers: Numbers, at: int, traits: Sequence[str]) -> frozenset[str]:
 
 
 def _demand(group: RequestGroup, host: ProviderId) -> GroupDemand:
-    """A virtual function is one of the host's own, whoever shares with it."""
+    """The demand of one group; a virtual function must be one of the host's own, never of a sharing provider."""
     return GroupDemand(
         group.id,
         group.resources,
@@ -144,7 +144,7 @@ def _demand(group: RequestGroup, host: ProviderId) -> GroupDemand:
 
 
 def search(ask: Ask, tree: HostTree, *, every: bool = False) -> TreeSearch:
-    """All ways to serve the groups of the ask there; `every`: those too that differ only in which of equal providers is taken."""
+    """Search the ways to serve the groups of the ask; `every`: also ways that differ only in which of equal providers is taken."""
     root = tree.members[0]
     rules = SearchRules(
         group_policy=ask.group_policy,
@@ -167,7 +167,7 @@ def _known(sets: Sequence[Sequence[str]], ask: Ask) -> tuple[frozenset[str], ...
 
 
 def ways(found: TreeSearch) -> Iterator[Providers]:
-    """The answers of a search as group id → provider."""
+    """Yield the results of a search as group id → provider."""
     for answer in found.answers():
         yield {group: provider for group, (provider,) in answer.mappings.items()}
 
@@ -182,7 +182,7 @@ GAVE_UP = "too many combinations of devices and groups"
 
 
 def cause_of(ask: Ask, tree: HostTree) -> str:
-    """Why there is no way: the demand without which there would be one."""
+    """Return why there is no way: the demand without which there would be one."""
     relaxed = msgspec.structs.replace
     without_device = relaxed(ask, same_device=())
     if ask.same_device and _possible(without_device, tree):
@@ -201,7 +201,7 @@ def _possible(ask: Ask, tree: HostTree) -> bool:
 
 
 def describe(ask: Ask, tree: HostTree, cause: str) -> str:
-    """The cause, what is asked of single devices, and what is free on them."""
+    """Describe the cause with the amounts that are asked of single devices, and those that are free on them."""
     parts: list[str] = []
     for name in dict.fromkeys(name for group in ask.groups for name in group.resources):
         wanted = sorted((g.resources[name] for g in ask.groups if name in g.resources), reverse=True)

@@ -1,4 +1,4 @@
-"""The order of judgement: filters, and weighers with their weights."""
+"""The profile: the filters in their order, and the weighers with their weights."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -67,7 +67,7 @@ ARRIVING: frozenset[Filter] = frozenset(
         flavor_aggregates,
     }
 )
-"""What only a server that is new on a host is asked."""
+"""Filters that apply only if the server is new on the host."""
 
 WEIGHERS: tuple[Weighing, ...] = (
     Weighing(ram, 1.0),
@@ -85,29 +85,29 @@ WEIGHERS: tuple[Weighing, ...] = (
 
 @dataclass(frozen=True)
 class Profile:
-    """What is asked of every host, in this order, and what makes one better than another."""
+    """The filters that every host must pass, in this order, and the weighers that order the hosts."""
 
     filters: Sequence[Filter] = FILTERS
     weighers: Sequence[Weighing] = field(default=WEIGHERS)
     best: int = 32
     """How many hosts a verdict names."""
     placed: int = 4
-    """The same, where groups ask for single devices: each of these hosts is searched for a place for all of them."""
+    """How many hosts a verdict names if groups ask for single devices: each of these hosts is searched."""
     misses: int = 50
-    """How many refused hosts are kept with their numbers."""
+    """How many rejected hosts are recorded with their numbers."""
     scored_max: int = 4096
-    """Of more willing hosts than this, a random run of so many is scored: the best of 4,096 is as good, and rivals spread out."""
+    """If more hosts pass, only this many, from a random one on, are scored: the result is as good, and parallel requests spread out."""
 
     def judges(self, ask: Ask) -> Sequence[Filter]:
-        """The filters that this ask must pass."""
+        """Return the filters that apply to this ask."""
         return [judge for judge in self.filters if judge not in ARRIVING] if ask.staying else self.filters
 
     def weigh(self, ask: Ask, world: World, slots: Slots) -> Weighed:
-        """How good each of these hosts is, and by what."""
+        """Score these hosts, with the part of each weigher."""
         return weigh(self.weighers, ask, world, slots)
 
     def weighing(self, multipliers: Mapping[str, float]) -> "Profile":
-        """The same with other multipliers, by the weighers' names; a weigher that is not named keeps its own."""
+        """Return the profile with other multipliers, by the weighers' names; a weigher that is not named keeps its own."""
         return replace(
             self,
             weighers=[each._replace(multiplier=multipliers.get(each.name, each.multiplier)) for each in self.weighers],

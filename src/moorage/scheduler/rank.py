@@ -1,4 +1,4 @@
-"""(Ask, World, Profile) → Verdict: who is willing, who of them is best, and why the others were refused."""
+"""(Ask, World, Profile) → Verdict: which hosts pass, which of them are best, and why the others were rejected."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,9 +15,9 @@ from moorage.scheduler.scoring import Weighed
 
 NAMED_HOSTS_MAX = 1000
 EXAMINED_MAX = 4096
-"""Of more refused hosts than this, where others would do, those that passed the most filters are looked at for the nearest."""
+"""If more hosts are rejected and some pass, only those that passed the most filters are examined for the nearest misses."""
 WEIGHTS_MAX = 3
-"""Of so many of the best hosts the account says what made them so."""
+"""For this many of the best hosts the decision record lists the weights."""
 TIE = 1e-6
 CODE_MAX = 255
 ROOM_FOR_NUMBERS = 64
@@ -26,7 +26,7 @@ Refused = tuple[str, Refusals, Mask]
 
 
 def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
-    """At most `profile.best` hosts, best first; ties are broken by dice seeded with the ask, so the answer can be replayed."""
+    """Return at most `profile.best` hosts, best first. The ask's seed breaks ties, so the decision can be replayed."""
     willing = world.present.copy()
     considered = int(np.count_nonzero(willing))
     refused: list[Refused] = []
@@ -59,7 +59,7 @@ def rank(ask: Ask, world: World, profile: Profile) -> Verdict:
 def _weights(
     ledger: DecisionRecord, best: Sequence[Choice], world: World, weighed: Sequence[Weighed]
 ) -> DecisionRecord:
-    """With what made the first of the best so good."""
+    """Add the weights of the first of the best hosts to the ledger."""
     weights: dict[str, dict[str, float]] = {}
     if not any(run.parts for run in weighed):
         return ledger
@@ -72,7 +72,7 @@ def _weights(
 def _runs(
     ask: Ask, world: World, profile: Profile, slots: Slots, dice: np.random.Generator, weighed: list[Weighed]
 ) -> Iterator[Slots]:
-    """All willing hosts, from a random one on, `scored_max` at a time, the best of each run first."""
+    """All hosts that pass, from a random one on, `scored_max` at a time; within a run the best comes first."""
     if len(slots) > profile.scored_max:
         slots = np.roll(slots, -int(dice.integers(len(slots))))
     for start in range(0, len(slots), profile.scored_max):
@@ -107,7 +107,7 @@ def _best(
 
 
 def best_k(scores: Scores, k: int, dice: np.random.Generator) -> Slots:
-    """Indexes of the k highest scores, best first, equal ones in the order the dice say."""
+    """Return the indexes of the k highest scores, best first; equal scores are in random order."""
     shuffled = dice.permutation(len(scores))
     mixed = scores[shuffled]
     if len(scores) > k:
@@ -152,7 +152,7 @@ def _ledger(
 
 
 def _examined(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slots]:
-    """Refused hosts, who passed the most filters first, at most so many; and by which of the filters each was refused."""
+    """Rejected hosts, at most `most`, those that passed the most filters first; and the filters that rejected each of them."""
     slots: list[Slots] = []
     by: list[Slots] = []
     for judge in range(len(refused) - 1, -1, -1):
@@ -166,9 +166,9 @@ def _examined(refused: Sequence[Refused], most: int | None) -> tuple[Slots, Slot
 
 
 def _nearest(slots: Slots, judged: Sequence[Refusals], count: int) -> Slots:
-    """Places of those where the least would have to change, the nearest first; of equals, who passed more filters.
+    """Positions of the hosts that miss the least, the nearest first; of equal ones those that passed more filters.
 
-    Every filter has judged every host, so all reasons of a host are known: each counts one, an amount the part that is missing.
+    Every filter has judged every host, so all reasons of a host are known: each counts one, an amount counts its missing part.
     """
     change = np.zeros(len(slots), dtype=np.float64)
     for refusals in judged:
@@ -185,7 +185,7 @@ def _miss(world: World, slot: int, name: str, first: Refusals, judged: Sequence[
 
 
 def _coded(world: World, refused: Sequence[Refused], ledger: DecisionRecord) -> DecisionRecord:
-    """The ledger with a packed cause for each host, as far as there is room beside the misses."""
+    """The ledger with a packed cause for each host, if there is room beside the misses."""
     places = {cause: place for place, cause in enumerate(ledger.counts, start=WILLING + 1)}
     codes = np.full(world.size, WILLING, dtype=np.uint8)
     for _, refusals, here in refused:

@@ -1,4 +1,4 @@
-"""What each weigher says of the willing hosts, scaled and multiplied as configuration and aggregates want it."""
+"""Scores hosts: scales the result of each weigher, and multiplies it as configuration and aggregates say."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ import numpy as np
 from moorage.model.world import Ask, Scores, Slots, Weigher, World
 
 SUFFIX = "_weight_multiplier"
-"""Of settings and of metadata of aggregates, after the weigher's name, as Nova's are called."""
+"""Suffix of settings and of aggregates' metadata, after the weigher's name (Nova's names)."""
 
 
 class Weighing(NamedTuple):
-    """One weigher, and what it counts where neither configuration nor an aggregate says otherwise."""
+    """One weigher, and its multiplier if neither configuration nor an aggregate sets another."""
 
     weigher: Weigher
     multiplier: float
@@ -26,14 +26,14 @@ class Weighing(NamedTuple):
 
 @dataclass(frozen=True)
 class Weighed:
-    """The hosts that were scored together: the sum, and the part that each weigher had in it."""
+    """The scores of hosts that were scored together: the sum, and the part of each weigher."""
 
     slots: Slots
     total: Scores
     parts: Sequence[tuple[str, Scores]]
 
     def of(self, slot: int) -> dict[str, float] | None:
-        """Of one host, by weigher; None: it was not among them."""
+        """Return the parts of one host, by weigher; None: it was not among these hosts."""
         at = np.flatnonzero(self.slots == slot)
         if not len(at):
             return None
@@ -41,7 +41,7 @@ class Weighed:
 
 
 def weigh(weighers: Sequence[Weighing], ask: Ask, world: World, slots: Slots) -> Weighed:
-    """The weighted sum, each weigher scaled to 0…1 over the hosts at hand; zeros when nothing weighs."""
+    """Return the weighted sum, each weigher scaled to 0…1 over these hosts; zeros if no weigher applies."""
     total = np.zeros(len(slots), dtype=np.float32)
     parts: list[tuple[str, Scores]] = []
     set_apart = of_aggregates(world, slots, {each.name: each.multiplier for each in weighers})
@@ -60,9 +60,9 @@ def weigh(weighers: Sequence[Weighing], ask: Ask, world: World, slots: Slots) ->
 
 
 def of_aggregates(world: World, slots: Slots, multipliers: Mapping[str, float]) -> dict[str, Scores]:
-    """Weigher → its multiplier on each host, where metadata of an aggregate has one; of several the lowest, as in Nova.
+    """Return weigher → its multiplier on each host, if an aggregate's metadata sets one; of several the lowest, as in Nova.
 
-    A value that is no number does not count: the aggregate was given it through the API, which takes any text.
+    A value that is not a number is ignored, because the API accepts any text there.
     """
     found: dict[str, Scores] = {}
     for aggregate in world.aggregates:

@@ -1,6 +1,6 @@
-"""Claims that are only tried: a copy of the picture on which one decision after another takes what it chose.
+"""Trial claims: a copy of the world from which one decision after another takes what it chose; nothing is written to SQL.
 
-SQL never hears of them.  It answers whether all of several servers would find a place, and counts how many a fleet can hold.
+It tells whether all of several servers would find a place, and how many servers a fleet can hold.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from moorage.model.world import Ask, Choice, Group, World
 
 
 class Trial:
-    """A World of its own, less what was tried on it."""
+    """A copy of a World, reduced by the trial claims."""
 
     def __init__(self, world: World, rank: Callable[[Ask, World], Verdict]) -> None:
         nested = replace(world.nested, free={name: column.copy() for name, column in world.nested.free.items()})
@@ -27,23 +27,23 @@ class Trial:
         self._rank = rank
 
     def place(self, ask: Ask) -> Verdict:
-        """Decide, and take the best."""
+        """Decide, and claim the best choice."""
         verdict = self.decide(ask)
         if verdict.best:
             self.take(ask, verdict.best[0])
         return verdict
 
     def decide(self, ask: Ask) -> Verdict:
-        """Decide, and take nothing yet."""
+        """Decide, and claim nothing yet."""
         return self._rank(ask, self.world)
 
     def disable(self, host: str) -> None:
-        """No server goes there."""
+        """Let no further server go to this host."""
         if (slot := self.world.slots_by_name.get(host)) is not None:
             self.world.enabled[slot] = False
 
     def take(self, ask: Ask, choice: Choice) -> None:
-        """As a claim would: compute, addresses, what the groups ask, and a place in the server group."""
+        """Take what a claim would take: compute, addresses, the groups' amounts, and a place in the server group."""
         world = self.world
         slot = world.slots[choice.host]
         for name, amount in ask.resources.items():

@@ -1,6 +1,6 @@
-"""A picture with parts taken away or added: what if that rack were off, that segment were larger, that cell had a twin.
+"""Builds a world with parts removed or added, for questions such as: what if a rack is off, or a cell has a twin?
 
-The picture that it is made from stays as it is.  What is added is like something that is there, and empty.
+The original world is not changed.  An added part is an empty copy of an existing one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,11 @@ from moorage.model.ids import CellId, HostId, ProviderId
 from moorage.model.world import Ask, Group, HostAggregate, Mask, Nested, Segment, Slots, Units, World
 
 NAMES_MAX = 10_000
-"""Names in one list of what is taken away."""
+"""Limit of names in one list of removed parts."""
 ADDED_HOSTS_MAX = 20_000
-"""Hosts that may be added in one question."""
+"""Limit of hosts that one question adds."""
 KINDS_MAX = 100
-"""Entries in one list of what is added."""
+"""Limit of entries in one list of added parts."""
 INT32_MAX = 2_147_483_647
 
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -28,7 +28,7 @@ Names = Annotated[tuple[Name, ...], Meta(max_length=NAMES_MAX)]
 
 
 class Without(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By name; a segment also by its id, an uplink also by the name of its interface on every host."""
+    """Parts to remove, by name; a segment also by its id, an uplink also by the name of its interface on every host."""
 
     hosts: Names = ()
     aggregates: Names = ()
@@ -38,21 +38,21 @@ class Without(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Like(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """So many more of what is there, empty."""
+    """This many empty copies of an existing part."""
 
     like: Name
     count: Annotated[int, Meta(ge=1, le=ADDED_HOSTS_MAX)] = 1
 
 
 class LikeSegment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One more segment of the same networks, to which the same hosts are wired."""
+    """A further segment of the same networks, with the same hosts."""
 
     like: Name
     addresses: Annotated[int, Meta(ge=0, le=INT32_MAX)]
 
 
 class Added(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`cells`: all hosts of a cell once more, in a cell of their own, and wired to the same segments."""
+    """Parts to add. `cells`: copies of all hosts of a cell in a new cell, on the same segments."""
 
     hosts: Annotated[tuple[Like, ...], Meta(max_length=KINDS_MAX)] = ()
     segments: Annotated[tuple[LikeSegment, ...], Meta(max_length=KINDS_MAX)] = ()
@@ -64,7 +64,7 @@ NOTHING_AWAY, NOTHING_MORE = Without(), Added()
 
 
 def changed(world: World, without: Without = NOTHING_AWAY, added: Added = NOTHING_MORE) -> World:
-    """Raises Invalid where a name is of nothing that is there."""
+    """Build the world with parts removed and added. Raises Invalid when a name is unknown, or too much is added."""
     found = reduced(world, without)
     copies = [(hosts_of(world, "host", each.like), each.count, "") for each in added.hosts]
     copies += [(hosts_of(world, "cell", each.like), each.count, each.like) for each in added.cells]
@@ -90,7 +90,7 @@ def twin_of(segment: ProviderId, number: int) -> ProviderId:
 
 
 def with_twins(ask: Ask, world: World) -> Ask:
-    """Its networks have the added segments too."""
+    """Return the ask with the added segments of its networks."""
     twins = [each for each in world.segments if "+" in each]
     if not twins:
         return ask
@@ -105,7 +105,7 @@ def with_twins(ask: Ask, world: World) -> Ask:
 
 
 def reduced(world: World, without: Without) -> World:
-    """Raises Invalid where a name is of nothing that is there."""
+    """Build the world with parts removed. Raises Invalid when a name is unknown."""
     gone = np.zeros(world.size, dtype=np.bool_)
     for kind, names in (("host", without.hosts), ("aggregate", without.aggregates), ("cell", without.cells)):
         for name in names:
@@ -123,7 +123,7 @@ def reduced(world: World, without: Without) -> World:
 
 
 def hosts_of(world: World, kind: str, name: str) -> Mask:
-    """Of a host, an aggregate or a cell. Raises Invalid: there is none of that name."""
+    """Return which hosts belong to a host's name, an aggregate or a cell. Raises Invalid when there is none of that name."""
     mask = np.zeros(world.size, dtype=np.bool_)
     if kind == "host" and name in world.slots_by_name:
         mask[world.slots_by_name[name]] = True
@@ -141,7 +141,7 @@ def hosts_of(world: World, kind: str, name: str) -> Mask:
 
 
 def segment_of(world: World, name: str) -> ProviderId:
-    """By its id or its name. Raises Invalid: there is none, or several have that name."""
+    """Find a segment by its id or name. Raises Invalid when there is none, or several have that name."""
     if name in world.segments:
         return ProviderId(name)
     found = [id for id, each in world.segments.items() if each.name == name]
@@ -153,7 +153,7 @@ def segment_of(world: World, name: str) -> ProviderId:
 
 
 def _uplinks(world: World, name: str) -> Slots:
-    """Devices of this name, or with an interface of this name."""
+    """The devices with this name, or with an interface of this name."""
     nested = world.nested
     found = [
         at
@@ -193,11 +193,11 @@ def _units(units: Mapping[str, Units], size: int, at: Slots) -> dict[str, Units]
 
 
 def _with_hosts(world: World, at: Slots, suffix: str, cell: CellId | None) -> World:
-    """Hosts like these, with devices like theirs, and nothing on them."""
+    """Add empty copies of these hosts, with copies of their devices."""
     size, slots = world.size, at.tolist()
     ids = [HostId(world.host_ids[slot] + suffix) for slot in slots]
     names = [f"{world.names[slot]}{suffix}" for slot in slots]
-    if any(name in world.slots_by_name for name in names):  # added once already, by another entry
+    if any(name in world.slots_by_name for name in names):  # another entry added it already
         return _with_hosts(world, at, suffix + "+", cell)
     cells = [*world.cell_names] if cell is None or cell in world.cell_names else [*world.cell_names, cell]
     cell_column = _more(world.cell, at)
@@ -237,7 +237,7 @@ def _with_hosts(world: World, at: Slots, suffix: str, cell: CellId | None) -> Wo
 
 
 def _with_devices(world: World, at: Slots, suffix: str, on: Mapping[HostId, int] | None = None) -> World:
-    """Devices like these, with nothing taken of them; `on`: below the copies of their hosts, else beside them."""
+    """Add empty copies of these devices; `on`: below the copies of their hosts, else beside the originals."""
     nested, size = world.nested, world.nested.size
     if not len(at):
         return world
@@ -270,7 +270,7 @@ def _with_devices(world: World, at: Slots, suffix: str, on: Mapping[HostId, int]
 
 
 def copied(world: World) -> World:
-    """As it is now, for who looks at it longer than until the next `await`."""
+    """Return a copy of the world's present state, for a caller that uses it longer than until the next `await`."""
     nested = world.nested
     return replace(
         world,

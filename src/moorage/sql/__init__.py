@@ -1,4 +1,4 @@
-"""How a transaction is run: one plain synchronous function, on SQLite or on PostgreSQL, counted."""
+"""Runs transactions: each is one plain synchronous function, on SQLite or PostgreSQL; statements and commits are counted."""
 
 from moorage.sql.dialect import alone, insert, upsert
 from moorage.sql.engine import Database, open_database

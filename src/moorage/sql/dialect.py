@@ -1,4 +1,4 @@
-"""The few words that differ between SQLite and PostgreSQL."""
+"""The few statements that differ between SQLite and PostgreSQL."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from moorage.sql.tx import Tx
 
 
 def insert(dialect: str, table: sa.Table) -> "sqlite.Insert | postgresql.Insert":
-    """An INSERT that knows ON CONFLICT."""
+    """Return an INSERT with ON CONFLICT for this dialect."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
@@ -22,7 +22,7 @@ def upsert(
     key: Sequence[str],
     change: Sequence[str] | None = None,
 ) -> "sqlite.Insert | postgresql.Insert":
-    """Insert, or where `key` exists already set the columns of `change` (None: all given ones; empty: leave the row)."""
+    """Insert; if `key` exists already, set the columns of `change` (None: all given ones; empty: do not change the row)."""
     statement = insert(dialect, table).values(rows)
     if change is None:
         first = rows if isinstance(rows, Mapping) else rows[0]
@@ -35,9 +35,9 @@ def upsert(
 
 
 def alone(tx: Tx, what: str) -> None:
-    """Until this transaction ends, nobody else is past this line with the same words: for "count, then insert".
+    """Let only one transaction at a time continue after this line with the same `what`, for "count, then insert".
 
-    SQLite has one writer anyway.  On PostgreSQL the words are an advisory lock.
+    SQLite has one writer anyway.  On PostgreSQL this is an advisory lock.
     """
     if tx.dialect == "postgresql":
         tx.row(sa.select(sa.func.pg_advisory_xact_lock(sa.func.hashtextextended(what, 0))))

@@ -9,8 +9,8 @@ PostgreSQL: each function is a transaction of its own on a pooled connection (th
 a deadlock (40P01) or serialization failure (40001) runs the function again.  A database that went away, hangs, is full,
 read-only or damaged is `Unavailable`, and `UnknownOutcome` where a COMMIT was on its way (`failures.py`).
 
-What a function reads or writes is committed when `write` returns.  `tx.refuse(value)` takes back the function's work and
-makes `write` return `value`: a refusal is an answer, not an exception.
+A function's work is committed when `write` returns.  `tx.refuse(value)` rolls the function's work back and makes `write` return
+`value`: a refusal is an answer, not an exception.
 """
 
 from collections.abc import Callable
@@ -39,22 +39,25 @@ class Database(Protocol):
 
     @property
     def barred(self) -> str:
-        """Why nothing may be asked of it for now, as a sentence (`guarded_database.py`); empty: it may."""
+        """Why the database must not be used at present, as a sentence (`guarded_database.py`); empty: it may be used."""
         ...
 
     @barred.setter
     def barred(self, why: str) -> None: ...
 
     async def write(self, work: Work[T]) -> T:
-        """Run `work` in a writing transaction and return its answer once that is committed."""
+        """Run `work` in a writing transaction, and return its result after the commit.
+
+        Raises Unavailable when the database is out, and UnknownOutcome when the outcome of the commit is not known.
+        """
         ...
 
     async def read(self, work: Work[T]) -> T:
-        """Run `work` in a read-only snapshot."""
+        """Run `work` in a read-only snapshot. Raises Unavailable when the database is out."""
         ...
 
     async def read_inline(self, work: Work[T]) -> T:
-        """The same for a row or two found by key: with SQLite on the caller's own thread, where it takes less than asking another."""
+        """Run `work`, which reads a few rows by key: with SQLite on the caller's own thread, which is faster than another thread."""
         ...
 
     async def create(self, metadata: sa.MetaData) -> None:
@@ -62,7 +65,7 @@ class Database(Protocol):
         ...
 
     async def alter(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` in one transaction of its own, with the bare connection: for `moorage.sql.migrate` alone."""
+        """Run `work` in one transaction with the bare connection; only for `moorage.sql.migrate`."""
         ...
 
     async def close(self) -> None: ...
@@ -78,11 +81,11 @@ async def open_database(
 ) -> Database:
     """Open `sqlite:///path` or `postgresql://…`; `durability="process"` survives kill -9 but not a power cut (SQLite only).
 
-    Raises Unavailable when the database cannot be reached, Invalid when the URL is none, Internal when it is of no kind we know.
+    Raises Unavailable when the database cannot be reached, Invalid when the URL is not valid, Internal when its kind is not known.
     """
     try:
         parsed = sa.make_url(url)
-    except (ArgumentError, ValueError):  # whose words may hold a password
+    except (ArgumentError, ValueError):  # the error may contain a password
         raise Invalid(f"the database URL of {name} cannot be read") from None
     if parsed.get_backend_name() == "sqlite":
         return SqliteDatabase(url, name, meter or Meter(), durability, limits)

@@ -1,7 +1,7 @@
-"""What a driver raises, as a `Problem` with a sentence that names what is the matter; None: it is the statement's own fault.
+"""Turns a driver's error into a `Problem` whose sentence names the cause; None: the statement itself is wrong.
 
-A database that is full, read-only, hung, damaged, stopped or unreachable is `Unavailable`: whoever asked waits and asks again.
-`UnknownOutcome` where a COMMIT was on its way and nothing came back.
+A database that is full, read-only, hung, damaged, stopped or unreachable is `Unavailable`: the caller waits and tries again.
+It is `UnknownOutcome` if a COMMIT was sent and no answer came.
 """
 
 import sqlite3
@@ -14,10 +14,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from moorage.model.errors import Invalid, Problem, Unavailable, UnknownOutcome
 
 RETRY_AFTER_S = 5.0
-"""What waits for a person (space, a standby, a damaged file) is not asked more often than that."""
+"""Pause between tries while a person must act (disk space, a standby, a damaged file)."""
 STATEMENT_CUT = "57014"
 NO_SUCH_CHARACTER = "22021"
-"""SQLite keeps NUL in a text; PostgreSQL does not."""
+"""SQLSTATE for the character NUL in a text, which SQLite stores and PostgreSQL does not."""
 
 FULL = "is out of disk space: free some on its machine; what was asked waits until then"
 READ_ONLY = "is read-only (a standby, or set so): nothing can be written until that is undone"
@@ -68,14 +68,14 @@ POSTGRESQL_SAYS = {
     "28000": "refuses our user: look at its URL",
     "28P01": "refuses our password: look at its URL",
 }
-"""By SQLSTATE: classes 08, 28, 53, 57 and 58 of PostgreSQL's table of error codes, and what of other classes is not the statement's own fault."""
+"""By SQLSTATE: classes 08, 28, 53, 57 and 58 of PostgreSQL's error codes, and codes of other classes that the statement did not cause."""
 LASTING = {FULL, READ_ONLY, DAMAGED, GONE}
 TAKEN_BACK = {"53100", "53200", "25006", "42501", STATEMENT_CUT}
-"""Said in answer to a COMMIT, these mean that nothing was kept; a session that ended has not said."""
+"""As an answer to a COMMIT, these codes mean that it was rolled back; after the end of a session the outcome is unknown."""
 
 
 def of_sqlite(name: str, failure: BaseException, *, committing: bool = False) -> Problem | None:
-    """`committing`: a COMMIT was being written; what a failed disk kept of it shows only when it is read again."""
+    """Return the Problem for an error of SQLite. `committing`: a COMMIT was being written; after a disk error its outcome is unknown."""
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
     if not isinstance(cause, sqlite3.Error):
         return None
@@ -90,7 +90,7 @@ def of_sqlite(name: str, failure: BaseException, *, committing: bool = False) ->
 def of_postgresql(
     name: str, failure: BaseException, *, committing: bool = False, statement_s: float = 0
 ) -> Problem | None:
-    """`Invalid` for a text that PostgreSQL cannot hold."""
+    """Return the Problem for an error of PostgreSQL; it is Invalid for a text that PostgreSQL cannot store."""
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
     state = sqlstate_of(failure)
     if state == NO_SUCH_CHARACTER:
@@ -114,7 +114,7 @@ DETAIL = "\nDETAIL:"
 
 
 def forget_values(context: ExceptionContext) -> None:
-    """PostgreSQL repeats the row that it refuses, and whoever reads a traceback in the log need not know what users keep in it."""
+    """Remove values from PostgreSQL's error: it repeats the refused row, and users' data must not appear in the log."""
     for each in (context.original_exception, context.original_exception.__cause__, context.sqlalchemy_exception):
         if each is not None:
             each.args = tuple(said.partition(DETAIL)[0] if isinstance(said, str) else said for said in each.args)
@@ -123,18 +123,18 @@ def forget_values(context: ExceptionContext) -> None:
 
 
 def is_timeout(failure: BaseException) -> bool:
-    """The server was silent for too long: it will not hear a rollback either."""
+    """Tell whether the server did not answer for too long; then a rollback would not be answered either."""
     return isinstance(failure.orig if isinstance(failure, DBAPIError) else failure, TimeoutError)
 
 
 def sqlstate_of(failure: BaseException) -> str:
-    """PostgreSQL's five characters; empty where there are none."""
+    """Return PostgreSQL's SQLSTATE; empty if there is none."""
     cause = failure.orig if isinstance(failure, DBAPIError) else failure
     return str(getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None) or "")
 
 
 def _is_lost(failure: BaseException, state: str) -> bool:
-    """The server went away, or could not be reached: asking again later may help."""
+    """Whether the server went away or could not be reached: a later try may help."""
     if isinstance(failure, OSError | PoolTimeout) or state[:2] in {"08", "28", "53", "58"} or state[:3] == "57P":
         return True
     return isinstance(failure, DBAPIError) and (failure.connection_invalidated or isinstance(failure, InterfaceError))

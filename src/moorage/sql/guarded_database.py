@@ -1,4 +1,4 @@
-"""A database that turned out to be another one is asked nothing more, until it is the right one again."""
+"""Bars a database that turned out to be another one from use, until it is the right one again."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,15 +9,15 @@ from moorage.model.task_context import checking_database
 
 
 class Barrable(Protocol):
-    """A database."""
+    """A database that can be barred."""
 
     barred: str
-    """Why nothing may be asked of it for now, as a sentence; empty: it may."""
+    """Why the database must not be used at present, as a sentence; empty: it may be used."""
 
 
 @contextmanager
 def examining() -> Iterator[None]:
-    """Inside, a barred database answers: somebody looks whether it is the right one again."""
+    """Let a barred database answer within the block, to check whether it is the right one again."""
     before = checking_database.set(True)
     try:
         yield
@@ -26,6 +26,6 @@ def examining() -> Iterator[None]:
 
 
 def check_barred(database: Barrable) -> None:
-    """Raises Unavailable with the reason."""
+    """Check that the database is not barred. Raises Unavailable with the reason when it is."""
     if database.barred and not checking_database.get():
         raise Unavailable(database.barred)

@@ -1,4 +1,4 @@
-"""How long a database is waited for, and how many connections a process has."""
+"""Limits of a database: how long a process waits for it, and how many connections it opens."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -8,18 +8,18 @@ Durability: TypeAlias = Literal["power", "process"]
 
 @dataclass(frozen=True)
 class Load:
-    """How busy a database keeps this process, now."""
+    """How busy this process's connections to a database are now."""
 
     size: int
-    """Connections that it may have."""
+    """Connections that the process may have."""
     in_use: int
     waiting: int
-    """Transactions that wait for one."""
+    """Transactions that wait for a connection."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one process and one database; `main/config.py` ([database]) says the same to operators."""
+    """The limits of one process and one database; operators set them in `[database]` (`main/config.py`)."""
 
     pool_size: int = 16
     """PostgreSQL: connections of a process to one database."""

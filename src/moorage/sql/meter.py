@@ -12,7 +12,7 @@ from moorage.model.task_context import sql_label
 
 @contextmanager
 def label(name: str) -> Iterator[None]:
-    """Whatever SQL is run inside (also in another thread, on our behalf) is counted under `name`."""
+    """Count all SQL that runs within the block (also in another thread on behalf of this task) under `name`."""
     token = sql_label.set(name)
     try:
         yield
@@ -25,7 +25,7 @@ def current_label() -> str:
 
 
 class Meter:
-    """Running totals of one process: (database, label) → count."""
+    """The totals of one process: (database, label) → count."""
 
     def __init__(self) -> None:
         self.statements: Counter[tuple[str, str]] = Counter()

@@ -1,9 +1,9 @@
-"""Tables of a release: made where there are none, and brought forward where an earlier release made them.
+"""Makes the tables of a release, and upgrades those of an earlier release.
 
-A *tree* is one kind of database's revisions, numbered files beside its tables.  An empty database gets today's tables at
-once and is stamped with the newest number; one that an earlier release left is brought forward by Alembic, revision by
-revision, in one transaction.  Revisions only expand (a table, a column, an index more), so processes of the earlier release
-go on working beside the new tables, and going back needs nothing (S0.10, docs/operating/upgrade.md).
+A *tree* is the revisions of one kind of database, numbered files beside its tables.  An empty database gets the present tables at
+once and is stamped with the newest number; one of an earlier release is upgraded by Alembic, revision by revision, in one
+transaction.  Revisions only add something (a table, a column, an index), so processes of the earlier release continue to work with
+the new tables, and a downgrade needs no step (S0.10, docs/operating/upgrade.md).
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 REVISION_FILE = re.compile(r"^(\d{4})_[a-z0-9_]+\.py$")
 LOCK_KEY = 0x4D4F4F52
-"""PostgreSQL: processes that start together bring tables forward one after the other."""
+"""Advisory lock of PostgreSQL: processes that start at the same time upgrade tables one after another."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tree:
 
     @property
     def version_table(self) -> str:
-        """Where the number is kept; each tree has its own, so several may share a database."""
+        """The table with the number; each tree has its own, so several trees may share a database."""
         return f"{self.name}_version"
 
     @property
@@ -42,7 +42,7 @@ class Tree:
         return max(self.revisions())
 
     def revisions(self) -> dict[str, Path]:
-        """Number → file."""
+        """Return the number of each revision → its file. Raises LookupError when there are none."""
         found = {match[1]: path for path in self.directory.iterdir() if (match := REVISION_FILE.match(path.name))}
         if not found:
             raise LookupError(f"the tree {self.name} has no revisions in {self.directory}")
@@ -50,16 +50,16 @@ class Tree:
 
 
 async def migrate(database: Database, tree: Tree) -> str | None:
-    """Make or bring forward the tree's tables; the number they had before, or None for an empty database.
+    """Make or upgrade the tree's tables. Returns the number that they had before, or None for an empty database.
 
-    Safe from several processes at once, and cheap when there is nothing to do.  A database that is ahead of this release is
-    left as it is, with a warning: revisions only expand.
+    Several processes may call this at once, and it is cheap if there is nothing to do.  A database of a newer release is not changed
+    and only causes a warning, because revisions only add something.
     """
     return await database.alter(lambda connection: _migrate(connection, tree))
 
 
 def has_table(connection: Connection, name: str) -> bool:
-    """SQLite is asked itself: SQLAlchemy's inspector takes ten times as long, and every start asks of every database."""
+    """Tell whether a table exists. SQLite is asked directly: SQLAlchemy's inspector takes ten times as long, and every start does this."""
     if connection.dialect.name == "sqlite":
         question = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
         return connection.exec_driver_sql(question, (name,)).first() is not None
@@ -67,7 +67,7 @@ def has_table(connection: Connection, name: str) -> bool:
 
 
 def number_of(connection: Connection, tree: Tree) -> str | None:
-    """The stamped number; None where nothing is stamped."""
+    """Return the stamped number; None: nothing is stamped."""
     if not has_table(connection, tree.version_table):
         return None
     return connection.execute(sa.text(f"SELECT version_num FROM {tree.version_table}")).scalar()
@@ -105,7 +105,7 @@ def _stamp(connection: Connection, tree: Tree, number: str) -> None:
 
 
 def upgrade(connection: Connection, tree: Tree, to: str = "head") -> None:
-    """Run the revisions that are missing, up to `to`, inside the connection's transaction."""
+    """Run the missing revisions, up to `to`, within the connection's transaction."""
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
     from alembic.script import ScriptDirectory

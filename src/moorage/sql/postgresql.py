@@ -1,4 +1,4 @@
-"""PostgreSQL: each function is a transaction of its own on a pooled connection; whatever hangs is given up in time."""
+"""PostgreSQL: each function is a transaction of its own on a pooled connection, and every wait has a limit."""
 
 import os
 import socket
@@ -22,25 +22,25 @@ from moorage.sql.tx import LostRace, Refused, Tx, Work
 
 T = TypeVar("T")
 Ask: TypeAlias = Callable[[str], Sequence[Sequence[Any]]]
-"""Run one statement of plain text on a connection that nobody has used yet."""
+"""Runs one plain-text statement on a new connection."""
 
 TRIES_AFTER_DEADLOCK = 10
 LOST_RACES = {"40P01", "40001", "55P03"}
-"""Deadlock, serialization failure, lock not had in time: run it again."""
+"""Deadlock, serialization failure, lock not available in time: run the function again."""
 CLIENT_MARGIN_S = 2.0
-"""How much longer than the server the client waits: who hears the server end a statement keeps the connection."""
+"""How much longer than the server the client waits: if the server ends the statement, the connection can be kept."""
 SESSION = {"application_name": "moorage", "idle_in_transaction_session_timeout": "5000", "lock_timeout": "10000"}
-"""ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
+"""In ms. A process that stops in the middle of a transaction must not keep its locks: the server ends its session."""
 STALLED_S = 10.0
 END_STALLED = sa.text(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user"
     " AND application_name = :ours AND state = 'active' AND wait_event = 'ClientRead'"
     " AND state_change < clock_timestamp() - make_interval(secs => :stalled_s) AND pid <> pg_backend_pid()"
 )
-"""The server does not call a session idle whose client stopped in the middle of a statement, between preparing and executing it:
-neither time-out ends it, and its locks stay for as long as the client is frozen."""
+"""Ends stalled sessions. If a client stops in the middle of a statement, between preparing and executing it, the server does not treat
+the session as idle: no time-out ends it, and its locks would stay as long as the client is frozen."""
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVES = 15, 5, 3
-"""A machine that went without a word is noticed in half a minute, on both sides, also where nothing is being asked."""
+"""A machine that disappears is noticed within half a minute on both sides, even if nothing is being sent."""
 SERVER_KEEPALIVE = {
     "tcp_keepalives_idle": str(KEEPALIVE_IDLE_S),
     "tcp_keepalives_interval": str(KEEPALIVE_EVERY_S),
@@ -59,11 +59,11 @@ class PostgresqlDatabase:
         self.meter = meter
         self.limits = limits or Limits()
         self.barred = ""
-        """Why nothing may be asked of it for now; empty: it may."""
+        """Why the database must not be used at present; empty: it may be used."""
         self.greet: Callable[[Ask], None] | None = None
-        """Called with every new connection before it is used; what it raises is what whoever wanted it hears."""
+        """Called with every new connection before it is used; its errors go to the caller that needs the connection."""
         self._asking = 0
-        """Transactions that have a connection, or wait for one."""
+        """Number of transactions that have a connection, or wait for one."""
         self._url, self._tls = take_tls(sa.make_url(url).set(drivername="postgresql+asyncpg"), name)
         self._engine: AsyncEngine = create_async_engine(
             self._url,
@@ -88,7 +88,7 @@ class PostgresqlDatabase:
 
     @property
     def load(self) -> Load:
-        """Of the pool, now."""
+        """Return the present load of the pool."""
         in_use = cast("sa.QueuePool", self._engine.pool).checkedout()
         return Load(self.limits.pool_size, in_use, max(0, self._asking - in_use))
 
@@ -109,15 +109,21 @@ class PostgresqlDatabase:
         self.greet(ask)
 
     async def check(self) -> None:
-        """Raises Unavailable when the server does not answer."""
+        """Check that the server answers. Raises Unavailable when it does not."""
         await self._read_once(lambda tx: tx.scalar(sa.text("SELECT 1")))
 
     async def end_stalled(self) -> int:
-        """End sessions of Moorage whose process stopped in the middle of a statement; how many. Raises Unavailable."""
+        """End Moorage's sessions whose process stopped in the middle of a statement. Returns how many. Raises Unavailable."""
         facts = {"ours": SESSION["application_name"], "stalled_s": STALLED_S}
         return len(await self._read_once(lambda tx: tx.rows(END_STALLED, facts)))
 
     async def write(self, work: Work[T]) -> T:
+        """Run a function in a transaction that writes; see `Database.write`.
+
+        After a deadlock, a lost race, or a pooled connection that was cut long ago, the function is run again.
+        Raises Unavailable when the database is out, or when other transactions always come first, and UnknownOutcome
+        when the outcome of the commit is unknown.
+        """
         check_barred(self)
         tries_after_cut = 1
         for attempt in range(TRIES_AFTER_DEADLOCK + 1):
@@ -210,7 +216,7 @@ class PostgresqlDatabase:
         await self.alter(metadata.create_all)
 
     async def alter(self, work: Callable[[Connection], T]) -> T:
-        """Tables may be large: such statements take as long as they take, on a connection of their own."""
+        """Run `work` on a connection of its own without time limits, because tables may be large. Raises Unavailable."""
         engine = create_async_engine(
             self._url,
             poolclass=sa.pool.NullPool,
@@ -233,7 +239,8 @@ class PostgresqlDatabase:
 
 
 def _was_cut(out: Unavailable) -> bool:
-    """A connection that was lost, which another may replace; not a server that is silent, full or read-only, or a pool in use."""
+    """Whether only the connection was lost, so that another one may work; false if the server is silent, full or read-only, or the pool is
+    in use."""
     cause = out.__cause__
     if cause is None or out.retry_after_s or is_timeout(cause) or isinstance(cause, PoolTimeout):
         return False
@@ -241,13 +248,13 @@ def _was_cut(out: Unavailable) -> bool:
 
 
 async def _leave(connection: AsyncConnection, failure: Exception) -> None:
-    """A server that was silent is not asked to roll back: that would wait for it once more."""
+    """Drop the connection without a rollback if the server was silent: the rollback would wait again."""
     if is_timeout(failure):
         await connection.invalidate()
 
 
 def _keep_alive(driver: Any) -> None:
-    """Notice a machine that went away while nothing is asked, and one that takes nothing from us."""
+    """Set TCP keepalives, to notice a machine that disappeared or no longer accepts data."""
     transport = getattr(driver, "_transport", None)
     known = None if transport is None else transport.get_extra_info("socket")
     if known is None or known.family not in (socket.AF_INET, socket.AF_INET6):
@@ -260,5 +267,5 @@ def _keep_alive(driver: Any) -> None:
             ("TCP_KEEPCNT", KEEPALIVES),
             ("TCP_USER_TIMEOUT", int(SERVER_KEEPALIVE["tcp_user_timeout"])),
         ):
-            if hasattr(socket, option):  # not every system has each
+            if hasattr(socket, option):  # not every system has all of these options
                 ours.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

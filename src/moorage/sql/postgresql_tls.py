@@ -1,6 +1,6 @@
-"""TLS to PostgreSQL as every client of it is told: `?sslmode=verify-full&sslrootcert=/etc/ca.pem` in the URL.
+"""TLS to PostgreSQL, configured as in all its clients: `?sslmode=verify-full&sslrootcert=/etc/ca.pem` in the URL.
 
-The driver knows these names only in a DSN of its own, which SQLAlchemy does not hand on.
+The driver knows these names only in its own DSN, which SQLAlchemy does not pass on.
 """
 
 import ssl
@@ -15,7 +15,7 @@ MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
 
 def take_tls(url: sa.URL, name: str) -> tuple[sa.URL, dict[str, Any]]:
-    """The URL without these, and what the driver is given for them. Raises Invalid with what is wrong."""
+    """Return the URL without these parameters, and the driver's argument for them. Raises Invalid for values that are not allowed."""
     said = {each: str(url.query[each]) for each in PARAMETERS if each in url.query}
     url = url.difference_update_query(PARAMETERS)
     if not said:
@@ -31,7 +31,7 @@ def take_tls(url: sa.URL, name: str) -> tuple[sa.URL, dict[str, Any]]:
 
 
 def _context(mode: str, said: dict[str, str], name: str) -> ssl.SSLContext:
-    """`require` looks at no certificate, unless it is told whose it must be; then it is `verify-ca`, as in libpq."""
+    """The TLS context. `require` checks no certificate, unless a CA is named; then it means `verify-ca`, as in libpq."""
     authority = said.get("sslrootcert")
     try:
         context = ssl.create_default_context(cafile=None if authority in {None, "system"} else authority)

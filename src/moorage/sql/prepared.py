@@ -1,9 +1,9 @@
-"""Statements that are executed again and again: on SQLite they pass through SQLAlchemy once.
+"""Prepares statements that are executed often: on SQLite such a statement passes through SQLAlchemy once.
 
-SQLAlchemy finds a statement in its cache, binds, executes and wraps for ten times what SQLite needs for a row.  A statement that
+SQLAlchemy needs ten times as long as SQLite for a row: it looks up its cache, binds, executes and wraps.  A statement that
 is executed for the second time (the same object: one of a module, or of a function that caches it) is prepared here: its text
-and the order of its parameters are kept and handed to the driver.  Rows are tuples whose columns have names, too.  Types that
-are converted on the way in or out (booleans) are.  Nobody asks for it: `Tx` does it.  On PostgreSQL the driver prepares by text.
+and the order of its parameters are kept and passed to the driver.  Rows are tuples whose columns also have names.  Types that
+need a conversion (booleans) are converted.  `Tx` does this by itself.  On PostgreSQL the driver prepares by text.
 """
 
 import sqlite3
@@ -22,7 +22,7 @@ from typing_extensions import override
 
 FORMS_MAX = 100
 PADDED_TO_POWERS_UNTIL, PADDED_STEP = 1_024, 512
-"""A list has one mark for each of its elements, so each length would be a form of its own. So its last element is repeated until the
+"""A list has one placeholder for each element, so each length would need its own text. Therefore the last element is repeated until the
 length is a power of two, or a multiple of the step for a long list."""
 
 Values: TypeAlias = Mapping[str, Any]
@@ -31,11 +31,11 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 _RUN_HERE = (sa.Select, sa.CompoundSelect, sa.Insert, sa.Update, sa.Delete, sa.TextClause)
 _EXECUTED, _PREPARED = "_moorage_executed", "_moorage_prepared"
-"""Kept on the statement itself.  A statement made of another one (`.where(…)`) copies them, so both say which object they are of."""
+"""Attributes on the statement itself.  A statement that is made from another one (`.where(…)`) copies them, so both name their object."""
 
 
 def prepared_of(statement: sa.Executable) -> "PreparedStatement | None":
-    """The statement, prepared, from its second execution on; None: SQLAlchemy executes it."""
+    """Return the prepared statement, from its second execution on; None: SQLAlchemy executes it."""
     kept = statement.__dict__
     prepared = kept.get(_PREPARED)
     if prepared is not None and prepared.statement is statement:
@@ -48,12 +48,12 @@ def prepared_of(statement: sa.Executable) -> "PreparedStatement | None":
 
 
 class PreparedStatement:
-    """One statement and, for each set of parameters that it was ever given, its text for SQLite."""
+    """One statement, with its text for SQLite for each set of parameters that was used."""
 
     def __init__(self, statement: sa.Executable) -> None:
         self.statement = statement
         self.returns = bool(getattr(statement, "_returning", ())) or isinstance(statement, sa.TextClause)
-        """Rows may come back: of several sets of parameters only SQLAlchemy gathers them."""
+        """Whether it returns rows: with several sets of parameters only SQLAlchemy collects them."""
         lists = [
             each
             for each in iterate(cast("ClauseElement", statement))
@@ -64,7 +64,7 @@ class PreparedStatement:
             and not _has_defaults(statement)
             and not any(isinstance(each.type, sa.types.TupleType) for each in lists)
         )
-        """Not what SQLAlchemy does while it executes: it fills in the defaults of a table, and spreads lists of tuples."""
+        """Whether it can be prepared: not if SQLAlchemy adds a table's defaults, or expands lists of tuples, during execution."""
         self.reads = isinstance(statement, sa.Select | sa.CompoundSelect)
         self._lists = frozenset(each.key for each in lists)
         self._forms: dict[tuple[object, ...], _Form] = {}
@@ -74,7 +74,7 @@ class PreparedStatement:
         return str(self.statement)
 
     def run(self, raw: sqlite3.Connection, dialect: Dialect, values: Values) -> list[Any]:
-        """All rows."""
+        """Execute the statement, and return all rows."""
         values = self._with_lists(values)
         form = self._form(dialect, values)
         try:
@@ -85,7 +85,7 @@ class PreparedStatement:
         return form.named(cursor, found) if found else found
 
     def run_in_parts(self, raw: sqlite3.Connection, dialect: Dialect, rows: int) -> Iterator[Sequence[Sequence[Any]]]:
-        """All rows, so many at a time, as plain tuples; of a statement without parameters."""
+        """Execute a statement without parameters, and yield its rows in parts, as plain tuples."""
         form = self._form(dialect, {})
         try:
             cursor = raw.execute(form.text, form.bound({}))
@@ -95,7 +95,7 @@ class PreparedStatement:
             raise _as_sqlalchemy(form.text, failure) from failure
 
     def run_each(self, raw: sqlite3.Connection, dialect: Dialect, many: Sequence[Values]) -> None:
-        """Once for each; what comes back is not read. Lists may differ in length from one set to the next."""
+        """Execute the statement for each set of parameters; rows are not read. Lists may differ in length between the sets."""
         if self._lists:
             for values in many:
                 self.run(raw, dialect, values)

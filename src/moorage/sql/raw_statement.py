@@ -1,10 +1,10 @@
-"""Statements in the databases' own words, for the busiest paths: handed to the driver as they are.
+"""Statements in the databases' own dialects, for the busiest paths: they are passed to the driver unchanged.
 
-SQLAlchemy spends longer on a small statement than SQLite does: finding its compiled form, its parameters, its result's columns.
-Where a transaction runs half a dozen of them for every request, that is most of the request.  Such a statement is written down
-once, for each database in its own way, and its rows are plain tuples.  Everything else stays in Core.
+SQLAlchemy needs longer for a small statement than SQLite: it looks up the compiled form, the parameters and the result's columns.
+If a transaction runs several such statements for every request, this is most of the request's time.  Such a statement is written
+once for each database, and its rows are plain tuples.  All other statements use Core.
 
-`:name` stands for a parameter in both; on PostgreSQL it becomes `$1`, `$2`, … in the order of `names`.
+`:name` is a parameter in both dialects; on PostgreSQL it becomes `$1`, `$2`, … in the order of `names`.
 """
 
 import re
@@ -15,7 +15,7 @@ _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 class RawStatement:
-    """One statement; `writes` says whether it changes anything. A text that is missing is not to be run there."""
+    """One statement; `writes`: whether it changes anything. A statement without a text for a database must not run there."""
 
     __slots__ = ("names", "numbered", "postgresql", "sqlite", "writes")
 
@@ -28,5 +28,5 @@ class RawStatement:
         self.numbered = _NAME.sub(lambda found: places[found[1]], postgresql)
 
     def values(self, parameters: Mapping[str, Any]) -> tuple[Any, ...]:
-        """In the order in which PostgreSQL counts them."""
+        """Return the parameters in the order in which PostgreSQL numbers them."""
         return tuple(parameters[name] for name in self.names)

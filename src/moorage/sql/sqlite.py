@@ -1,4 +1,4 @@
-"""SQLite: one writer thread per file, whose functions share commits; readers on connections of their own."""
+"""SQLite: one writer thread for each file, whose functions share commits; readers have connections of their own."""
 
 import asyncio
 import contextvars
@@ -28,7 +28,7 @@ T = TypeVar("T")
 BATCH_MAX = 256
 READERS_SQLITE = 4
 READER_CACHE_KIB = 4000
-"""Of each; what one reader has not, the system's cache of files has."""
+"""Cache of each reader; other pages are in the system's file cache."""
 BUSY_TIMEOUT_MS = 30_000
 QUEUE_MAX = 20_000
 
@@ -40,14 +40,14 @@ class _Member:
     done: asyncio.Future[Any]
     loop: asyncio.AbstractEventLoop
     given_up: bool = False
-    """Whoever asked has stopped waiting."""
+    """Whether the caller has stopped waiting."""
     answer: object = None
     failure: BaseException | None = None
 
 
 def _settle(members: Sequence[_Member]) -> None:
     for member in members:
-        if member.done.done():  # the caller was cancelled; its work is committed all the same
+        if member.done.done():  # the caller was cancelled; its work is committed nevertheless
             continue
         if member.failure is not None:
             member.done.set_exception(member.failure)
@@ -64,7 +64,7 @@ class SqliteDatabase:
         self.name = name
         self.limits = limits or Limits()
         self.barred = ""
-        """Why nothing may be asked of it for now; empty: it may."""
+        """Why the database must not be used at present; empty: it may be used."""
         self.meter = meter
         self.path = sa.make_url(url).database or ""
         if not self.path or self.path == ":memory:":
@@ -84,7 +84,7 @@ class SqliteDatabase:
         self._writing = self._opened()
         self._waiting: queue.SimpleQueue[_Member | None] = queue.SimpleQueue()
         self._asking = 0
-        """Transactions that are run, or wait for their turn."""
+        """Number of transactions that run, or wait for their turn."""
         self._readers = ThreadPoolExecutor(READERS_SQLITE, thread_name_prefix=f"{name}-read")
         self._reading = threading.local()
         self._open_readers: list[Connection] = []
@@ -94,7 +94,7 @@ class SqliteDatabase:
 
     @property
     def load(self) -> Load:
-        """The writer and the readers are its connections."""
+        """Return the present load; the connections are the writer and the readers."""
         waiting = self._waiting.qsize() + self._readers._work_queue.qsize()
         return Load(1 + READERS_SQLITE, max(0, self._asking - waiting), waiting)
 
@@ -128,6 +128,11 @@ class SqliteDatabase:
         check_barred(self)
 
     async def write(self, work: Work[T]) -> T:
+        """Run a function in a transaction that writes; see `Database.write`.
+
+        Raises Unavailable when too much work waits or the database is out, and UnknownOutcome when the outcome of the
+        commit is unknown.
+        """
         self._check_open()
         if self._waiting.qsize() > QUEUE_MAX:
             raise Unavailable(f"the {self.name} database is busy; try again later")
@@ -146,7 +151,7 @@ class SqliteDatabase:
         return cast("T", await self._answered(member, Unavailable))
 
     async def _answered(self, member: _Member, kind: type[Unavailable]) -> object:
-        """Its answer, or that there is none for too long: a disk that hangs holds the thread, and must not hold the caller."""
+        """The function's result; raises an error if there is none for too long: a disk that hangs blocks the thread, but not the caller."""
 
         def give_up() -> None:
             member.given_up = True
@@ -241,7 +246,7 @@ class SqliteDatabase:
             raw.execute("BEGIN IMMEDIATE")
             alone = len(members) == 1
             wrote = [self._run_member(raw, member, alone) for member in members]
-            if raw.in_transaction:  # one that was alone and refused has taken back all of it
+            if raw.in_transaction:  # a single function that refused has rolled back everything
                 committing = True
                 raw.execute("COMMIT")
         except BaseException as failure:  # noqa: BLE001  nobody's work is kept, and everybody must hear why
@@ -258,9 +263,9 @@ class SqliteDatabase:
             self.meter.commits[self.name, writers[0].context.run(current_label)] += 1
 
     def _run_member(self, raw: sqlite3.Connection, member: _Member, alone: bool) -> bool:
-        """Run one member in its savepoint; an exception is its own and takes back its own work only.
+        """Run one member in its savepoint; an exception rolls back only its own work.
 
-        One that is alone needs none: the transaction is its own.
+        A single member needs no savepoint, because the transaction is its own.
         """
         if not alone:
             raw.execute("SAVEPOINT member")
@@ -268,7 +273,7 @@ class SqliteDatabase:
         try:
             member.answer = member.context.run(member.work, tx)
         except BaseException as failure:
-            if not raw.in_transaction:  # a full or failing disk took back everything, of the others too
+            if not raw.in_transaction:  # a full or failing disk rolled back everything, also the others' work
                 if not alone:
                     raise
             else:

@@ -1,4 +1,4 @@
-"""One open transaction, as the functions of `store` see it."""
+"""One open transaction, as functions of `store` use it."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 class Refused(Exception):
-    """Raised by `tx.refuse`; never leaves this room."""
+    """Raised by `tx.refuse`; it never leaves this package."""
 
     def __init__(self, value: object) -> None:
         super().__init__("refused")
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class LostRace(Exception):
-    """Raised by `tx.lost`; never leaves this room."""
+    """Raised by `tx.lost`; it never leaves this package."""
 
 
 class Tx:
@@ -54,9 +54,9 @@ class Tx:
         return cast("sa.CursorResult[Any]", self._connection.execute(statement, parameters))
 
     def found(self, statement: RawStatement, parameters: Mapping[str, Any]) -> Sequence[Any]:
-        """Every row of a statement in the database's own dialect, as plain tuples.
+        """Return every row of a statement in the database's own dialect, as plain tuples.
 
-        On SQLite the driver's own errors come through: such statements break no constraint.
+        On SQLite the driver's own errors are not translated: such statements violate no constraint.
         """
         self._meter.statements[self._name, current_label()] += 1
         self.wrote |= statement.writes
@@ -65,7 +65,11 @@ class Tx:
         return self._connection.exec_driver_sql(statement.numbered, statement.values(parameters)).fetchall()
 
     def each(self, statement: RawStatement, rows: Sequence[Sequence[Any]]) -> int:
-        """Run one statement of SQLite's for every row of parameters; how many rows it changed.  (PostgreSQL is given arrays.)"""
+        """Run one statement of SQLite for every row of parameters, and return how many rows it changed. (PostgreSQL is
+        given arrays.)
+
+        Raises Internal on PostgreSQL.
+        """
         if self._raw is None:
             raise Internal("this statement is for SQLite alone")
         self._meter.statements[self._name, current_label()] += 1
@@ -75,7 +79,7 @@ class Tx:
     def _prepared(
         self, prepared: PreparedStatement, parameters: Params, raw: sqlite3.Connection, *, wants_rows: bool = True
     ) -> list[Any] | None:
-        """Its rows; None where SQLAlchemy is to execute it."""
+        """Its rows; None: SQLAlchemy must execute it."""
         if type(parameters) is dict or isinstance(parameters, Mapping):  # to ask an abstract class takes longer
             one: Mapping[str, Any] | None = parameters
         elif parameters is None or len(parameters) == 1:
@@ -93,7 +97,7 @@ class Tx:
         return []
 
     def rows(self, statement: sa.Executable, parameters: Params = None) -> Sequence[Any]:
-        """Every row; row counts come from here (`RETURNING`), never from `rowcount`."""
+        """Return every row; row counts come from here (`RETURNING`), never from `rowcount`."""
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
             found = self._prepared(prepared, parameters, self._raw)
             if found is not None:
@@ -101,7 +105,7 @@ class Tx:
         return self._execute(statement, parameters).fetchall()
 
     def stream(self, statement: sa.Executable, rows: int) -> Iterator[Sequence[Any]]:
-        """Every row of a statement without parameters, `rows` at a time, while the database still finds others."""
+        """Yield every row of a statement without parameters, `rows` at a time, while the database still finds others."""
         prepared_of(statement)  # what is streamed is long and seldom: the first time counts
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
             self._meter.statements[self._name, current_label()] += 1
@@ -110,7 +114,7 @@ class Tx:
         yield from self._execute(statement.execution_options(yield_per=rows), None).partitions()
 
     def row(self, statement: sa.Executable, parameters: Params = None) -> Any:
-        """The first row, or None."""
+        """Return the first row, or None."""
         if self._raw is not None and (prepared := prepared_of(statement)) is not None:
             found = self._prepared(prepared, parameters, self._raw)
             if found is not None:
@@ -118,12 +122,12 @@ class Tx:
         return self._execute(statement, parameters).fetchone()
 
     def scalar(self, statement: sa.Executable, parameters: Params = None) -> Any:
-        """The first column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         first = self.row(statement, parameters)
         return None if first is None else first[0]
 
     def run(self, statement: sa.Executable, parameters: Params = None) -> None:
-        """For what returns nothing; a list of parameter mappings runs the statement for each."""
+        """Run a statement that returns nothing; a list of parameter mappings runs it for each."""
         if (
             self._raw is not None
             and (prepared := prepared_of(statement)) is not None
@@ -133,13 +137,16 @@ class Tx:
         self._execute(statement, parameters).close()
 
     def refuse(self, value: object) -> NoReturn:
-        """Take back all this function wrote, and make `write` return `value`."""
+        """Roll back everything that this function wrote, and make `write` return `value`. It raises Refused, which
+        `write` catches.
+        """
         raise Refused(value)
 
     def lost(self) -> NoReturn:
-        """Somebody was first where only this shows it: take back all, and run the function again, as after a deadlock.
+        """Roll back everything and run the function again, as after a deadlock: another transaction was first, and only
+        this statement shows it.
 
-        Not on SQLite, where one writes at a time.
+        It raises LostRace, which `write` catches.  It is not used on SQLite, where one transaction writes at a time.
         """
         raise LostRace
 

@@ -1,7 +1,7 @@
 """The web console as an ASGI application.
 
-Every request goes the same way: known path and method, of our own pages (`guard.py`), body within its limit, session, CSRF token where
-something changes; then Keystone or the API is asked with the user's own token. Whatever goes wrong is a status and a sentence.
+Every request is checked in the same order: path and method, origin (`guard.py`), length of the body, session, and the CSRF token if
+something changes; then Keystone or the API is called with the user's own token. Every error is a status and a sentence.
 """
 
 import gzip
@@ -44,7 +44,7 @@ class App:
     def __init__(
         self, place: Place, settings: WebConsole | None = None, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
-        """`transport`: how the APIs are reached, for tests. Raises OSError for a CA file that cannot be read."""
+        """`transport`: the transport to the APIs, for tests. Raises OSError when the CA file cannot be read."""
         self.settings = settings or WebConsole()
         self._place = place
         self._upstream = Upstream(self.settings.call_s, place.ca_file, transport)
@@ -77,7 +77,7 @@ class App:
         await response(scope, receive, send)
 
     async def close(self) -> None:
-        """Streams end first, so that the listener has nothing to wait for."""
+        """End all streams first, so that the listener need not wait for them."""
         await self.feeds.close()
         await self._upstream.close()
 
@@ -152,7 +152,7 @@ class App:
         return self._opened(await self._keystone.other_project(session.who, wanted.project_id), session)
 
     def _opened(self, who: Identity, before: Session | None) -> Response:
-        """A new session, with a new cookie; the one before it in this browser is over."""
+        """Open a session with a new cookie, and end the earlier one of this browser."""
         session = self.sessions.open(who)
         if session is None:
             raise Trouble(503, "As many users as this console can have are logged in. Try again later.")
@@ -183,7 +183,9 @@ class App:
         try:
             projects = await self._keystone.projects(session.who)
         except Trouble:
-            projects = [{"id": session.who.project_id, "name": session.who.project}]  # the others cannot be chosen now
+            projects = [
+                {"id": session.who.project_id, "name": session.who.project}
+            ]  # other projects cannot be chosen now
         return _json(200, {"projects": projects})
 
     def _shown(self, session: Session) -> dict[str, Any]:
@@ -266,7 +268,7 @@ async def _read(request: Request) -> bytes:
 
 
 async def _body(request: Request, kind: Any) -> Any:
-    """Raises Refused."""
+    """Decode a request's body. Raises Refused when it is not valid."""
     try:
         return msgspec.json.decode(await _read(request), type=kind)
     except msgspec.ValidationError as wrong:

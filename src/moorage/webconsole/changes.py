@@ -1,4 +1,4 @@
-"""What a page may ask the API to do, each as one known call with the user's own token: a browser cannot make this process call anything else."""
+"""The changes that a page may request, each as one fixed API call with the user's own token: a browser cannot cause any other call."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import quote
@@ -16,7 +16,7 @@ NETWORKS_MAX = 16
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Servers as the forms ask for them."""
+    """New servers, as the forms describe them."""
 
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     flavor: Id
@@ -42,7 +42,7 @@ class Boot(Wanted, frozen=True, tag="boot", tag_field="change"):
 
 
 class DryRun(Wanted, frozen=True, tag="dry-run", tag_field="change"):
-    """Where they would go."""
+    """A dry run: where new servers would go."""
 
 
 Kbps = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -144,7 +144,10 @@ def _part(id: str) -> str:
 
 
 async def make(change: Change, upstream: Upstream, who: Identity) -> Any:
-    """What the API answered. Raises Refused, Down, SessionOver."""
+    """Make the call, and return the API's answer.
+
+    Raises Refused when the API refuses, Down when it does not answer, and SessionOver when the token is no longer valid.
+    """
     method, path, body = call_of(change)
     try:
         return (await upstream.call(method, who.endpoints["compute"] + path, who.token, json=body)).body

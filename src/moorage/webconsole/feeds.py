@@ -1,10 +1,10 @@
 """Feeds: one poll of the API for each topic and scope, however many browsers follow it.
 
-Who is first asks for the whole with their own token. Who comes later has the same project and roles, asks the API one cheap question with
-their own token, and is sent what the feed has. Each poll uses the token of another follower in turn, so a token that is good no longer is found out within a round.
+The first follower reads everything with their own token. A later follower with the same project and roles makes one cheap call with
+their own token, and then gets the feed's present state. The polls use the followers' tokens in turn, so an invalid token is found soon.
 
-Polls are no storm: the next one begins after a pause of at least `REST_TIMES` as long as the last one took, so that one feed keeps the API
-busy for less than a twentieth of the time, however large the fleet is.
+The load is limited: after each poll there is a pause of at least `REST_TIMES` its duration, so one feed keeps the API busy for less than a
+twentieth of the time, for any size of fleet.
 """
 
 import asyncio
@@ -22,27 +22,27 @@ from moorage.webconsole.topics import Reader, SessionOver, Snapshot, parse
 from moorage.webconsole.upstream import AWAY, Down, Trouble, Upstream
 
 LIVELY_S, STILL_S = 1.0, 5.0
-"""Between polls, while something is on its way, and while nothing is."""
+"""Pause between polls while something is under way, and while nothing is."""
 REST_TIMES = 20.0
 WOKEN_S = 0.3
-"""After a change by a follower."""
+"""Pause before the poll after a follower's change."""
 INLINE_MAX_BYTES = 64 * 1024
-"""What is larger is fetched by the browser, compressed."""
+"""Larger states are fetched by the browser, compressed."""
 FEEDS_MAX = 1_000
 HEARTBEAT_S = 15.0
 PROVED_MAX = 1_000
-"""Topics of one session that are remembered to have been shown to it."""
+"""Limit of topics that a session is known to be allowed to see."""
 
 log = logging.getLogger(__name__)
 
 
 class Full(Exception):
-    """As many feeds as this process follows."""
+    """Raised when this process follows as many feeds as it may."""
 
 
 @dataclass
 class State:
-    """What a feed shows now; a new one takes its place when it changes."""
+    """The present state of a feed; a new one replaces it when something changes."""
 
     version: int = 0
     body: bytes = b""
@@ -66,7 +66,7 @@ class Feed:
     turn: int = 0
 
     def take(self, found: Snapshot) -> None:
-        """What was found; browsers are told where it is new."""
+        """Take the result of a poll; browsers get it if it is new."""
         body = msgspec.json.encode(found.data)
         self.lively = found.lively
         if body != self.state.body or self.state.trouble:
@@ -87,7 +87,7 @@ class Feed:
 
 
 class Feeds:
-    """All of them."""
+    """All feeds of the console."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Feeds:
         shared: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`shared`: users with the same roles in the same project follow the same feed."""
+        """`shared`: whether users with the same roles in the same project follow the same feed."""
         self._upstream = upstream
         self._sessions = sessions
         self._clock = clock
@@ -111,7 +111,10 @@ class Feeds:
         return len(self._feeds)
 
     async def snapshot(self, session: Session, text: str) -> bytes:
-        """What the topic shows now, to somebody who may see it. Raises Unknown, Trouble, SessionOver, Full."""
+        """Return the topic's present state for this user.
+
+        Raises Unknown for an unknown topic, Trouble when a service refuses or fails, SessionOver, and Full when there are too many feeds.
+        """
         return (await self._open(session, text)).state.body
 
     async def follow(self, session: Session, text: str) -> AsyncIterator[bytes]:
@@ -119,13 +122,13 @@ class Feeds:
         return self._events(session, await self._open(session, text))
 
     def wake(self, session: Session) -> None:
-        """The user changed something: all feeds of that scope look soon."""
+        """Poll all feeds of the session's scope soon, because the user changed something."""
         for feed in self._feeds.values():
             if feed.key == self._key(session, feed.topic):
                 feed.woken.set()
 
     async def close(self) -> None:
-        """Every stream ends, and every poll."""
+        """End all streams and polls."""
         self.closing.set()
         tasks = [feed.task for feed in self._feeds.values() if feed.task is not None]
         for task in tasks:
@@ -135,7 +138,7 @@ class Feeds:
     # ------------------------------------------------------------------------------------------------ followers
 
     async def _open(self, session: Session, text: str) -> Feed:
-        """The feed, which the API has shown to this session. Of many who come at once, one asks for the whole."""
+        """The feed, after a check that this session may see it. Of many sessions that come at once, one reads everything."""
         topic, _, _, _ = parse(text)
         key = self._key(session, topic)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -161,7 +164,7 @@ class Feeds:
         feed.task = asyncio.create_task(self._poll(feed), name=f"feed-{feed.topic}")
 
     def _join(self, session: Session, feed: Feed) -> Feed:
-        """It may have ended for want of followers since it was opened."""
+        """Follow the feed; it may have ended since it was opened, because it had no followers."""
         feed = self._feeds.get(feed.key, feed)
         if feed.key not in self._feeds:
             self._begin(feed)
@@ -170,7 +173,7 @@ class Feeds:
         return feed
 
     async def _events(self, session: Session, feed: Feed) -> AsyncIterator[bytes]:
-        """It is a follower from its first step on: a browser that is gone before has begun nothing."""
+        """Send events. The session follows only from the first event on: a browser that is gone before has started nothing."""
         feed = self._join(session, feed)
         sent = 0
         closing = asyncio.create_task(self.closing.wait())
@@ -201,7 +204,7 @@ class Feeds:
     # ------------------------------------------------------------------------------------------------ polls
 
     async def _ask(self, session: Session, topic: str) -> tuple[Snapshot, float]:
-        """With this session's token, and how long it took; the session is over when it is good no longer."""
+        """Read the topic with this session's token, and measure the time; end the session if the token is no longer valid."""
         known, function, id, words = parse(topic)
         began = self._clock()
         self.polls += 1
@@ -219,7 +222,7 @@ class Feeds:
         return found, self._clock() - began
 
     async def _prove(self, session: Session, topic: str) -> None:
-        """One cheap question with this session's token, whose scope is that of the feed."""
+        """Make one cheap call with this session's token, to check that it may see the feed."""
         try:
             await Reader(self._upstream, session.who).get("/ext/operations", limit=1)
         except SessionOver:
@@ -228,7 +231,7 @@ class Feeds:
         _note(session, topic)
 
     async def _poll(self, feed: Feed) -> None:
-        """Until nobody follows; the first look was that of who came first."""
+        """Poll until there are no followers; the first follower has read the first state."""
         while True:
             await self._pause(feed)
             if not feed.followers:
@@ -239,7 +242,7 @@ class Feeds:
             try:
                 found, feed.took_s = await self._ask(session, feed.topic)
             except SessionOver:
-                feed.changed.set()  # the one whose session is over is told, and the next poll has another's token
+                feed.changed.set()  # this follower is told that the session is over, and the next poll uses another token
                 feed.changed = asyncio.Event()
                 feed.woken.set()
             except Trouble as trouble:

@@ -1,4 +1,4 @@
-"""Pages, style and scripts: read from the package when the process starts, compressed once, known to browsers by what is in them."""
+"""Pages, style and scripts: read from the package at the start, compressed once, and identified to browsers by a digest."""
 
 import gzip
 import hashlib

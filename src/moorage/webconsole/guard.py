@@ -1,4 +1,4 @@
-"""What every answer says to browsers, and which requests are let on: of our own pages, with the session's token where something changes."""
+"""Security headers of every answer, and checks of requests: they must come from our own pages, and changes need the session's CSRF token."""
 
 import hmac
 import time
@@ -26,7 +26,7 @@ MINUTE_S = 60.0
 
 
 def check_origin(headers: Mapping[str, str], allowed: tuple[str, ...]) -> None:
-    """A request that another site's page made is refused: browsers say which site it was. Raises Refused."""
+    """Refuse a request from another site's page; browsers name the site in a header. Raises Refused."""
     site = headers.get("sec-fetch-site")
     if site == "same-origin":
         return
@@ -41,19 +41,19 @@ def check_origin(headers: Mapping[str, str], allowed: tuple[str, ...]) -> None:
 
 
 def check_json(headers: Mapping[str, str]) -> None:
-    """A form of another site can send no JSON without being asked for by us. Raises Refused."""
+    """Refuse bodies that are not JSON: a form of another site cannot send JSON without our permission. Raises Refused."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "The body must be JSON.")
 
 
 def check_csrf(headers: Mapping[str, str], token: str) -> None:
-    """Raises Refused."""
+    """Check the CSRF token. Raises Refused when it is not the session's."""
     if not hmac.compare_digest(headers.get(CSRF_HEADER, "").encode(), token.encode()):
         raise Refused(403, "This page is from an earlier login. Load it again.")
 
 
 class FailedLogins:
-    """How many logins of each address failed within a minute; the addresses are bounded."""
+    """Counts the failed logins of each address within a minute; the number of addresses is limited."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -61,7 +61,7 @@ class FailedLogins:
         self._failed: OrderedDict[str, list[float]] = OrderedDict()
 
     def check(self, caller: str) -> None:
-        """Raises Refused (429)."""
+        """Check that the address may try to log in. Raises Refused (429) after too many failed logins."""
         recent = [each for each in self._failed.get(caller, ()) if self._clock() - each < MINUTE_S]
         if len(recent) >= self._most:
             raise Refused(429, "Too many logins failed from this address. Try again in a minute.")

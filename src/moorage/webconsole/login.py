@@ -1,4 +1,4 @@
-"""Logins at Keystone, with the user's own words: a password or an application credential; and the same user in another project."""
+"""Logins at Keystone with a password or an application credential; and tokens for another project of the same user."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -45,7 +45,10 @@ class Keystone:
         self._interface = interface
 
     async def log_in(self, wanted: Login, caller: str) -> Identity:
-        """Raises Refused (401, 400), Down. `caller`: the browser's address, for Keystone's own counting."""
+        """Log a user in. `caller`: the browser's address, for Keystone's own limits.
+
+        Raises Refused (401, 400) when Keystone refuses, and Down when it does not answer.
+        """
         if wanted.credential_id:
             method = {"id": wanted.credential_id, "secret": wanted.credential_secret}
             auth: dict[str, Any] = {
@@ -63,7 +66,7 @@ class Keystone:
         return await self._token(auth, {"X-Forwarded-For": caller} if caller else {}, wanted.credential_id)
 
     async def other_project(self, who: Identity, project_id: str) -> Identity:
-        """The same user there. Raises Refused for a project where the user is nobody."""
+        """Get a token of the same user for another project. Raises Refused when the user has no role there."""
         if who.restricted:
             raise Refused(403, "An application credential is good for its own project only.")
         auth = {
@@ -73,7 +76,7 @@ class Keystone:
         return await self._token(auth, {}, "")
 
     async def projects(self, who: Identity) -> list[dict[str, str]]:
-        """Where the user has a role. Raises Refused, Down."""
+        """Return the projects in which the user has a role. Raises Refused or Down as other calls do."""
         if who.restricted:
             return [{"id": who.project_id, "name": who.project}]
         answer = await self._upstream.call("GET", f"{self._place.identity_url}/auth/projects", who.token)
@@ -81,7 +84,7 @@ class Keystone:
         return sorted(rows, key=lambda row: row["name"])
 
     async def log_out(self, who: Identity) -> None:
-        """The token is good for nothing any more. Raises Refused, Down."""
+        """Revoke the token. Raises Refused or Down as other calls do."""
         url = f"{self._place.identity_url}/auth/tokens"
         await self._upstream.call("DELETE", url, who.token, headers={"X-Subject-Token": who.token})
 

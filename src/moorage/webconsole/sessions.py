@@ -1,4 +1,4 @@
-"""Who is logged in. Tokens stay in the memory of this process: a cookie names a session, and a restart ends them all."""
+"""Sessions of logged-in users. Tokens are only in the memory of this process: a cookie names a session, and a restart ends all sessions."""
 
 import secrets
 import time
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 EXPIRY_MARGIN_S = 30.0
-"""A session ends so long before its token, so that no call is begun with a token that is over."""
+"""How long before its token a session ends, so that no call starts with an expired token."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What Keystone said of one token."""
+    """The facts of one token, from Keystone."""
 
     token: str = field(repr=False)
     expires_at: float
@@ -25,11 +25,11 @@ class Identity:
     endpoints: Mapping[str, str]
     """Type of service → URL."""
     restricted: str = ""
-    """The application credential, which may be allowed less than its roles; empty: there is none."""
+    """The application credential, which may allow less than its roles; empty: there is none."""
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """Two sessions with the same scope are shown the same by the API: they share what is polled."""
+        """A key: sessions with the same scope see the same in the API, so they share polls."""
         return self.project_id, self.restricted, *sorted(self.roles)
 
     @property
@@ -53,7 +53,7 @@ class Session:
 
 
 class Sessions:
-    """All of them, the longest unseen first."""
+    """All sessions, the least recently used first."""
 
     def __init__(self, kept_max: int, idle_s: float, clock: Callable[[], float] = time.time) -> None:
         self._kept_max = kept_max
@@ -65,7 +65,7 @@ class Sessions:
         return len(self._sessions)
 
     def open(self, who: Identity) -> Session | None:
-        """A new one; None: there is no room."""
+        """Open a session; None: there are too many."""
         self._sweep()
         if len(self._sessions) >= self._kept_max:
             return None
@@ -74,7 +74,7 @@ class Sessions:
         return session
 
     def find(self, id: str) -> Session | None:
-        """The session of this cookie, if it is not over."""
+        """Return the session of this cookie, if it is not over."""
         session = self._sessions.get(id)
         if session is None:
             return None
@@ -86,7 +86,7 @@ class Sessions:
         return session
 
     def holds(self, session: Session) -> bool:
-        """Whether it goes on: not ended, its token good, and not idle for too long. A page that is followed is not idle."""
+        """Tell whether a session is open: not ended, with a valid token, and not idle for too long. A followed page is not idle."""
         now = self._clock()
         idle = now - session.seen_at > self._idle_s and not session.streams
         return not session.over and now < session.who.expires_at - EXPIRY_MARGIN_S and not idle

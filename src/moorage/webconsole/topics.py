@@ -1,7 +1,8 @@
-"""What each page is made of: which calls it takes, and which fields of their answers browsers are sent.
+"""The contents of each page: the calls that it needs, and the fields of their answers that browsers get.
 
-A topic is a name and words (`server/ID`, `servers?all=1&name=web`); each has one function, which asks with one user's token. A part that
-is refused, or whose service is out, is a sentence in its place, and the rest is shown. `lively`: something is on its way, so look soon.
+A topic is a name with parameters (`server/ID`, `servers?all=1&name=web`); each has one function, which makes calls with one user's token.
+A part that is refused, or whose service is out, is replaced by a sentence, and the rest is shown. `lively`: something is under way, so
+poll again soon.
 """
 
 import asyncio
@@ -22,30 +23,30 @@ UNAUTHORIZED = 401
 
 
 class Unknown(ValueError):
-    """There is no such topic."""
+    """Raised when there is no such topic."""
 
 
 class SessionOver(Exception):
-    """The API does not take the token any more."""
+    """Raised when the API no longer accepts the token."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a browser is sent."""
+    """The data for a browser."""
 
     data: Json
     lively: bool = False
 
 
 class Reader:
-    """Asks as one user."""
+    """Makes calls as one user."""
 
     def __init__(self, upstream: Upstream, who: Identity) -> None:
         self._upstream = upstream
         self.who = who
 
     async def get(self, path: str, service: str = "compute", **query: Any) -> Any:
-        """Raises Refused, Down, SessionOver."""
+        """GET a path of a service. Raises Refused when it refuses, Down when it does not answer, and SessionOver for an invalid token."""
         base = self.who.endpoints.get(service)
         if base is None:
             raise Down(502, f"Keystone's catalog has no {service} endpoint.")
@@ -63,7 +64,7 @@ class Reader:
             raise
 
     async def part(self, key: str, path: str, service: str = "compute", **query: Any) -> Any:
-        """The same, of which the page can do without: a sentence in its place."""
+        """GET a part that the page does not need; an error becomes a sentence in its place."""
         try:
             return (await self.get(path, service, **query))[key]
         except (Refused, Down) as trouble:
@@ -80,7 +81,7 @@ Topic: TypeAlias = Callable[[Reader, str, Mapping[str, str]], Awaitable[Snapshot
 
 
 def rows_of(part: Any) -> list[Json]:
-    """The rows; of what is a sentence, none."""
+    """Return the rows of a part; none if the part is a sentence."""
     return part if isinstance(part, list) else []
 
 
@@ -93,7 +94,7 @@ def _everyone(reader: Reader) -> Json:
 
 
 async def overview(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
-    """What runs, waits and sticks, and what runs out first."""
+    """Return what runs, waits and is stuck, and what runs out first."""
     tenants: dict[str, Any] = {"all_tenants": 1} if reader.who.is_admin else {}
     parts: dict[str, Awaitable[Any]] = {
         "operations": reader.part("operations", "/ext/operations", status=OPEN, limit=LISTED_MAX, **_everyone(reader)),
@@ -135,7 +136,7 @@ def _each_value(part: Any, key: str) -> Any:
 
 
 def named_segments(found: Json) -> None:
-    """Segments as people know them: their own name or their network's, with their wire."""
+    """Return names of segments for people: their own name or their network's, with the physical network."""
     networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
     known = {each["id"]: each for each in rows_of(found.pop("segments"))}
     totals = found.get("totals") or found.get("fit_map")
@@ -163,7 +164,7 @@ SERVERS_QUERY = {"name", "status", "marker"}
 
 
 async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
-    """A page of them, newest first. What is filtered is filtered by the API."""
+    """Return a page of servers, newest first. The API filters them."""
     query: Json = {name: value for name, value in words.items() if name in SERVERS_QUERY and value}
     if reader.who.is_admin and words.get("all", "1") == "1":
         query["all_tenants"] = 1
@@ -174,7 +175,7 @@ async def servers(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
 
 
 async def server(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
-    """One server, its ports with what serves them, why it is there, and what was done to it."""
+    """Return one server, its ports with their segments and devices, the reasons for its host, and its actions."""
     parts: dict[str, Awaitable[Any]] = {
         "server": reader.get(f"/servers/{quote(id, safe='')}"),
         "explain": reader.part("explain", f"/ext/servers/{quote(id, safe='')}/explain"),
@@ -200,7 +201,7 @@ REFUSED_HOSTS_MAX, ATTEMPTS_MAX = 200, 50
 
 
 def _lighter(explain: Json) -> Json:
-    """A page shows so many of a long account; `moorage explain` has all of it."""
+    """The beginning of a long explanation; `moorage explain` shows all of it."""
     operations = []
     for each in explain["operations"][-ATTEMPTS_MAX:]:
         attempts = [_fewer(attempt) for attempt in each["attempts"][-ATTEMPTS_MAX:]]
@@ -218,7 +219,7 @@ def _fewer(ledger: Json) -> Json:
 
 
 def _ports(found: Json) -> Any:
-    """Each with its addresses and what serves them: its segment, and on the host its device."""
+    """Each port with its addresses, its segment, and its device on the host."""
     subnets = {each["id"]: each for each in rows_of(found.pop("subnets"))}
     networks = {each["id"]: each["name"] for each in rows_of(found.pop("networks"))}
     segments = {each["id"]: each for each in rows_of(found.pop("segments", []))}
@@ -251,7 +252,7 @@ OPERATIONS_QUERY = {"status", "server", "marker"}
 
 
 async def operations(reader: Reader, _: str, words: Mapping[str, str]) -> Snapshot:
-    """The newest, and apart from them those that are stuck."""
+    """Return the newest operations, and separately those that are stuck."""
     query: Json = {name: value for name, value in words.items() if name in OPERATIONS_QUERY and value}
     everyone = _everyone(reader) if words.get("all", "1") == "1" else {}
     listed, stuck = await asyncio.gather(
@@ -276,7 +277,7 @@ async def fit_map(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
     )
     found = {"fit_map": picture["fit_map"], "segments": segments, "networks": networks}
     named_segments(found)
-    found["fit_map"].pop("at", None)  # what is the same but for the time is not sent again
+    found["fit_map"].pop("at", None)  # if only the time differs, it is not sent again
     return Snapshot(found)
 
 
@@ -303,7 +304,7 @@ MOVING = ("waiting", "running")
 
 
 async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
-    """Migrations, and drains of hosts and cells: those under way with each server."""
+    """Return migrations, and drains of hosts and cells; drains under way with each server."""
     drains, cell_drains, migrations = await asyncio.gather(
         reader.part("drains", "/ext/drains", limit=LISTED_MAX),
         reader.part("cell_drains", "/ext/cell-drains", limit=LISTED_MAX),
@@ -325,7 +326,7 @@ async def moves(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
 
 
 OVER = frozenset({"done", "completed", "finished", "confirmed", "reverted", "error", "failed", "cancelled"})
-"""Of a migration; `finished` waits for a person."""
+"""Statuses of ended migrations and drains; `finished` waits for a person."""
 
 
 async def audits(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
@@ -345,7 +346,7 @@ async def audit(reader: Reader, id: str, _: Mapping[str, str]) -> Snapshot:
 
 
 async def choices(reader: Reader, _: str, __: Mapping[str, str]) -> Snapshot:
-    """What forms offer: flavors, images and networks of the project."""
+    """Return the choices in forms: flavors, images and networks of the project."""
     flavors, images, networks = await asyncio.gather(
         reader.part("flavors", "/flavors/detail", limit=LISTED_MAX),
         reader.part("images", "/images", "image", limit=LISTED_MAX, status="active"),
@@ -374,7 +375,7 @@ WORDS = {"all", "name", "status", "server", "marker", "trouble"}
 
 
 def parse(text: str) -> tuple[str, Topic, str, Mapping[str, str]]:
-    """(the same topic in one form, its function, id, words). Raises Unknown."""
+    """Return the topic in its normal form, its function, id and parameters. Raises Unknown."""
     path, _, query = text.partition("?")
     name, _, id = path.partition("/")
     words = dict(sorted(parse_qsl(query, max_num_fields=len(WORDS))))

@@ -1,7 +1,7 @@
-"""The one way out: calls with the user's own token to the endpoints of the token's catalog, each with a deadline and a bounded answer.
+"""Makes all calls, with the user's own token, to the endpoints of the token's catalog, each with a deadline and a limited answer.
 
-A service that refuses is `Refused`, with its status and its sentence; one that does not answer is `Down`. Nothing is tried again:
-a feed asks again by itself, and a person decides about a change.
+A service that refuses is `Refused`, with its status and its sentence; one that does not answer is `Down`. Nothing is retried here:
+feeds poll again by themselves, and a person decides about a change.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ LATE, AWAY = 504, 502
 
 
 class Trouble(Exception):
-    """A call that has no answer for the page: a status for the browser, and a sentence for the person."""
+    """Raised when a call fails: a status for the browser, and a sentence for the person."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -29,11 +29,11 @@ class Trouble(Exception):
 
 
 class Refused(Trouble):
-    """The service said no."""
+    """Raised when the service refuses."""
 
 
 class Down(Trouble):
-    """The service did not answer, or not in a form that can be read."""
+    """Raised when the service does not answer, or not in a readable form."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -43,10 +43,10 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Upstream:
-    """A pool of connections."""
+    """A pool of connections to the services."""
 
     def __init__(self, call_s: float, ca_file: str = "", transport: httpx.AsyncBaseTransport | None = None) -> None:
-        """Raises OSError or ssl.SSLError for a CA file that cannot be read."""
+        """Raises OSError or ssl.SSLError when the CA file cannot be read."""
         self._client = httpx.AsyncClient(
             timeout=httpx.Timeout(call_s, connect=min(5.0, call_s)),
             verify=_trusted(ca_file),
@@ -57,12 +57,12 @@ class Upstream:
             trust_env=False,
         )
         self.calls = 0
-        """How many were made, of all services."""
+        """Number of calls, to all services."""
 
     async def call(
         self, method: str, url: str, token: str = "", *, json: Any = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        """Raises Refused, Down."""
+        """Make one call. Raises Refused when the service refuses, and Down when it does not answer."""
         self.calls += 1
         sent = dict(headers or {})
         if token:
@@ -115,7 +115,7 @@ def _decoded(body: bytes, where: str) -> Any:
 
 
 def _sentence(body: bytes, reply: httpx.Response) -> str:
-    """Nova's, Keystone's and Neutron's forms of an error; of anything else the reason of its status."""
+    """The sentence of an error in Nova's, Keystone's or Neutron's form; else the reason of its status."""
     try:
         error = msgspec.json.decode(body)
         inner = next(iter(error.values()))

@@ -20,7 +20,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 REFUSALS = frozenset({401, 403, 429})
 LOGINS = frozenset({"/v3/auth/tokens", "/v3/ec2tokens", "/v3/s3tokens"})
 BODY_KEPT_BYTES = 16 * 1024
-"""Of a body, as much is looked at: for the name of an action, or of who wants a token."""
+"""Limit of a body that is examined for the name of an action, or for the user who asks for a token."""
 ANSWER_KEPT_BYTES = 256 * 1024
 """Of the answer to a login: whose token it is stands in it, beside the catalog."""
 QUIET = frozenset({"/", "/healthcheck"})

@@ -1,4 +1,4 @@
-"""What is known of one request when it has been answered, and what is read from its path: action and target."""
+"""The facts of one answered request, and what follows from its path: action and target."""
 
 import re
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ def parts_of(path: str) -> list[str]:
 
 
 def action_of(facts: Facts) -> str:
-    """As OpenStack's audit middleware words it: `create`, `update/lock`, `read/list` …"""
+    """The action in the form of OpenStack's audit middleware: `create`, `update/lock`, `read/list` …"""
     parts = parts_of(facts.path)
     if facts.method in READS:
         return "read" if parts and AN_ID.match(parts[-1]) else "read/list"
@@ -110,7 +110,7 @@ class _Domain(msgspec.Struct, frozen=True):
 
 
 class _User(msgspec.Struct, frozen=True):
-    """Who says so; a password beside it is not even decoded."""
+    """The user that a login request names; a password beside it is not even decoded."""
 
     id: str = ""
     name: str = ""
@@ -155,7 +155,7 @@ NAME_CHARS_MAX = 255
 
 
 def login_in(body: bytes) -> JsonObject:
-    """Who wants a token, by their own word, and how they prove it."""
+    """The user who asks for a token, as the request claims, and the method of authentication."""
     try:
         identity = _logins.decode(body).auth.identity
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

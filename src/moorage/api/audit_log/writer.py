@@ -48,7 +48,7 @@ class Sink(Protocol):
 
 
 class _Handler(logging.handlers.WatchedFileHandler):
-    """Opened anew when the file was moved away or removed; for its owner's eyes."""
+    """Opened again when the file was moved away or removed; private to its owner."""
 
     @override
     def _open(self) -> TextIOWrapper:
@@ -61,7 +61,7 @@ class _Handler(logging.handlers.WatchedFileHandler):
 
 
 class FileSink:
-    """One line for each event; a file that is rotated away is opened anew."""
+    """Writes one line for each event; after a rotation the file is opened again."""
 
     def __init__(self, path: Path) -> None:
         self._handler = _Handler(path)

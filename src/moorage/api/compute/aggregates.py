@@ -107,7 +107,7 @@ def _number(call: AnyCall) -> int:
 
 
 async def _must_be_there(call: AnyCall) -> None:
-    """Raises NotFound: nobody is told of more that is wrong with an aggregate that there is not."""
+    """Check first that the aggregate exists, before other errors. Raises NotFound."""
     number = _number(call)
     await call.context.region.read(lambda tx: reads.get(tx, number))
 
@@ -135,6 +135,10 @@ async def create(call: Call[CreateBody]) -> Response:
 
 
 async def update(call: Call[UpdateBody]) -> Response:
+    """Change an aggregate's name or zone.
+
+    Raises Invalid for an empty change, and for a zone that its hosts do not allow.
+    """
     call.require(RULE + "update", {})
     asked = call.body.aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
@@ -160,6 +164,7 @@ async def delete(call: Call[None]) -> Response:
 
 
 async def add_host(call: Call[AddHostBody]) -> Response:
+    """Add a host to an aggregate. Raises NotFound when no compute service runs on that host."""
     call.require(RULE + "add_host", {})
     number, name = _number(call), call.body.add_host.host
     try:
@@ -180,6 +185,7 @@ async def remove_host(call: Call[RemoveHostBody]) -> Response:
 
 
 async def set_metadata(call: Call[SetMetadataBody]) -> Response:
+    """Set and remove metadata of an aggregate. Raises Invalid for an empty zone name, and for keys that are too long."""
     call.require(RULE + "set_metadata", {})
     metadata = call.body.set_metadata.metadata
     for key, value in metadata.items():
@@ -198,7 +204,10 @@ async def set_metadata(call: Call[SetMetadataBody]) -> Response:
 
 
 async def images(call: Call[CacheBody]) -> Response:
-    """Hosts that are up and in service fetch the images in the background; every image is looked at first."""
+    """Let the hosts that are up and enabled fetch images in the background; every image is looked up first.
+
+    Raises Invalid for images that are named twice or do not exist.
+    """
     call.require("compute:aggregates:images", {})
     number, wanted = _number(call), [each.id for each in call.body.cache]
     if len(set(wanted)) < len(wanted):

@@ -97,6 +97,10 @@ async def create(call: Call[CreateBody]) -> Response:
 
 
 async def delete(call: Call[None]) -> Response:
+    """Remove a file from a volume's chain of snapshots.
+
+    Raises Invalid when `delete_info` is not an object, or lacks a field.
+    """
     call.require(RULE + "delete", {})
     info: Any = read_json((call.first("delete_info") or "").encode())
     if not isinstance(info, dict):

@@ -45,7 +45,7 @@ async def _log(call: AnyCall, before_us: int) -> JsonObject:
 
 
 async def _of_cell(cell: Database, began: int, ended: int) -> dict[str, JsonObject | None]:
-    """Host → what its audit did; None: it has not begun."""
+    """Host → the result of its audit; None: it has not begun."""
 
     def work(tx: Tx) -> tuple[list[str], Place, dict[str, int]]:
         at = usage_audits.place(tx, began, ended)
@@ -71,6 +71,7 @@ async def index(call: Call[None]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """List a period's usage audit. Raises Invalid for a date that cannot be parsed."""
     call.require(RULE + "show", {})
     text = call.path["before"]
     try:

@@ -92,12 +92,16 @@ def _older(protocol: str) -> Callable[[AnyCall], Awaitable[Response]]:
 
 
 async def no_rdp(call: AnyCall) -> Response:
-    """No hypervisor has it any more, so whatever is asked for is refused, of whatever server."""
+    """Refuse RDP consoles, which no hypervisor has any more, for every server. Raises Invalid."""
     raise Invalid("Unavailable console type rdp.")
 
 
 async def token(call: Call[None]) -> Response:
-    """What a token stands for, for proxies of others (`spice-direct`); looking does not use it up."""
+    """Show what a console token stands for, for proxies of other projects (`spice-direct`); this does not use up the
+    token.
+
+    Raises Invalid before version 2.31, and NotFound for an unknown or expired token.
+    """
     call.require("os_compute_api:os-console-auth-tokens")
     if call.version < v2_031_servers.EVERY_TYPE:
         raise Invalid(

@@ -131,6 +131,7 @@ async def index(call: Call[None]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """Show one extension. Raises NotFound when there is none of that alias."""
     call.require(RULE, {})
     for alias, name in KNOWN:
         if alias == call.path["alias"]:
@@ -139,7 +140,10 @@ async def show(call: Call[None]) -> Response:
 
 
 async def version(call: Call[None]) -> Response:
-    """`GET /v2.1/versions/{id}`: the version document, for those who look for it with a token."""
+    """Answer `GET /v2.1/versions/{id}` with the version document, for clients that ask for it with a token.
+
+    Raises NotFound for another version.
+    """
     if call.path["id"] not in versions.NAMES:
         raise NotFound("The resource could not be found.")
     return Response(body=versions.one(call.base_url, call.path["id"]))

@@ -15,7 +15,7 @@ from moorage.model.errors import Invalid
 from moorage.model.waiting import FORM, WAIT, seconds_of
 
 Check: TypeAlias = Callable[[str], str | None]
-"""The value → what is wrong with it, or None."""
+"""Returns what is wrong with a value, or None."""
 
 CPUS = r"\^?\d+((-\d+)?(,\^?\d+(-\d+)?)?)*"
 BOOLS = {"1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"}

@@ -53,6 +53,7 @@ async def create(call: Call[SpecsBody]) -> Response:
 
 
 async def update(call: Call[dict[str, str | int | float]]) -> Response:
+    """Set one extra spec of a flavor. Raises Invalid when the body has not exactly the key of the path."""
     if len(call.body) != 1:
         few = "does not have enough properties" if not call.body else "has too many properties"
         raise Invalid(f"{call.body} {few}")
@@ -65,6 +66,7 @@ async def update(call: Call[dict[str, str | int | float]]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """Show one extra spec of a flavor. Raises NotFound when the flavor does not have it."""
     flavor = await find(call, call.path["id"])
     name = call.path["name"]
     if name not in flavor.extra_specs:

@@ -294,6 +294,7 @@ def _access(flavor: Flavor) -> Response:
 
 
 async def access(call: Call[None]) -> Response:
+    """List the projects that may use a private flavor. Raises NotFound for a public flavor."""
     flavor = await find(call, call.path["id"])
     if flavor.is_public:
         raise NotFound("Access list not available for public flavors.")

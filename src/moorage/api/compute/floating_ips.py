@@ -138,6 +138,7 @@ def _fixed(server: Server, address: str, asked: str | None) -> str:
 
 
 async def remove(call: Call[RemoveBody]) -> Response:
+    """Take a floating address from a server. Raises Conflict when the address is not associated with the server."""
     address = checked_address("address", call.body.remove.address)
     server = await the_server(call, RULE + "remove")
     network = network_of(call)

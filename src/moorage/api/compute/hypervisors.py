@@ -35,7 +35,7 @@ def _brief(call: AnyCall, host: Host) -> JsonObject:
 
 
 def _amounts(stock: Stock, resource: str) -> tuple[int, int]:
-    """(total, used with what is reserved)."""
+    """(total, used including reserved)."""
     if resource not in stock:
         return 0, 0
     inventory, used = stock[resource]
@@ -95,7 +95,7 @@ async def _stocks(call: AnyCall, hosts: Sequence[Host]) -> list[Stock]:
 
 
 async def filled(call: AnyCall, hosts: Sequence[Host]) -> list[dict[str, int]]:
-    """How full each host is, in the words of hypervisors."""
+    """The use of each host, with the hypervisors API's names."""
     servers = await servers_on(call, hosts)
     stocks = await _stocks(call, hosts)
     return [_fill(stock, len(servers[host.host])) for host, stock in zip(hosts, stocks, strict=True)]
@@ -195,6 +195,7 @@ async def show(call: Call[None]) -> Response:
 
 
 async def uptime(call: Call[None]) -> Response:
+    """Show a hypervisor's uptime. Raises Invalid when its host is down, and NotBuilt when the driver does not report it."""
     call.require(RULE + "uptime", {})
     host = await _one(call)
     said = uptime_of(call, host)

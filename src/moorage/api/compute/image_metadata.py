@@ -49,6 +49,7 @@ async def index(call: Call[None]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """Show one item of an image's metadata. Raises NotFound when the image does not have it."""
     found, key = metadata_of(await the_image(call)), call.path["key"]
     if key not in found:
         raise NotFound("The resource could not be found.")
@@ -67,6 +68,10 @@ async def replace(call: Call[MetadataBody]) -> Response:
 
 
 async def change(call: Call[MetaBody]) -> Response:
+    """Set one item of an image's metadata.
+
+    Raises Invalid when the body has not exactly the key of the path, or another form.
+    """
     meta, key = call.body.meta, call.path["key"]
     if len(meta) != 1:
         why = "does not have enough properties" if not meta else "has too many properties"
@@ -79,6 +84,7 @@ async def change(call: Call[MetaBody]) -> Response:
 
 
 async def delete(call: Call[None]) -> Response:
+    """Remove one item of an image's metadata. Raises NotFound when the image does not have it."""
     image, key = await the_image(call), call.path["key"]
     found = metadata_of(image)
     if key not in found:

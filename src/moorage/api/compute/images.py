@@ -39,7 +39,10 @@ NOT_FOUND = "Image not found."
 
 
 def metadata_of(image: Json) -> JsonObject:
-    """Its properties; two of them are lists, and kept as JSON."""
+    """Return an image's properties as Nova shows them; two of them are lists, which the image service keeps as JSON.
+
+    Raises Invalid when one of these is not JSON.
+    """
     found = properties_of(image)
     for name in WRITTEN_AS_JSON:
         if isinstance(found.get(name), str):
@@ -139,6 +142,7 @@ async def show(call: Call[None]) -> Response:
 
 
 async def delete(call: Call[None]) -> Response:
+    """Delete an image. Raises NotFound when the user does not see it, and Forbidden when the image service refuses."""
     try:
         await images_of(call).delete_as(call.token, call.path["id"])
     except NotFound as missing:

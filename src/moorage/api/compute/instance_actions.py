@@ -86,6 +86,7 @@ def _action_of(operation: Operation) -> Action:
 
 
 async def index(call: AnyCall) -> Response:
+    """List a server's actions. Raises Invalid for a period that ends before it begins, and for an unknown marker."""
     server = await _server(call, "list")
     actions = await _actions(call, server)
     if call.version < v2_058_servers.PAGED:
@@ -114,6 +115,7 @@ async def index(call: AnyCall) -> Response:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show one action of a server, with its events. Raises NotFound when the server has no such action."""
     server = await _server(call, "show")
     wanted = call.path["request"]
     found = next((each for each in await _actions(call, server) if each.request_id == wanted), None)

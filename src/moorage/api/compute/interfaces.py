@@ -55,7 +55,7 @@ async def index(call: AnyCall) -> Response:
 
 
 async def _rows(call: AnyCall, server: Server) -> list[JsonObject]:
-    """The server's ports, asked with the user's token, without what is only held for a revert. Raises Unavailable."""
+    """The server's ports, read with the user's token, without those that are only kept for a revert. Raises Unavailable."""
     if call.context.network is None:
         raise Unavailable("This API has no network service to ask.")
     tags = {str(nic.port): nic.tag for nic in server.nics}
@@ -82,13 +82,13 @@ async def _one(call: AnyCall, server: Server, port: str) -> Response:
 
 
 async def _must_be_there(network: NetworkBackend, port: str, token: str) -> None:
-    """Raises NotFound for a port that the caller does not see, whoever's it may be."""
+    """Find a port of the server. Raises NotFound for a port that the caller does not see."""
     try:
         await network.port(port, token)
     except NotFound as missing:
         raise NotFound(f"Port id {port} could not be found.") from missing
     except Unavailable:
-        return  # nobody can say; the server has no such port, and that is said
+        return  # the network service does not answer; the server's record has no such port, so the answer is 404
 
 
 def _shown(port: Port, tag: str | None) -> JsonObject:

@@ -49,6 +49,7 @@ def _user(call: AnyCall, rule: str, asked: str | None) -> str:
 
 
 async def create(call: Call[CreateBody]) -> Response:
+    """Import a key pair, or make one. Raises Invalid for a name that is not allowed, and for a missing public key."""
     new = call.body.keypair
     name = re.sub(r" +", " ", new.name.strip())
     if not NAME_FORM.match(name):
@@ -74,6 +75,7 @@ async def create(call: Call[CreateBody]) -> Response:
 
 
 async def index(call: Call[None]) -> Response:
+    """List a user's key pairs. Raises Invalid for an unknown marker."""
     user = _user(call, "index", call.first("user_id"))
     limit, marker = call.page()
     if marker is not None and await call.context.region.read(lambda tx: reads.get(tx, user, marker)) is None:
@@ -86,6 +88,7 @@ async def index(call: Call[None]) -> Response:
 
 
 async def show(call: Call[None]) -> Response:
+    """Show one key pair. Raises NotFound when the user has none of that name."""
     user, name = _user(call, "show", call.first("user_id")), call.path["name"]
     pair = await call.context.region.read(lambda tx: reads.get(tx, user, name))
     if pair is None:

@@ -163,6 +163,10 @@ async def of_server(call: AnyCall) -> Response:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show a server's live migration while it is in progress.
+
+    Raises NotFound when there is none, or the migration is of another kind.
+    """
     server = await the_server(call, OF_SERVER + "show")
     asked = call.path["migration"]
     found = await _of_number(call, server, asked)
@@ -214,6 +218,7 @@ class ForceBody(Body):
 
 
 async def force_complete(call: Call[ForceBody]) -> Response:
+    """Let a live migration complete now. Raises Invalid for an unknown migration."""
     server = await the_server(call, OF_SERVER + "force_complete")
     not_locked(call, server)
     in_state(server, "force_complete", (VmState.ACTIVE,), (TaskState.MIGRATING,))

@@ -42,6 +42,10 @@ async def _changeable(call: AnyCall, rule: str) -> Server:
 
 
 async def add(call: Call[AddBody]) -> Response:
+    """Add a fixed address on a network.
+
+    Raises NotFound when the server has no port there, and Invalid when no address is left.
+    """
     server = await _changeable(call, "add")
     network = str(call.body.add.network)
     try:
@@ -56,6 +60,7 @@ async def add(call: Call[AddBody]) -> Response:
 
 
 async def remove(call: Call[RemoveBody]) -> Response:
+    """Remove a fixed address. Raises Invalid when the server does not have it."""
     address = checked_address("address", call.body.remove.address)
     server = await _changeable(call, "remove")
     try:

@@ -74,7 +74,7 @@ def _sum(host: str, project: str, servers: list[Server]) -> JsonObject:
 
 
 async def show(call: Call[None]) -> Response:
-    """All there is, what is used now, what the servers here may use at most, and the same for each project."""
+    """The capacity, the present use, the use that running servers can reach, and the same for each project."""
     call.require(RULE + "show", {})
     host, cell = await _host(call)
     servers = await servers_of(call, host, cell)
@@ -93,6 +93,10 @@ async def show(call: Call[None]) -> Response:
 
 
 async def update(call: Call[Wanted]) -> Response:
+    """Enable or disable a host by the older API.
+
+    Raises Invalid for an empty change, and NotBuilt for the maintenance mode.
+    """
     call.require(RULE + "update", {})
     status, maintenance = call.body.status, call.body.maintenance_mode
     if status is None and maintenance is None:

@@ -69,7 +69,7 @@ async def _project(call: AnyCall) -> str:
 
 
 def _user(call: AnyCall) -> str | None:
-    """The user whose limits are meant, or nobody: then the project's are."""
+    """The user whose limits are meant; None: those of the project."""
     return call.first("user_id") or None
 
 
@@ -144,6 +144,7 @@ async def show_class(call: Call[None]) -> Response:
 
 
 async def update_class(call: Call[UpdateClassBody]) -> Response:
+    """Change the default quotas (quota class). Raises Invalid for a name that is too long."""
     call.require(CLASSES + "update", {})
     name, config = call.path["id"], call.context.config.quotas
     if len(name) > CLASS_NAME_MAX_CHARS:

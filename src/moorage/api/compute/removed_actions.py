@@ -8,6 +8,7 @@ ACTIONS = ("resetNetwork",)
 
 
 async def gone(call: AnyCall) -> Response:
+    """Answer 410 for an action that was removed. Raises Gone."""
     raise Gone("This resource is no longer available.  No forwarding address is given.")
 
 

@@ -71,7 +71,7 @@ class RuleBody(msgspec.Struct):
     security_group_rule: WantedRule
 
 
-# ------------------------------------------------------------------------------------------------ what is shown
+# ------------------------------------------------------------------------------------------------ the answers
 
 
 async def shown(call: AnyCall, found: Iterable[Json]) -> list[JsonObject]:
@@ -226,6 +226,10 @@ async def delete(call: Call[None]) -> Response:
 
 
 async def create_rule(call: Call[RuleBody]) -> Response:
+    """Make a rule of a security group.
+
+    Raises Invalid when the rule exists already, and NotFound when its remote group does not.
+    """
     call.require(RULE + "rule:create")
     wanted, network = call.body.security_group_rule, network_of(call)
     for name in ("parent_group_id", "group_id"):

@@ -148,7 +148,7 @@ async def reset_state(call: Call[ResetBody]) -> Response:
 
 def _active_again(server: Server) -> VmState:
     """Not ACTIVE while something else is kept for it, which only its own way back ends."""
-    if server.moved is not None:  # its old host keeps what it left there: a confirm or a revert
+    if server.moved is not None:  # its old host still has its resources: only a confirm or a revert is allowed
         return VmState.RESIZED
     if server.shelved is not None:  # its disk is an image, and its guest is off or gone: an unshelve
         return VmState.SHELVED if server.host is not None else VmState.SHELVED_OFFLOADED
@@ -170,7 +170,7 @@ async def force_delete(call: AnyCall) -> Response:
 
 
 async def restore(call: AnyCall) -> Response:
-    """Of a server that was deleted so that it can be; the project's quota must have room for it again."""
+    """Restore a soft-deleted server; the project's quota must have room for it."""
     server = await the_server(call, "os_compute_api:os-deferred-delete:restore")
     not_locked(call, server)
     check = partial(in_state, action="restore", states=(VmState.SOFT_DELETED,))
@@ -188,6 +188,11 @@ class ConsoleBody(Body):
 
 
 async def console_output(call: Call[ConsoleBody]) -> Response:
+    """Show the last lines of the guest's console.
+
+    Raises Conflict while the server has no host or the host does not answer, and NotBuilt when the driver keeps no
+    console log.
+    """
     server = await the_server(call, "os_compute_api:os-console-output")
     if server.host is None or server.vm_state is VmState.BUILDING:
         raise Conflict(f"Instance {server.id} is not ready")

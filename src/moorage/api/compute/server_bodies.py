@@ -211,7 +211,7 @@ def boot_request(call: Call[CreateBody]) -> BootRequest:
 
 
 def checked_address(address: str | None, version: int, field: str) -> str | None:
-    """The address in its shortest form; raises Invalid, for an empty one too."""
+    """Return the address in its shortest form. Raises Invalid when it is not one, or is empty."""
     if address is None:
         return None
     try:
@@ -328,7 +328,7 @@ def _device(each: WantedDevice) -> BlockDevice:
 
 
 def checked_base64(text: str, field: str = "user_data") -> None:
-    """Raises Invalid. Characters that are not of its alphabet are passed over, by Nova and by whoever decodes it later."""
+    """Check base64. Characters outside its alphabet are ignored, as in Nova and in later decoders. Raises Invalid when it is not base64."""
     try:
         base64.b64decode(text.encode())
     except (binascii.Error, ValueError):

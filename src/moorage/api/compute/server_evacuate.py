@@ -1,4 +1,4 @@
-"""`POST /servers/{id}/action` `evacuate`: an administrator has a server made anew, away from a host that is dead."""
+"""`POST /servers/{id}/action` `evacuate`: an administrator lets a server be made again on another host, because its host is down."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -30,9 +30,10 @@ class EvacuateBody(Body):
 
 
 async def evacuate(call: Call[EvacuateBody]) -> Response:
-    """Accepted when it is answered, with 200 as in Nova.
+    """Begin an evacuation, and answer 200 when it is accepted, as Nova does.
 
-    A host is judged like any other, forced or not: what is claimed there must fit, for a claim is never skipped.
+    A forced host is judged like any other: the claim there must fit and is never skipped.
+    Raises Invalid when a host is forced and not named, and for an admin password where the disk is kept.
     """
     server, asked = await the_server(call, RULE), call.body.evacuate
     shows, shared = call.version < v2_014_servers.NO_PASSWORD_SHOWN, bool(asked.shared)

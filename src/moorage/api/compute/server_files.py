@@ -10,7 +10,7 @@ from moorage.store.region.quotas import both_limits
 
 
 async def files_of(call: AnyCall, wanted: Sequence[WantedFile]) -> tuple[InjectedFile, ...]:
-    """The files as they are sent on. Raises Invalid (not base64) and OverQuota, in Nova's words."""
+    """Return the files in the form of messages. Raises Invalid (not base64) and OverQuota, with Nova's messages."""
     if not wanted:
         return ()
     for each in wanted:

@@ -99,7 +99,7 @@ def wanted(call: AnyCall, *, detail: bool) -> ServerQuery | None:
 
 
 def _allowed(call: AnyCall, fields: dict[str, str]) -> dict[str, str]:
-    """Filters that are for administrators are left out for others, without a word."""
+    """Filters for administrators are ignored for other users."""
     bad = [name for name in call.query if name in INTERNAL or name == "pci_devices" or name.startswith("_")]
     if call.allows("os_compute_api:servers:allow_all_filters"):
         if bad:
@@ -163,7 +163,10 @@ def _times(fields: dict[str, str], found: JsonObject) -> None:
 
 
 def instant(text: str, field: str) -> int:
-    """Microseconds of an ISO 8601 time; without a zone it is UTC."""
+    """Return an ISO 8601 time in microseconds since 1970; a time without a zone is UTC.
+
+    Raises Invalid when it cannot be parsed.
+    """
     try:
         at = datetime.fromisoformat(text.replace("Z", "+00:00").replace(" ", "T" if "T" not in text else "+"))
     except ValueError:

@@ -49,6 +49,7 @@ def _shown(group: ServerGroup) -> JsonObject:
 
 
 async def create(call: Call[CreateBody]) -> Response:
+    """Make a server group. Raises Invalid when a policy other than anti-affinity has rules."""
     call.require(RULE + "create", {"project_id": call.principal.project})
     project = call.project
     new = call.body.server_group

@@ -29,7 +29,10 @@ class PasswordBody(Body):
 
 
 async def change_password(call: Call[PasswordBody]) -> Response:
-    """Set before the answer, because a password is stored nowhere."""
+    """Set a new password in the guest. It is done before the answer, because no password is stored.
+
+    Raises Conflict when the guest or its host does not do it.
+    """
     server = await the_server(call, "os_compute_api:os-admin-password")
     not_locked(call, server)
     in_state(server, "changePassword", (VmState.ACTIVE,))
@@ -42,6 +45,7 @@ async def change_password(call: Call[PasswordBody]) -> Response:
 
 
 async def crash_dump(call: AnyCall) -> Response:
+    """Begin a crash dump in the guest. Raises Conflict while the server has no host."""
     server = await the_server(call, "os_compute_api:servers:trigger_crash_dump")
     not_locked(call, server)
     if server.host is None:
@@ -53,7 +57,11 @@ async def crash_dump(call: AnyCall) -> Response:
 
 
 async def diagnostics(call: Call[None]) -> Response:
-    """Asked of the host now; the free form of old versions is made of the fixed one."""
+    """Show the guest's diagnostics, read from its host now; the free form of old versions follows from the fixed one.
+
+    Raises Conflict while the server has no host, or when the host fails, and NotBuilt when the driver has no
+    diagnostics.
+    """
     server = await the_server(call, "os_compute_api:os-server-diagnostics")
     if server.host is None:
         raise Conflict(f"Instance {server.id} is not ready")

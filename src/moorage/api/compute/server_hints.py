@@ -13,7 +13,7 @@ from moorage.model.waiting import FORM, WAIT, seconds_of
 SERVERS_MAX = 100
 """Named by one hint: each is looked up."""
 BYTES_MAX = 8 * 1024
-"""Of all hints, as JSON: they are kept as long as their server is, for its moves."""
+"""Limit of all hints as JSON: they are stored as long as their server, for its moves."""
 UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 CIDR = re.compile(r"/[0-9a-f.:]+")
 NAME_CHARACTERS_MAX = 255

@@ -59,6 +59,7 @@ async def create_image(call: Call[ImageBody]) -> Response:
 
 
 async def create_backup(call: Call[BackupBody]) -> Response:
+    """Make a backup image, and delete older ones. Raises Invalid for servers that boot from a volume."""
     server, wanted = await the_server(call, BACKUP_RULE), call.body.wanted
     await _few_enough(call, wanted.metadata)
     check = _check("createBackup")

@@ -57,7 +57,7 @@ def not_locked(call: AnyCall, server: Server) -> None:
 def in_state(
     server: Server, action: str, states: Iterable[VmState], tasks: Iterable[TaskState | None] = (None,)
 ) -> None:
-    """Raises Conflict, naming what is in the way."""
+    """Check the server's state. Raises Conflict, which names the state that forbids the action."""
     states = frozenset(states)
     if server.vm_state not in states:
         raise Conflict(f"Cannot '{action}' instance {server.id} while it is in vm_state {server.vm_state.value}")

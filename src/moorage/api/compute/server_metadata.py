@@ -82,6 +82,7 @@ async def replace_metadata(call: Call[MetadataBody]) -> Response:
 
 
 async def one_metadata(call: AnyCall) -> Response:
+    """Show one item of a server's metadata. Raises NotFound when the server does not have it."""
     server = await the_server(call, METADATA + "show")
     key = call.path["key"]
     if key not in server.metadata:
@@ -90,6 +91,7 @@ async def one_metadata(call: AnyCall) -> Response:
 
 
 async def set_metadata(call: Call[MetaBody]) -> Response:
+    """Set one item of a server's metadata. Raises Invalid when the body has not exactly the key of the path."""
     key = call.path["key"]
     if len(call.body.meta) != 1:
         raise Invalid("Invalid input for field/attribute meta: exactly one item is wanted.")
@@ -103,6 +105,7 @@ async def set_metadata(call: Call[MetaBody]) -> Response:
 
 
 async def drop_metadata(call: AnyCall) -> Response:
+    """Remove one item of a server's metadata. Raises NotFound when the server does not have it."""
     server, key = await the_server(call, METADATA + "delete"), call.path["key"]
     if key not in server.metadata:
         raise NotFound("Metadata item was not found")
@@ -137,6 +140,7 @@ async def drop_tags(call: AnyCall) -> Response:
 
 
 async def has_tag(call: AnyCall) -> Response:
+    """Answer 204 if the server has the tag. Raises NotFound when it does not."""
     server = await the_server(call, TAGS + "show")
     if call.path["tag"] not in server.tags:
         raise NotFound(f"Server {server.id} has no tag '{call.path['tag']}'")
@@ -144,6 +148,7 @@ async def has_tag(call: AnyCall) -> Response:
 
 
 async def add_tag(call: AnyCall) -> Response:
+    """Add a tag to a server. Raises Invalid when the server has as many as it may."""
     server = await _tagged(call, "update", "update tag")
     tag = decode({"tag": call.path["tag"]}, OneTag).tag
     if len(server.tags) >= TAGS_MAX:  # of one that it has already, too

@@ -48,7 +48,7 @@ class MigrateBody(Body):
 
 
 class BoolOrAuto(NovaBool):
-    """Or the word `auto`."""
+    """Or the value `auto`."""
 
     __slots__ = ("auto",)
 
@@ -68,7 +68,7 @@ class BoolOrAuto(NovaBool):
 
 
 class LiveDestination(Body):
-    """In every version's words; what a version does not know it refuses (api/past)."""
+    """The values of all versions; a version refuses values that it does not know (api/version_changes)."""
 
     host: Fqdn | None
     block_migration: BoolOrAuto
@@ -81,6 +81,7 @@ class MigrateLiveBody(Body):
 
 
 async def resize(call: Call[ResizeBody]) -> Response:
+    """Begin a resize. Raises Invalid when the flavor is empty."""
     asked = call.body.resize
     flavor = str(asked.flavor_ref).rsplit("/", 1)[-1]
     if not flavor.strip():
@@ -104,7 +105,11 @@ async def migrate(call: Call[MigrateBody]) -> Response:
 
 
 async def migrate_live(call: Call[MigrateLiveBody]) -> Response:
-    """The checks before it are waited for in versions before 2.34, and their refusal is the answer; later ones show it."""
+    """Begin a live migration. Before version 2.34 the request waits for the checks and is refused if they fail; later,
+    the migration shows the failure.
+
+    Raises Invalid when a host is forced and not named.
+    """
     asked = call.body.live
     server = await the_server(call, None)
     call.require(f"{MIGRATE_LIVE}:host" if asked.host else MIGRATE_LIVE, target_of(server))

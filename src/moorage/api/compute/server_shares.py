@@ -39,17 +39,20 @@ async def index(call: AnyCall) -> Response:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show one share of a server. Raises NotFound, because servers have no shares here."""
     await the_server(call, RULE + "show")
     raise NotFound(f"Share {call.path['share']} could not be found.")
 
 
 async def create(call: Call[CreateBody]) -> Response:
+    """Refuse to attach a share. Raises Conflict, as Nova does where shares are not configured."""
     server = await the_server(call, RULE + "create")
     _in_state(server, "create share", VmState.STOPPED)
     raise Conflict("Feature not supported because either compute or instance are not configured correctly.")
 
 
 async def delete(call: AnyCall) -> Response:
+    """Detach a share. Raises NotFound, because servers have no shares here."""
     server = await the_server(call, RULE + "delete")
     _in_state(server, "delete share", VmState.STOPPED, VmState.ERROR)
     raise NotFound(f"Share {call.path['share']} could not be found.")

@@ -47,6 +47,7 @@ async def shelve_offload(call: AnyCall) -> Response:
 
 
 async def unshelve(call: Call[UnshelveBody]) -> Response:
+    """Begin to unshelve a server. Raises Conflict for a zone or host when the server is not offloaded."""
     server = await the_server(call, RULE + "unshelve")
     wish = _wish(call.body.unshelve)
     check = _check(call, "unshelve", UNSHELVE_FROM)

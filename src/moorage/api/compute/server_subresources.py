@@ -1,4 +1,4 @@
-"""What hangs on a server and is read from its record: addresses, the password."""
+"""Subresources of a server that are read from its record: addresses, the password."""
 
 from moorage.api.call import AnyCall, Response
 from moorage.api.compute.server_lookup import the_server
@@ -24,6 +24,7 @@ async def addresses(call: AnyCall) -> Response:
 
 
 async def addresses_on(call: AnyCall) -> Response:
+    """Show a server's addresses on one network. Raises NotFound when it has none there."""
     server = await the_server(call, "os_compute_api:ips:show")
     network = call.path["network"]
     found = _bare(server)

@@ -41,7 +41,10 @@ def new_password() -> str:
 
 
 async def create(call: Call[CreateBody]) -> Response:
-    """Write the order down, begin the boot, answer at once."""
+    """Accept the order of servers, begin their boots, and answer at once.
+
+    Raises Forbidden when policy does not let the user choose a host, and Invalid when a host is named in two ways.
+    """
     call.require(RULE + "create")
     password = call.body.server.admin_pass or new_password()
     request = msgspec.structs.replace(boot_request(call), admin_password=password)
@@ -136,6 +139,10 @@ def _partial(call: AnyCall, each: Partial) -> JsonObject:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show one server. If its cell is out, show what the region knows of it.
+
+    Raises NotFound when the user may not see the server, and Unavailable for old versions while its cell is out.
+    """
     try:
         server = await the_server(call, RULE + "show")
     except Unavailable:
@@ -151,6 +158,10 @@ async def show(call: AnyCall) -> Response:
 
 
 async def update(call: Call[UpdateBody]) -> Response:
+    """Change a server's name, description or host name, or pin its zone.
+
+    Raises Invalid when its zone cannot be changed during an operation.
+    """
     server = await the_server(call, RULE + "update")
     asked = call.body.server
     fields: JsonObject = {}

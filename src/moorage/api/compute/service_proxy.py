@@ -44,5 +44,5 @@ def checked_address(name: str, value: str) -> str:
 
 
 def wrong(name: str, value: object, why: str) -> NoReturn:
-    """A field of a body refused, with the sentence of Nova's schema validation."""
+    """Refuse a field of a body with the sentence of Nova's schema validation. Raises Invalid."""
     raise Invalid(f"Invalid input for field/attribute {name}. Value: {value}. {value!r} {why}")

@@ -36,7 +36,7 @@ class ByName(Body):
 
 
 class ById(Body):
-    """From 2.53 on the path is the service, and the body says what it shall be."""
+    """From 2.53 on the path names the service, and the body its new state."""
 
     never_null: ClassVar[Mapping[str, str]] = {
         "status": "'string'",
@@ -189,6 +189,10 @@ async def _update_by_id(call: Call[Json], asked: ById) -> Response:
 
 
 async def delete(call: Call[None]) -> Response:
+    """Delete a compute service.
+
+    Raises Invalid for an id that is not an integer in old versions, and NotFound when there is no such service.
+    """
     call.require(RULE + "delete", {})
     service = call.path["id"]
     if call.version >= v2_053.BY_UUID:

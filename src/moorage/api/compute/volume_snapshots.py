@@ -52,6 +52,7 @@ async def show(call: Call[None]) -> Response:
 
 
 async def create(call: Call[CreateBody]) -> Response:
+    """Make a snapshot of a volume. Raises NotFound when the volume does not exist."""
     wanted = call.body.snapshot
     try:
         made = await volumes_of(call).make_as(call.token, call.project, THINGS, passed_on(wanted))

@@ -65,7 +65,7 @@ rfb.addEventListener("disconnect", (event) => {
 rfb.addEventListener("desktopname", (event) => { document.title = event.detail.name; said.textContent = event.detail.name; });
 </script></head><body><div id="said">Connecting …</div><div id="screen"></div></body></html>
 """
-"""Its title is what noVNC's own page has: clients that look for a console in the page look for this word."""
+"""It has the title of noVNC's own page, because clients search the page for it."""
 
 
 class Pages:

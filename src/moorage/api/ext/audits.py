@@ -32,7 +32,10 @@ class CreateBody(Body):
 
 
 async def create(call: Call[CreateBody]) -> Response:
-    """It waits for the conductor: 202, and the id to ask for it by."""
+    """Ask for an audit; a conductor runs it. Answers 202 and the audit's id.
+
+    Raises Invalid for an unknown kind of findings.
+    """
     call.require("moorage:audits:create")
     wanted = call.body.audit
     if wanted.repair:
@@ -55,6 +58,7 @@ async def index(call: AnyCall) -> Response:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show one audit. Raises NotFound."""
     call.require("moorage:audits:show")
     wanted = call.path["id"]
     found = await call.context.region.read(lambda tx: audits.get(tx, wanted))

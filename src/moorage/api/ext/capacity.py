@@ -31,7 +31,10 @@ class FailoverBody(Body):
 
 
 async def show(call: AnyCall) -> Response:
-    """Of a flavor and networks, by the query."""
+    """Answer how many servers of a flavor on these networks fit, as the query asks.
+
+    Raises Invalid without a flavor, and for too many networks or hosts.
+    """
     call.require(RULE)
     flavor = call.first("flavor")
     if not flavor:
@@ -70,13 +73,13 @@ def _as_json(found: Capacity, hosts: int) -> JsonObject:
 
 
 async def snapshot(call: AnyCall) -> Response:
-    """The picture with its servers, for a file that `moorage capacity --world` reads."""
+    """Return the world with its servers, for a file that `moorage capacity --world` reads."""
     call.require(RULE)
     return Response(200, msgspec.json.encode(await service_of(call).capacity_snapshot()), finished=True)
 
 
 async def failover(call: Call[FailoverBody]) -> Response:
-    """Whether every server finds another place, for each thing that may fail."""
+    """Return for each possible failure whether every server finds another place."""
     call.require(RULE)
     found = await service_of(call).failover(call.body.failover)
     rows = [msgspec.to_builtins(each) | {"survives": each.survives} for each in found]

@@ -39,7 +39,11 @@ class CreateBody(Body):
 
 
 async def create(call: Call[CreateBody]) -> Response:
-    """The plan; and, unless it is a dry run or somebody has no place elsewhere, 202: the cell takes nobody from soon on."""
+    """Plan the drain of a cell. Unless it is a dry run, or a server has no place elsewhere, begin it and answer 202;
+    soon the cell takes no new servers.
+
+    Raises NotFound for an unknown cell, and Conflict when servers have no other place.
+    """
     call.require("moorage:cell_drains:create")
     wanted = call.body.cell_drain
     if wanted.cell not in call.context.cells:
@@ -101,7 +105,10 @@ async def show(call: AnyCall) -> Response:
 
 
 async def cancel(call: AnyCall) -> Response:
-    """What is on its way comes to its end; nothing more is begun, and the cell stays disabled."""
+    """Cancel a drain: moves under way are completed, no further one is begun, and the cell stays disabled.
+
+    Raises Conflict when the drain is over.
+    """
     call.require("moorage:cell_drains:cancel")
     drain = await _drain(call)
     if not await call.context.region.write(lambda tx: cell_drains.cancel(tx, drain.id)):

@@ -43,7 +43,7 @@ class BalanceBody(Body):
 
 
 async def index(call: AnyCall) -> Response:
-    """All that the region has heard of, and those of this API's configuration."""
+    """All cells that the region knows, and those of this API's configuration."""
     call.require("moorage:cells:show")
     return Response(200, {"cells": await _rows(call)}, finished=True)
 
@@ -78,7 +78,10 @@ async def delete(call: AnyCall) -> Response:
 
 
 async def balance(call: Call[BalanceBody]) -> Response:
-    """A plan: which moves would even out the cells, and what each costs. Nothing is begun."""
+    """Plan which moves would balance the cells, with the cost of each. Nothing is begun.
+
+    Raises Invalid when it is not a dry run.
+    """
     call.require("moorage:cells:balance")
     wanted = call.body.balance
     if not wanted.dry_run:

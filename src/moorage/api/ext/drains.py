@@ -37,7 +37,11 @@ class CreateBody(Body):
 
 
 async def create(call: Call[CreateBody]) -> Response:
-    """The plan; and, unless it is a dry run or somebody has no other place, 202: the host takes nobody from soon on."""
+    """Plan the drain of a host. Unless it is a dry run, or a server has no other place, begin it and answer 202; soon
+    the host takes no new servers.
+
+    Raises Conflict when servers have no other place.
+    """
     call.require("moorage:drains:create")
     wanted = call.body.drain
     host, _ = await host_named(call, wanted.host)
@@ -84,7 +88,10 @@ async def show(call: AnyCall) -> Response:
 
 
 async def cancel(call: AnyCall) -> Response:
-    """What is on its way comes to its end; nothing more is begun, and the host stays disabled."""
+    """Cancel a drain: moves under way are completed, no further one is begun, and the host stays disabled.
+
+    Raises Conflict when the drain is over.
+    """
     call.require("moorage:drains:cancel")
     drain = await _drain(call)
     if not await call.context.region.write(lambda tx: drains.cancel(tx, drain.id)):

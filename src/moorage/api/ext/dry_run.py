@@ -47,7 +47,7 @@ def _tried(real: Handler) -> Handler:
 
 
 def _described(each: ServerPlan, *, whole: bool) -> JsonObject:
-    """Owners are told causes and counts, as by `explain`; administrators the hosts too."""
+    """Owners see causes and counts, as in `explain`; administrators also see hosts."""
     told: JsonObject = {
         "operation": each.operation,
         "server": each.server,

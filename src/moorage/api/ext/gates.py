@@ -20,6 +20,7 @@ EXECUTES = ("conductor", "up")
 
 
 async def show(call: AnyCall) -> Response:
+    """Show the gates. Raises Unavailable when this API process does not read them."""
     call.require("moorage:gates:show")
     facts = call.context.gate_facts
     if facts is None:

@@ -45,7 +45,12 @@ async def show(call: AnyCall) -> Response:
 
 
 async def approve(call: Call[ApproveBody]) -> Response:
-    """Bind a host to its cell and key: from a moment later it is heard. Once more with other words: bound to those."""
+    """Approve a host: bind it to its cell and key; a moment later its messages are accepted. A second call with other
+    values replaces the first.
+
+    Raises Invalid for a name, key or cell that cannot be used, and Conflict when another host has the key, or too
+    many hosts are approved.
+    """
     call.require("moorage:host_approvals:update")
     host, wanted = call.path["host"], call.body.approval
     if len(host) > HOST_CHARS_MAX or not host.isprintable():
@@ -71,7 +76,10 @@ async def approve(call: Call[ApproveBody]) -> Response:
 
 
 async def revoke(call: AnyCall) -> Response:
-    """It is heard no more; the broker's configuration is to be made anew without its key."""
+    """Revoke a host: its messages are ignored; the broker's configuration must be made again without its key.
+
+    Raises NotFound when the host is neither approved nor waits for approval.
+    """
     call.require("moorage:host_approvals:delete")
     host = call.path["host"]
     if not await call.context.region.write(lambda tx: host_approvals.revoke(tx, host)):

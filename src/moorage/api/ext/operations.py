@@ -71,6 +71,7 @@ def _row(operation: Operation, *, whole: bool) -> JsonObject:
 
 
 async def index(call: AnyCall) -> Response:
+    """List operations. Raises Invalid for an unknown status."""
     call.require("moorage:operations:list")
     whole = call.allows("moorage:operations:details")
     everywhere = call.first("all_projects") in {"", "1", "true", "True"} and "all_projects" in call.query
@@ -97,6 +98,7 @@ async def index(call: AnyCall) -> Response:
 
 
 async def show(call: AnyCall) -> Response:
+    """Show one operation. Raises NotFound."""
     wanted = OperationId(call.path["id"])
     found = await call.context.region.read(lambda tx: region_operations.get(tx, wanted))
     if found is None or (found.project != call.principal.project and not call.is_admin):

@@ -8,6 +8,7 @@ from moorage.model.errors import Unavailable
 
 
 async def show(call: AnyCall) -> Response:
+    """Show which services answer. Raises Unavailable when this API process does not watch them."""
     call.require("moorage:neighbours:show")
     seen = call.context.open_circuits
     if seen is None:

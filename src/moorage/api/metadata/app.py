@@ -189,7 +189,7 @@ class MetadataApp:
 
 
 def _plain(address: str) -> str:
-    """In its shortest form, and IPv4 as such; empty for what is no address."""
+    """Return the address in its shortest form, and mapped IPv4 as IPv4; empty if it is not an address."""
     try:
         read = ipaddress.ip_address(address)
     except ValueError:

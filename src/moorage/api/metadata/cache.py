@@ -18,7 +18,7 @@ class AnswerCache(Generic[ValueT]):
         self._found: dict[str, tuple[float, asyncio.Future[ValueT]]] = {}
 
     async def get(self, key: str, ask: Callable[[], Awaitable[ValueT]]) -> ValueT:
-        """What is known, or what `ask` finds; a failure is told to all who wait for it, and not kept."""
+        """Return the cached value, or the result of `ask`; a failure is raised to all waiting callers and not cached."""
         known = self._found.get(key)
         if known is not None and known[0] > self._clock():
             return await asyncio.shield(known[1])

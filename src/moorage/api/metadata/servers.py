@@ -97,7 +97,7 @@ class GuestLookup:
         return await self._servers.get(server, lambda: self._read(server))
 
     async def at(self, address: str) -> Server | None:
-        """The server that holds an address of a flat network; None when nobody does, or more than one."""
+        """Return the server that holds an address of a flat network; None: no server, or several."""
         holder = await self._addresses.get(address, lambda: self._holder(address))
         return None if holder is None else await self.server(holder)
 

@@ -15,7 +15,7 @@ from moorage.store.region.placement import provider_queries as reads
 NOBODY = "00000000-0000-0000-0000-000000000000"
 """Project and user of consumers made before 1.8."""
 TOO_MUCH = AMOUNT_MAX + 1
-"""More than any inventory's `max_unit`; larger numbers need not be told apart, and would not fit into the database."""
+"""More than any inventory's `max_unit`; larger numbers need not be distinguished, and would not fit into the database."""
 
 
 async def show(req: Req) -> Rep:
@@ -72,6 +72,7 @@ def _wanted(req: Req, data: JsonObject) -> WantedAllocations:
 
 
 async def put(req: Req) -> Rep:
+    """Replace the allocations of one consumer. Raises Invalid when the consumer's id is not a UUID."""
     if not is_uuid(req.path["consumer"]):
         raise Invalid(f"Malformed consumer_uuid: {req.path['consumer']}")
     consumer = uuid_of(req.path["consumer"])

@@ -20,6 +20,7 @@ SHOWN_KINDS_MAX = 4
 
 
 async def index(req: Req) -> Rep:
+    """List allocation candidates. Raises Invalid for unknown resource classes and traits."""
     req.check_query(schemas.pick(schemas.CANDIDATES, req.version[1]))
     rules = query.rules(req)
     groups = query.groups(req, rules)
@@ -60,7 +61,7 @@ def _bare_as_placement_does(groups: list[GroupDemand], picture: ProviderCache) -
 
 
 def _raw(requests: list[bytes], req: Req, providers: Iterable[Provider], classes: list[str]) -> bytes:
-    """The body from its parts; what is said of a provider is kept until something of it changes."""
+    """Build the body from its parts; the part of each provider is cached until the provider changes."""
     kind = (req.since(29), req.since(17), None if req.since(27) else tuple(classes))
     summaries = []
     for provider in providers:

@@ -1,4 +1,4 @@
-"""Resource classes and traits: the standard words, a site's own, and which provider has which trait."""
+"""Resource classes and traits: the standard ones, a site's own, and the traits of each provider."""
 
 from moorage.api.placement import schemas
 from moorage.api.placement.http import Rep, Req, ordered
@@ -21,6 +21,7 @@ async def list_classes(req: Req) -> Rep:
 
 
 async def create_class(req: Req) -> Rep:
+    """Make a resource class. Raises Conflict when it exists."""
     name = req.json(schemas.CLASS)["name"]
     if not await req.region.write(lambda tx: provider_changes.make_class(tx, name)):
         raise Conflict(f"Conflicting resource class already exists: {name}")
@@ -54,6 +55,7 @@ async def delete_class(req: Req) -> Rep:
 
 
 async def list_traits(req: Req) -> Rep:
+    """List traits. Raises Invalid when `associated` is neither `true` nor `false`."""
     req.check_query(schemas.LIST_TRAITS)
     found = set(STANDARD_TRAITS) | await req.region.read(words.custom_traits)
     if (value := req.last("name")) is not None:
@@ -86,6 +88,7 @@ async def show_trait(req: Req) -> Rep:
 
 
 async def put_trait(req: Req) -> Rep:
+    """Make a trait, if it does not exist. Raises Invalid for a name that is not allowed."""
     name = req.path["name"]
     if len(name) > NAME_MAX or not CUSTOM.fullmatch(name):
         raise Invalid(

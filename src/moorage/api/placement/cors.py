@@ -1,4 +1,4 @@
-"""CORS as OpenStack services answer it: a preflight is always 200, and says what is allowed only to origins that are."""
+"""CORS as in OpenStack services: the answer to a preflight is always 200, and has the CORS headers only for allowed origins."""
 
 from collections.abc import Sequence
 

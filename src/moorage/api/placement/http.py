@@ -93,7 +93,7 @@ class Rep:
 
 
 def pairs(query: bytes) -> list[tuple[str, str]]:
-    """A query string as Placement reads it: `;` is as good as `&`. Raises Invalid for what is no UTF-8."""
+    """Parse a query string as Placement does: `;` separates like `&`. Raises Invalid when it is not UTF-8."""
     try:
         return parse_qsl(query.decode("latin-1").replace(";", "&"), keep_blank_values=True, errors="strict")
     except ValueError as failure:
@@ -119,7 +119,7 @@ def is_dashed_uuid(value: str) -> bool:
 
 
 class Schema:
-    """A JSON schema, compiled on first use: the compiled check costs microseconds. `judge` says what is a UUID."""
+    """A JSON schema, compiled at its first use: the compiled check takes microseconds. `judge` decides what is a UUID."""
 
     def __init__(self, rules: Mapping[str, Any], judge: Callable[[str], bool] = is_uuid) -> None:
         self._rules = dict(rules)
@@ -139,8 +139,8 @@ class Schema:
         return data
 
     def _message(self, data: Any, otherwise: str) -> str:
-        """In the words that clients of OpenStack know: the other library's, which takes its time."""
-        import jsonschema  # slow to import, and needed only for what is refused
+        """Return the message in the form that OpenStack's clients know, from the other library, which is slower."""
+        import jsonschema  # slow to import, and needed only for refusals
         from jsonschema.exceptions import best_match
 
         checker = jsonschema.FormatChecker(())

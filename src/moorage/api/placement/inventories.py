@@ -52,6 +52,7 @@ async def index(req: Req) -> Rep:
 
 
 async def show(req: Req) -> Rep:
+    """Show one inventory of a provider. Raises NotFound when it has none of this class."""
     provider, resource = await req.provider(req.path["uuid"]), req.path["resource_class"]
     if resource not in provider.stocks:
         raise NotFound(f"No inventory of class {resource} for {provider.uuid}")

@@ -80,7 +80,7 @@ class PlacementPolicy:
 
     def _judge(self, principal: Principal, rule: str, target: Mapping[str, Any]) -> bool:
         credentials: JsonObject = {"user_id": principal.user, "roles": list(principal.roles)}
-        if principal.project is not None:  # else `project_id:%(project_id)s` finds the project that nobody has
+        if principal.project is not None:  # else `project_id:%(project_id)s` would match an empty project
             credentials["project_id"] = principal.project
         check: Callable[..., Any] = _checks._check  # pyright: ignore[reportPrivateUsage]
         judged = check(rule=self.rules[rule], target=dict(target), creds=credentials, enforcer=self, current_rule=rule)

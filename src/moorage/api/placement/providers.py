@@ -31,6 +31,7 @@ def body_of(req: Req, provider: Provider) -> JsonObject:
 
 
 async def create(req: Req) -> Rep:
+    """Make a resource provider. Raises Invalid when the name is missing."""
     data = req.json(schemas.POST_PROVIDER_14 if req.since(14) else schemas.POST_PROVIDER)
     uuid = uuid_of(data["uuid"]) if "uuid" in data else str(uuids.uuid4())
     if not data["name"]:
@@ -71,6 +72,7 @@ async def delete(req: Req) -> Rep:
 
 
 async def index(req: Req) -> Rep:
+    """List resource providers. Raises Invalid for unknown resource classes and traits."""
     req.check_query(schemas.pick(schemas.LIST_PROVIDERS, req.version[1]))
     required, forbidden = query.traits(req, "required")
     aggregates, not_aggregates = query.member_of(req, "member_of")

@@ -21,7 +21,7 @@ FORM = (
 
 
 def amounts(value: str) -> dict[str, int]:
-    """`VCPU:2,MEMORY_MB:1024`."""
+    """Parse amounts such as `VCPU:2,MEMORY_MB:1024`. Raises Invalid when they have another form."""
     if not value.strip():
         raise Invalid(FORM + "empty string.")
     found: dict[str, int] = {}
@@ -83,7 +83,10 @@ def traits(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
 
 
 def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
-    """Aggregates: in any of each set, and in none of the others."""
+    """Parse `member_of`: in any aggregate of each set, and in none of the forbidden ones.
+
+    Raises Invalid for values that this version does not allow, and for ids that are not UUIDs.
+    """
     values = req.values(key)
     if len(values) > 1 and not req.since(24):
         raise Invalid("Multiple member_of parameters are not supported")
@@ -114,7 +117,10 @@ def member_of(req: Req, key: str) -> tuple[list[frozenset[str]], set[str]]:
 
 
 def groups(req: Req, rules: CandidateRules) -> dict[str, GroupDemand]:
-    """The groups by suffix; the one without a suffix may be spread over several providers."""
+    """Parse the request groups by their suffix; the group without a suffix may be spread over several providers.
+
+    Raises Invalid for too many groups, and for an `in_tree` that is not a UUID.
+    """
     pattern = _KEY_33 if req.since(33) else _KEY
     found: dict[str, GroupDemand] = {}
     for key, value in req.query:
@@ -189,7 +195,10 @@ def _orphans(found: Mapping[str, GroupDemand]) -> str:
 
 
 def rules(req: Req) -> CandidateRules:
-    """What concerns the request as a whole."""
+    """Parse the parameters that concern the request as a whole.
+
+    Raises Invalid for repeated, empty or contradicting values.
+    """
     limits, policies, roots = req.values("limit"), req.values("group_policy"), req.values("root_required")
     if len(roots) > 1:
         raise Invalid("Query parameter 'root_required' may be specified only once.", code=error_codes.DUPLICATE_KEY)

@@ -98,7 +98,7 @@ class _Pattern(NamedTuple):
 
 
 def _patterns() -> dict[tuple[str, int], list[_Pattern]]:
-    """By first word and number of segments, so that two or three are tried."""
+    """Routes by first segment and number of segments, so that only two or three are tried."""
     found: dict[tuple[str, int], list[_Pattern]] = {}
     for path, entries in ROUTES.items():
         pattern = re.compile("^" + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path) + "$")

@@ -1,4 +1,4 @@
-"""2.14: Whoever evacuates does not say whether disks are shared, and is told no password."""
+"""2.14: An evacuation does not name whether disks are shared, and returns no password."""
 
 from moorage.api.microversions import Json, VersionChange, rows_at
 from moorage.model.errors import Invalid
@@ -7,6 +7,7 @@ NO_PASSWORD_SHOWN = (2, 14)
 
 
 def require_shared_storage(body: Json) -> None:
+    """Require `onSharedStorage`, as old versions do. Raises Invalid when it is missing."""
     for evacuate in rows_at(body, "evacuate"):
         if "onSharedStorage" not in evacuate:
             raise Invalid("Invalid input for field/attribute evacuate. 'onSharedStorage' is a required property")

@@ -5,6 +5,7 @@ from moorage.model.errors import Invalid
 
 
 def no_soft_policies(body: Json) -> None:
+    """Refuse the soft policies, which older versions do not know. Raises Invalid."""
     group = body.get("server_group") if isinstance(body, dict) else None
     policies = group.get("policies") if isinstance(group, dict) else None
     for policy in policies if isinstance(policies, list) else ():

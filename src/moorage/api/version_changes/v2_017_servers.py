@@ -1,4 +1,4 @@
-"""2.17: A guest may be made to crash, for its dump."""
+"""2.17: A guest may be crashed to get a dump."""
 
 from moorage.api.microversions import VersionChange
 

@@ -9,7 +9,7 @@ ACTION = "os-migrateLive"
 
 
 def as_before(body: Any) -> None:
-    """Both were wanted, and `auto` was none of the answers."""
+    """Require both fields of old versions, and refuse `auto`, which they do not know. Raises Invalid."""
     asked = body.get(ACTION) if isinstance(body, dict) else None
     if not isinstance(asked, dict):
         return

@@ -1,4 +1,4 @@
-"""2.31: what a console's token stands for is told of every type."""
+"""2.31: console tokens of every type can be shown."""
 
 from moorage.api.microversions import VersionChange
 

@@ -8,6 +8,7 @@ NIC_TAGS_GONE = (2, 37)
 
 
 def only_a_list(body: Json) -> None:
+    """Refuse networks that are not a list, as old versions do. Raises Invalid."""
     for server in rows_at(body, "server"):
         if isinstance(server.get("networks"), str):
             raise Invalid(

@@ -1,4 +1,4 @@
-"""2.40: usage is told in pages."""
+"""2.40: usage is paged."""
 
 from moorage.api.microversions import VersionChange
 

@@ -1,4 +1,4 @@
-"""2.43: hosts are looked at as hypervisors and services."""
+"""2.43: hosts are shown as hypervisors and services."""
 
 from moorage.api import removed_routes
 from moorage.api.microversions import VersionChange

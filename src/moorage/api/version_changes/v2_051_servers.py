@@ -7,6 +7,7 @@ EVENTS_FOR_OWNERS = (2, 51)
 
 
 def no_volume_extended(body: Json) -> None:
+    """Refuse the event `volume-extended`, which older versions do not know. Raises Invalid."""
     for event in rows_at(body, "events"):
         if event.get("name") == "volume-extended":
             raise Invalid(

@@ -6,7 +6,7 @@ from moorage.api.microversions import VersionChange
 
 
 def whatever_it_holds(body: Any) -> Any:
-    """Older versions never looked at the value."""
+    """Accept any value, because older versions never checked it."""
     return {**body, "migrate": None} if isinstance(body, dict) and "migrate" in body else body
 
 

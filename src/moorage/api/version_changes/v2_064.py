@@ -5,7 +5,7 @@ from moorage.model.errors import Invalid
 
 
 def one_policy(body: Json) -> Json:
-    """`policies` was a list that had to hold exactly one."""
+    """Convert `policies`, a list that must hold exactly one policy. Raises Invalid for any other list."""
     group = body.get("server_group") if isinstance(body, dict) else None
     if not isinstance(group, dict):
         return body

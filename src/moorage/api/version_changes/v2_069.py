@@ -1,4 +1,4 @@
-"""2.69: what is known of a cell that does not answer."""
+"""2.69: what the region knows about servers of a cell that does not answer."""
 
 from moorage.api.microversions import VersionChange
 

@@ -1,4 +1,4 @@
-"""2.69: Servers of a cell that is out are listed with what is known of them."""
+"""2.69: Servers of a cell that is out are listed with the fields that the region knows."""
 
 from moorage.api.microversions import VersionChange
 

@@ -6,7 +6,7 @@ from moorage.api.microversions import VersionChange
 
 
 def whatever_it_holds(body: Any) -> Any:
-    """Older versions never looked at the value: null, an empty object (as clients send it) and text all lock."""
+    """Accept any value, because older versions never checked it: null, an empty object (as clients send it) and text all lock."""
     return {**body, "lock": None} if isinstance(body, dict) and "lock" in body else body
 
 

@@ -8,7 +8,7 @@ ZONE_AT_UNSHELVE = (2, 77)
 
 
 def whatever_it_holds(body: Any) -> Any:
-    """Older versions never looked at the value."""
+    """Accept any value, because older versions never checked it."""
     return {**body, "unshelve": None} if isinstance(body, dict) and "unshelve" in body else body
 
 

@@ -1,4 +1,4 @@
-"""2.81: an aggregate's hosts may be told to keep images."""
+"""2.81: an aggregate's hosts may be asked to cache images."""
 
 from moorage.api.microversions import VersionChange
 

@@ -5,6 +5,7 @@ from moorage.model.errors import Invalid
 
 
 def no_accelerator_request_bound(body: Json) -> None:
+    """Refuse the event `accelerator-request-bound`, which older versions do not know. Raises Invalid."""
     for event in rows_at(body, "events"):
         if event.get("name") == "accelerator-request-bound":
             raise Invalid(

@@ -9,7 +9,7 @@ NAME_MAX_CHARS = 255
 
 
 def a_zone_alone(body: Any) -> Any:
-    """Until then an object has one key, a zone that is a name."""
+    """Convert the body of old versions: an object with one key, the name of a zone. Raises Invalid for any other body."""
     wish = body.get("unshelve") if isinstance(body, dict) else None
     if not isinstance(wish, dict):
         return body

@@ -10,6 +10,7 @@ OLD_NAME = re.compile(r"^[_\- a-zA-Z0-9]+$")
 
 
 def plain_name(body: Json) -> None:
+    """Refuse names that older versions do not allow. Raises Invalid."""
     pair = body.get("keypair") if isinstance(body, dict) else None
     name = pair.get("name") if isinstance(pair, dict) else None
     if isinstance(name, str) and name and not OLD_NAME.match(name):

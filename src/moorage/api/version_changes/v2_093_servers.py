@@ -5,6 +5,7 @@ from moorage.model.errors import Invalid
 
 
 def no_volume_reimaged(body: Json) -> None:
+    """Refuse the event `volume-reimaged`, which older versions do not know. Raises Invalid."""
     for event in rows_at(body, "events"):
         if event.get("name") == "volume-reimaged":
             raise Invalid(

@@ -10,6 +10,7 @@ LABEL_MAX = 63
 
 
 def a_label(body: Json) -> None:
+    """Refuse host names with dots, which older versions do not allow. Raises Invalid."""
     for server in (*rows_at(body, "server"), *rows_at(body, "rebuild")):
         name = server.get("hostname")
         if isinstance(name, str) and (len(name) > LABEL_MAX or not LABEL.fullmatch(name)):

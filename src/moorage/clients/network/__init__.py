@@ -7,13 +7,13 @@ flat            a backend without a network service: addresses come from pools o
 
 network_api     paths, pages, rows of ports; used by all others
 queries         reads: networks, segments, addresses left, ports of a server
-nic_validation  may this user have these NICs? with the user's token
-port_create     ports made or taken, exactly one for each NIC; many servers' ports in one call (port_batcher)
-port_binder     ports bound to a host
-port_release    ports taken off a host, let go or deleted
+nic_validation  checks with the user's token whether the user may have these NICs
+port_create     makes or takes exactly one port for each NIC; ports of many servers in one call (port_batcher)
+port_binder     binds ports to a host
+port_release    unbinds ports, and releases or deletes them
 bindings        a second binding of a port, for a server that moves
-addresses       more and fewer addresses on ports that servers have
-user_proxy      what the Compute API passes on for users, with their tokens
+addresses       adds and removes addresses of ports that servers have
+user_proxy      calls that the Compute API passes on for users, with their tokens
 decoding, fixed_ips, binding_rules: pure functions between the service's JSON and `model.network`
 """
 
@@ -37,7 +37,7 @@ __all__ = ["BindRefused", "NetworkBackend", "NetworkClient", "mint_mac"]
 class NetworkClient:
     """`NetworkBackend` with a network service: `NetworkClient(ServiceClient("network", url, tokens=…))`.
 
-    The URL is the endpoint without `/v2.0`.  Each method is one of a part's, where it is documented.
+    The URL is the endpoint without `/v2.0`.  Each method belongs to one of the parts and is documented there.
     """
 
     def __init__(self, service: ServiceClient) -> None:  # noqa: PLR0915  a line for each method
@@ -105,6 +105,6 @@ class NetworkClient:
         self.remove_as = proxy.remove_as
 
     async def close(self) -> None:
-        """Ends the calls under way, then the connections."""
+        """Wait for the calls under way, then close the connections."""
         await self._batcher.close()
         await self.service.close()

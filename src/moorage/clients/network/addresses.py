@@ -1,4 +1,4 @@
-"""More and fewer fixed addresses on a port that a server already has: with our own credentials, at the newest revision."""
+"""Adds and removes fixed addresses of ports that servers have, with our own credentials and at the ports' newest revision."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -21,11 +21,10 @@ class PortAddresses:
         self._api, self._queries = api, queries
 
     async def add_address(self, server: str, network: str, *, held: Collection[str] = ()) -> None:
-        """One more address on the network, for the first of the server's ports there that can have one.
+        """Add an address on the network to the first of the server's ports there that can get one.
 
-        `held`: addresses that its ports keep, and that none is to be beside.
-
-        Raises NotFound when it has none there, Conflict when no subnet gives any.
+        `held`: addresses that its ports only keep; they do not limit the choice of subnets.
+        Raises NotFound when the server has no port on the network, and Conflict when no subnet has an address left.
         """
         ports = [port for port in await self._queries.ports_of(server) if port.network == network]
         subnets = await self._queries.subnets(network)
@@ -38,12 +37,12 @@ class PortAddresses:
                     return
                 except Stale:
                     raise
-                except (Conflict, Invalid):  # this one gives none; the next may
+                except (Conflict, Invalid):  # this port gets none; the next one may
                     continue
         raise Conflict(f"No fixed IP addresses available for network: {network}", code="no_address")
 
     async def drop_address(self, server: str, address: str) -> None:
-        """The server's port has the address no more. Raises NotFound when none has it."""
+        """Remove an address from the server's port. Raises NotFound when no port of the server has it."""
         for port in await self._queries.ports_of(server):
             if address in {each.address for each in port.fixed_ips}:
                 await self._change(server, port, partial(_without, address))
@@ -51,7 +50,7 @@ class PortAddresses:
         raise NotFound(f"Instance {server} does not have fixed IP '{address}'.")
 
     async def leave_addresses(self, server: str, left: Mapping[str, Collection[str]]) -> None:
-        """Ports have these addresses no more, and keep their others. Absent is success, the port too."""
+        """Remove these addresses from the ports, and keep all others. A missing address or port is success."""
 
         async def leave(port: str, addresses: Collection[str]) -> None:
             row = await self._api.port_of_server(server, port)
@@ -65,7 +64,10 @@ class PortAddresses:
 
 
 def near(port: Port, subnets: Sequence[SubnetFacts], held: Collection[str]) -> list[SubnetFacts]:
-    """The subnets a bound port can have addresses of: on a routed network only those of its segment. What it only keeps (`held`) says nothing."""
+    """Return the subnets of which a bound port can get addresses: on a routed network only those of its segment.
+
+    The segment follows from the port's addresses, except those that it only keeps (`held`).
+    """
     segment = {subnet.id: subnet.segment for subnet in subnets}
     on = {segment.get(each.subnet) for each in port.fixed_ips if each.address not in held} - {None}
     return [subnet for subnet in subnets if not on or subnet.segment in on]

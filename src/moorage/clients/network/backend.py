@@ -1,7 +1,7 @@
-"""What Moorage needs of networks: one Protocol, with two implementations.
+"""The Protocol for networks, ports and addresses, with two implementations.
 
-`NetworkClient` has a network service (Neutron, or the embedded one).  `FlatNetwork` (`flat.py`) has none; there addresses come
-from pools of the cells.  The parts of `NetworkClient` document each method: its parameters, what it answers, what it raises.
+`NetworkClient` uses a network service (Neutron, or the embedded one).  `FlatNetwork` (`flat.py`) has none; its addresses come
+from pools of the cells.  The parts of `NetworkClient` document each method: its parameters, its result and the errors that it raises.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ from moorage.model.port_description import HostDescriptions
 
 
 class NetworkBackend(Protocol):
-    """Networks, ports and addresses of servers. Methods raise Problem: Refusal as Nova does, Unavailable when the service is out."""
+    """Networks, ports and addresses of servers. Methods raise a Refusal as Nova does, and Unavailable when the service is out."""
 
     async def extensions(self) -> frozenset[str]: ...
 

@@ -1,4 +1,4 @@
-"""What a port's binding is to be, what became of it, and why it was refused: pure functions of the network client."""
+"""Pure functions of the network client: the wanted binding of a port, its result, and the reason for a refusal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from moorage.model.network import BindRefused, FixedIp, OtherSubnets, Port
 UNBOUND = frozenset({"", "unbound"})
 BINDING_FAILED = "binding_failed"
 NO_ADDRESS_LEFT = "IpAddressGenerationFailure"
-"""The network service's name of it."""
+"""The network service's type of the error."""
 NO_ADDRESS = "no_address"
 """The service reported a bound port that has no address."""
 OWNERS_REASONS = {
@@ -26,7 +26,7 @@ OWNERS_REASONS = {
     "IpAddressGenerationFailureNoMatchingSubnet": ": its network has no subnet where the server was to be",
     "HostNotConnectedToAnySegment": ": its network does not reach where the server was to be",
 }
-"""By the service's kind of refusal: the sentence for the owner, without names of hosts, segments and physical networks."""
+"""The service's kind of refusal → the sentence for the owner, without names of hosts, segments and physical networks."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,19 @@ class WantedBinding:
     host: str
     az: str
     subnets: tuple[str, ...]
-    """Of one segment; an address of any of them will do, and a new one is asked of the first."""
+    """The subnets of one segment; an address of any of them is accepted, and a new one is taken from the first."""
     others: OtherSubnets
     profile: Mapping[str, Any]
     ours: frozenset[str] | None
-    """Hosts where this operation may have put it; None: any."""
+    """Hosts to which this operation may have bound the port; None: any host."""
     keeps: tuple[FixedIp, ...] | None = None
-    """Addresses that it has and keeps; None: it is not said."""
+    """Addresses that the port has and keeps; None: not known."""
 
     def address_on(self, port: Port) -> bool:
         return any(each.subnet in self.subnets for each in port.fixed_ips)
 
     def addresses(self, port: Port) -> list[Json] | None:
-        """What is said of its addresses; None: nothing."""
+        """Return the `fixed_ips` to send; None: the request does not change them."""
         if self.keeps is not None:
             if self.subnets:
                 return with_subnet(port.fixed_ips, self.subnets, self.others.v6, self.keeps)
@@ -62,7 +62,7 @@ class WantedBinding:
         ]
 
     def has_addresses(self, port: Port) -> bool:
-        """Those that were asked for."""
+        """Tell whether the port has the addresses that were asked for."""
         if self.keeps is None:
             return self.address_on(port)
         kept = {*self.keeps} <= {*port.fixed_ips}
@@ -83,12 +83,12 @@ def binding_body(server: str, port: Port, wanted: WantedBinding) -> Json:
 
 
 def profile_on_host(port: Port, added: Mapping[str, Any]) -> Json:
-    """A port's binding profile on another host: what speaks of the host goes, and this is added."""
+    """Return a port's binding profile for another host: keys that describe the old host are removed, and `added` is added."""
     return {**without_host(port.profile), **port.original_profile, **added}
 
 
 def is_bound(now: Port, wanted: WantedBinding, body: Json) -> bool:
-    """Did a PUT whose answer was lost do what this one asks?"""
+    """Tell whether a PUT whose answer was lost has done what this one asks."""
     return (
         now.host == wanted.host
         and now.vif_type not in UNBOUND
@@ -98,14 +98,14 @@ def is_bound(now: Port, wanted: WantedBinding, body: Json) -> bool:
 
 
 def refused(port: Port, host: str, reason: str, kind: str) -> BindRefused:
-    """The network service's own sentence is the operator's: it names hosts, segments and physical networks."""
+    """Build the BindRefused. The service's own message is only for the operator, because it names hosts, segments and physical networks."""
     sentence = f"port {port.id} could not be bound{OWNERS_REASONS.get(kind, '')}"
     problem = BindRefused(sentence, code=kind, port=port.id, host=host, reason=reason, index=port.index)
     return problem.naming(f"port {port.id} could not be bound on host {host}: {reason}")
 
 
 def with_missing_role(out: Unavailable, body: Json) -> Unavailable:
-    """Our account may not bind ports at all: no other host would help, and the operator is told what would."""
+    """Build the error for an account that may not bind ports at all: another host would not help, and the message says what does."""
     if out.code != CREDENTIALS or not out.private.startswith("403"):
         return out
     role = "service" if "binding:profile" in body else "admin or service"
@@ -114,7 +114,10 @@ def with_missing_role(out: Unavailable, body: Json) -> Unavailable:
 
 
 def require_bound(port: Port, host: str) -> Port:
-    """The service says 200 and binding_failed: only looking tells."""
+    """Check that the port is bound and has an address: the service answers 200 even if the binding failed.
+
+    Raises BindRefused when no mechanism can bind the port on this host, or when it got no address.
+    """
     if port.vif_type == BINDING_FAILED or port.vif_type in UNBOUND:
         raise refused(port, host, "no mechanism of the network service can bind it there", BINDING_FAILED)
     if port.wants_address and not port.fixed_ips:
@@ -127,7 +130,7 @@ def without_host(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def same_nic(known: Port, row: Json) -> Port:
-    """The port as it is now, with what only we know of it."""
+    """Return the port as it is now, with the values that only we know."""
     return msgspec.structs.replace(
         port_of(row),
         ours=known.ours,

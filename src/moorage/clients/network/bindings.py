@@ -1,11 +1,11 @@
-"""A second binding of a port, for a server that is about to move (the network service's extension `binding-extended`).
+"""The second binding of a port, for a server that is about to move (the network service's extension `binding-extended`).
 
-A port has one active binding, which is where its traffic goes, and may have inactive ones on other hosts beside it.  A move makes the
-inactive one first, with the providers that were claimed there (`allocation`, S1.6): that a host cannot have the port is found out
-before anything was touched.  At the switch it is activated, and the old one becomes inactive; in the end the one that is not needed is
-deleted.  Every call is safe twice.
+A port has one active binding, on the host to which its traffic goes, and may have inactive bindings on other hosts.  A move first makes
+the inactive binding, with the providers that were claimed there (`allocation`, S1.6), so that a host that cannot bind the port is found
+before anything changes.  At the switch this binding is activated, and the old one becomes inactive; in the end the binding that is not
+needed is deleted.  Every call may be repeated.
 
-What was seen of Neutron 29:
+Behaviour of Neutron 29, as observed:
 
     POST  a second of the same host            409 PortBindingAlreadyExists, whatever the profile
     POST  on a host that cannot have the port  500 PortBindingError, and nothing was made
@@ -46,7 +46,7 @@ BINDING_IS_ACTIVE = "binding_is_active"
 MIGRATING_TO = "migrating_to"
 """Of a binding profile: the host that a port is about to be on, or that it has gone to."""
 NOT_BOUND = UNBOUND | {BINDING_FAILED}
-"""Interface types of a binding that no mechanism of the service carries."""
+"""Interface types of a binding that no mechanism of the service has bound."""
 
 
 class PortBindings:
@@ -56,20 +56,26 @@ class PortBindings:
         self._api = api
 
     async def has_bindings(self) -> bool:
-        """Whether the network service has more than one binding for a port at all (S1.10)."""
+        """Tell whether the network service supports more than one binding of a port (S1.10)."""
         return EXTENSION in await self._api.extensions()
 
     async def bindings(self, port: str) -> tuple[Binding, ...]:
-        """The bindings of one port, the active one first; none when no server has the port. Raises NotFound: there is no such port."""
+        """Return the bindings of one port, the active one first; none if the port belongs to no server.
+
+        Raises NotFound when the port does not exist.
+        """
         try:
             rows: list[Json] = (await self._api.call("GET", path_of("ports", port, "bindings"))).body["bindings"]
-        except Invalid:  # the port of no server
+        except Invalid:  # a port of no server
             return ()
         found = [binding_of(port, row) for row in rows if row.get("host")]
         return tuple(sorted(found, key=lambda each: (not each.active, each.host)))
 
     async def delete_inactive(self, port: str) -> None:
-        """No inactive binding is left of the port, which an ended move may have left."""
+        """Delete inactive bindings of the port, which an ended move may have left.
+
+        Raises Conflict when the service refuses to delete one that is still inactive.
+        """
         try:
             found = await self.bindings(port)
         except NotFound:  # the port is gone, or the service knows one binding of each
@@ -90,11 +96,12 @@ class PortBindings:
         *,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> tuple[Port, ...]:
-        """Every port has an inactive binding on `host` afterwards; its traffic stays where it is. One POST each, together.
+        """Make an inactive binding on `host` for each port; traffic is not changed. One POST for each port, at the same time.
 
-        `profiles`: by NIC index, what is added to the binding profile (`allocation`, a PCI device); a binding that is there already
-        is given this one's.  Answers the ports as they will be when it is activated.  Raises BindRefused when another host may do,
-        Stale when a port is no longer the server's, Conflict when its active binding there has another profile.
+        `profiles`: NIC index → what is added to the binding profile (`allocation`, a PCI device); an existing binding gets this profile.
+        Returns the ports as they will be when the binding is activated.
+        Raises BindRefused when another host may work, Stale when a port is no longer the server's, and Conflict when its active
+        binding on that host has another profile.
         """
         profile_of = profiles or {}
         added = {MIGRATING_TO: host}
@@ -116,7 +123,7 @@ class PortBindings:
         return (await self._with_profile(host, port, profile)).of(port)
 
     async def _with_profile(self, host: str, port: Port, profile: Json) -> Binding:
-        """A binding that was there, with this profile."""
+        """Give an existing binding this profile."""
         path = path_of("ports", port.id, "bindings", host)
         found = binding_of(port.id, (await self._api.call("GET", path)).body["binding"])
         asked = {key: value for key, value in profile.items() if not found.active or key != MIGRATING_TO}
@@ -128,7 +135,7 @@ class PortBindings:
         return await self._put_profile(host, port, profile)
 
     async def _put_profile(self, host: str, port: Port, profile: Json) -> Binding:
-        """The binding has this profile, and is bound if it was not."""
+        """Write the profile of a binding; this also binds it if it was not bound."""
         path = path_of("ports", port.id, "bindings", host)
         try:
             body = (await self._api.call("PUT", path, body={"binding": {"profile": profile}})).body
@@ -142,11 +149,11 @@ class PortBindings:
         return bound
 
     async def activate_binding(self, server: str, host: str, ports: Sequence[Port]) -> tuple[Port, ...]:
-        """The binding on `host` is the active one of every port, and the one that was becomes inactive. One PUT each, together;
-        two for a binding that was active before.
+        """Activate the binding on `host` of each port; the binding that was active becomes inactive. One PUT for each port, at the same
+        time; two for a binding that was active before.
 
-        Answers the ports as they are there; they are not up yet.  Raises NotFound when a port has no binding there, BindRefused when it cannot
-        be bound there any more.
+        Returns the ports as they are bound there; they are not up yet.
+        Raises NotFound when a port has no binding there, and BindRefused when it cannot be bound there any more.
         """
         return tuple(await all_of([self._activate(host, port) for port in ports]))
 
@@ -164,20 +171,22 @@ class PortBindings:
         return (found if found.vif_type not in NOT_BOUND else await self._bound_again(host, port, found)).of(port)
 
     async def _bound_again(self, host: str, port: Port, found: Binding) -> Binding:
-        """One that was active before, and became inactive, lost then how it is bound: the service keeps its host and profile only.
+        """Bind a binding again that was active before. When it became inactive, the service kept only its host and profile.
 
-        It is bound when it is active again: Neutron 29 fails to write an inactive one.
+        This is done after it is active again, because Neutron 29 fails to write an inactive binding.
         """
         profile = {**found.profile, MIGRATING_TO: host}
         if found.vif_type == BINDING_FAILED:
-            profile.pop("trusted", None)  # the port's own, which the service shows here except of what is unbound
+            profile.pop(
+                "trusted", None
+            )  # the port's own binding, which the service shows in the port unless it is unbound
         return await self._put_profile(host, port, profile)
 
     async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
-        """No port has an inactive binding on `host` any more. Absent is success.
+        """Delete the inactive bindings on `host` of the ports. A missing binding is success.
 
-        It looks at each first, and raises Conflict for an active one: a port without an active binding could not be bound again
-        by activating another.
+        Each binding is read first.  Raises Conflict when it is active: a port without an active binding could not be bound
+        again by activating another one.
         """
         await all_of([self._delete_binding(host, port) for port in ports])
 

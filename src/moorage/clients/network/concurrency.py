@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 async def all_of(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Everything to its end, then the problem that matters most: a refusal, else an unknown outcome, else an outage."""
+    """Wait for all calls and return their results in order.
+
+    If calls fail, it raises the most important error after all have ended: a refusal, else UnknownOutcome, else Unavailable.
+    """
     waiting = list(calls)
     if len(waiting) == 1:
         return [await waiting[0]]

@@ -1,4 +1,4 @@
-"""The network service's JSON, read into our words."""
+"""Turns the network service's JSON into values of `model.network`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,18 +18,18 @@ from moorage.model.network import (
 
 MTU_DEFAULT = 1500
 BINDING_FAILED_KIND = "PortBindingError"
-"""The network service's name for a host that cannot have a port."""
+"""The network service's type of error for a host that cannot bind a port."""
 BINDING_KEYS = frozenset(
     {
         "pci_slot", "pci_vendor_info", "physical_network", "card_serial_number", "pf_mac_address", "vf_num",
         "device_mac_address", "allocation", "arq_uuid", "migrating_to",
     }
 )  # fmt: skip
-"""Keys of a binding profile that speak of the host, and go when the port leaves it."""
+"""Keys of a binding profile that describe the host; they are removed when the port leaves it."""
 
 
 def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = False) -> Port:
-    """One port; `nic` says which NIC of the server it is and what must be restored in the end."""
+    """Build one port; `nic` says which NIC of the server it is, and what must be restored in the end."""
     fixed_ips = fixed_ips_of(body.get("fixed_ips", ()))
     return Port(
         id=body["id"],
@@ -66,7 +66,7 @@ def port_of(body: Mapping[str, Any], nic: NicAsk | None = None, ours: bool = Fal
 
 
 def binding_of(port: str, body: Mapping[str, Any]) -> Binding:
-    """One of a port's bindings."""
+    """Build one of a port's bindings."""
     return Binding(
         port=port,
         host=body.get("host") or "",
@@ -138,7 +138,7 @@ def network_of(
 
 
 def mappings_of(configurations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Physical network → bridges or interfaces, as the agents of each kind say it.
+    """Return physical network → bridges or interfaces, from the configuration that each kind of agent reports.
 
     Open vSwitch: `bridge_mappings`, network → bridge.  SR-IOV: `device_mappings`, network → interfaces.  Macvtap:
     `interface_mappings`.  OVN has no agents of Neutron's: it shows each chassis as one, with `bridge-mappings`, a string of
@@ -156,7 +156,7 @@ def mappings_of(configurations: Mapping[str, Any]) -> dict[str, tuple[str, ...]]
 
 
 def wiring_of(body: Mapping[str, Any]) -> HostWiring:
-    """What an agent, or a chassis of OVN, reports of its host."""
+    """Build what an agent, or a chassis of OVN, reports about its host."""
     configuration: Mapping[str, Any] = body.get("configurations") or {}
     return HostWiring(
         host=body.get("host", ""),
@@ -167,7 +167,7 @@ def wiring_of(body: Mapping[str, Any]) -> HostWiring:
 
 
 def devices_of(body: Mapping[str, Any]) -> AgentDevices:
-    """What an agent's `configurations` say of bandwidth and packet rate."""
+    """Build the devices with bandwidth and packet rate that an agent's `configurations` report."""
     said: Mapping[str, Any] = body.get("configurations") or {}
     host: str = body.get("host", "")
     bandwidths: Mapping[str, Any] = said.get("resource_provider_bandwidths") or {}

@@ -1,7 +1,7 @@
-"""What is said of the fixed addresses of a port that keeps some of those it has.
+"""Builds the `fixed_ips` of a port that keeps some of its addresses.
 
-A network service takes the list for all that the port is to have.  Of a subnet whose addresses follow from the MAC an address goes only
-when that subnet is named as one to be left.
+A network service takes this list as all addresses that the port shall have.  If a subnet's addresses follow from the MAC, an address is
+removed only when the request names that subnet as one to leave.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,9 @@ def wire_ip(fixed: FixedIp) -> Json:
 
 
 def with_subnet(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, keeps: Sequence[FixedIp]) -> list[Json]:
-    """An address of the first of these subnets, unless it has one of any of them, beside those that it keeps; none of any other."""
+    """Ask for an address of the first of these subnets, unless the port has one of any of them, in addition to the addresses that it
+    keeps; addresses of other subnets are removed.
+    """
     there = [each for each in has if each.subnet in subnets or each.subnet == v6]
     if not any(each.subnet in subnets for each in there):
         there = []
@@ -26,13 +28,13 @@ def with_subnet(has: Sequence[FixedIp], subnets: Sequence[str], v6: str | None, 
 
 
 def exactly(has: Sequence[FixedIp], wanted: Sequence[FixedIp]) -> list[Json]:
-    """These, and none of the others that it has."""
+    """Ask for exactly these addresses; all others are removed."""
     staying = {each.subnet for each in wanted}
     left = sorted({each.subnet for each in has} - staying)
     return [*map(wire_ip, wanted), *({"subnet_id": each, "delete_subnet": True} for each in left)]
 
 
 def without(has: Sequence[FixedIp], addresses: Collection[str]) -> list[Json] | None:
-    """What stays without these; None: it has none of them."""
+    """Ask for the port's addresses without these; None: it has none of them."""
     staying = [each for each in has if each.address not in addresses]
     return None if len(staying) == len(has) else exactly(has, staying)

@@ -2,9 +2,9 @@
 
 Nothing is reserved or made before a host is chosen: `ensure_ports` only describes the NICs.  The conductor takes all addresses
 in one call after scheduling, from the pools of the host's cell.  A NIC looks like a bound port to users and drivers, so
-operations and hosts need not know the difference.
+operations and hosts treat both in the same way.
 
-What only a network service can do is refused with one sentence.
+Requests that need a network service are refused with one sentence.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,14 +51,15 @@ class FlatNetwork:
         self.check = validation.check
 
     def forget(self) -> None:
-        """Nothing is cached."""
+        """Do nothing: there is no cache."""
 
     async def close(self) -> None:
-        """There is no connection."""
+        """Do nothing: there is no connection."""
 
     # ---- reads -------------------------------------------------------------------------------------------------------
 
     async def network(self, network: str) -> NetworkFacts:
+        """Return one network. Raises NotFound."""
         if network not in self._facts:
             raise NotFound(f"Network {network} could not be found.")
         return self._facts[network]
@@ -83,12 +84,13 @@ class FlatNetwork:
         return frozenset()
 
     async def try_credentials(self) -> None:
-        """There is nobody to refuse them."""
+        """Do nothing: there is no service that could refuse them."""
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
         return tuple(self._bound(lease) for lease in await self._book.of_server(server))
 
     async def port(self, port: str, token: str | None = None) -> Port:
+        """Find no port: there are none. Raises NotFound."""
         raise NotFound(f"Port id {port} could not be found.")
 
     async def devices(self) -> dict[str, dict[str, Port]]:
@@ -100,7 +102,7 @@ class FlatNetwork:
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
         return []
 
-    # ------------------------------------------------------------------------------------- getting, giving, letting go
+    # ------------------------------------------------------------------------------------------ taking, giving, releasing
 
     async def ensure_ports(
         self,
@@ -111,7 +113,7 @@ class FlatNetwork:
         unsure: bool = False,
         security_groups: Sequence[str] = (),
     ) -> tuple[Port, ...]:
-        """Nothing to get or to make (S0.16)."""
+        """Describe the NICs; there are no ports to make or take (S0.16)."""
         return tuple(
             Port(
                 id=vif_id(server, nic.index),
@@ -130,7 +132,7 @@ class FlatNetwork:
     async def bind_ports(
         self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]:
-        """The whole allocation: an address for every NIC, of the pools of the host's cell. Raises BindRefused."""
+        """Take an address for every NIC from the pools of the host's cell. Raises BindRefused when one cannot be had."""
         wants = [self._wanted(port, host) for port in ports]
         taken = await self._book.take(server, host, wants)
         if isinstance(taken, Exhausted):
@@ -142,7 +144,7 @@ class FlatNetwork:
         return tuple(msgspec.structs.replace(self._bound(lease), tag=tags[lease.nic]) for lease in taken)
 
     def _wanted(self, port: Port, host: str) -> AddressRequest:
-        """An address of the pool of the host's cell, the chosen one if one was chosen."""
+        """The wanted address of the pool of the host's cell: the chosen one if the user chose one."""
         pool = self._pool(port, host)
         if not port.address_chosen or not port.fixed_ips:
             return AddressRequest(port.index, port.mac, pool)
@@ -178,10 +180,11 @@ class FlatNetwork:
         )
 
     async def has_bindings(self) -> bool:
-        """There is nothing to bind: an address of the pool of a cell is good on all its hosts."""
+        """Return false: there is nothing to bind, because an address of a cell's pool works on all its hosts."""
         return True
 
     async def bindings(self, port: str) -> tuple[Binding, ...]:
+        """Return the only binding of a NIC, which is active. Raises NotFound when no NIC has this id."""
         leases = {vif_id(each.server, each.nic): each for each in await self._book.every()}
         if port not in leases:
             raise NotFound(f"Port id {port} could not be found.")
@@ -196,7 +199,7 @@ class FlatNetwork:
         *,
         profiles: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> tuple[Port, ...]:
-        """Nothing is written: whether the host's cell has the network is all there is to find out. Raises BindRefused."""
+        """Check that the host's cell has the networks; nothing is written. Raises BindRefused when it has not."""
         for port in ports:
             self._pool(port, host)
         return tuple(msgspec.structs.replace(port, host=host) for port in ports)
@@ -205,7 +208,7 @@ class FlatNetwork:
         return await self.bind_ports(server, host, "", ports)
 
     async def delete_binding(self, server: str, host: str, ports: Collection[str]) -> None:
-        """There is none."""
+        """Do nothing: there are no bindings."""
 
     async def unbind_ports(self, server: str, ports: Sequence[Port]) -> None:
         await self._book.give_back(server, [port.index for port in ports])
@@ -213,7 +216,7 @@ class FlatNetwork:
     async def take_off_host(
         self, server: str, ports: Collection[str], *, keeps: Mapping[str, Sequence[FixedIp]] | None = None
     ) -> None:
-        """An address of a flat network is its cell's, and the server stays in it."""
+        """Keep the addresses: they belong to the cell, and the server stays in it."""
 
     async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
         await self._book.give_back(server)
@@ -234,7 +237,7 @@ class FlatNetwork:
         held = await self._book.of_server(server)
         await self._book.give_back(server, [each.nic for each in held if vif_id(server, each.nic) == port])
 
-    # ---- what only a network service has -----------------------------------------------------------------------------
+    # ---- methods that need a network service -------------------------------------------------------------------------
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
         return _refuse() if ports else frozenset()
@@ -258,7 +261,7 @@ class FlatNetwork:
         _refuse()
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
-        """There are no security groups."""
+        """Return None: there are no security groups."""
         return None
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
@@ -268,7 +271,7 @@ class FlatNetwork:
         _refuse()
 
     async def drop_address(self, server: str, address: str) -> None:
-        """Raises NotFound when the server does not have it."""
+        """Refuse to remove an address. Raises NotFound when the server does not have it, and Invalid otherwise."""
         ports = await self.ports_of(server)
         if any(each.address == address for port in ports for each in port.fixed_ips):
             _refuse()

@@ -1,4 +1,4 @@
-"""The checks of a boot's NICs in a cloud with flat networks, and what its networks are."""
+"""Checks a boot's NICs in a cloud with flat networks, and describes its networks."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -15,7 +15,7 @@ DEFAULT_GROUP = "default"
 
 
 class AddressBook(Protocol):
-    """Which NIC holds which address; `main/flat_networks.py` keeps it in the region's database."""
+    """Records which NIC holds which address; `main/flat_networks.py` keeps it in the region's database."""
 
     async def take(
         self, server: str, host: str, wants: Sequence[AddressRequest]
@@ -33,12 +33,12 @@ class AddressBook(Protocol):
 
 
 class FlatValidation:
-    """Networks are those of the pools; a NIC names one of them, or there is only one."""
+    """Checks NICs: networks are those of the pools, and a NIC names one of them, unless there is only one."""
 
     def __init__(self, pools: Sequence[FlatPool], book: AddressBook) -> None:
         self._pools, self._book = pools, book
         self.facts = {each: _facts(each, pools) for each in dict.fromkeys(pool.network_id for pool in pools)}
-        """By network."""
+        """Facts by network id."""
 
     async def check(
         self,
@@ -51,7 +51,10 @@ class FlatValidation:
         hostname: str = "",
         external_allowed: bool = False,
     ) -> CheckedNics:
-        """Networks by id, or the only one there is, and addresses of their pools; neither ports nor security groups."""
+        """Check the NICs: networks by id, or the only one, and addresses of their pools.
+
+        Raises Invalid for ports, security groups, unknown networks and addresses that cannot be given.
+        """
         if nics == "none":
             return CheckedNics()
         asks = self._default_networks(nics) if isinstance(nics, str) else tuple(nics)
@@ -67,7 +70,7 @@ class FlatValidation:
         return CheckedNics(asks, await self._networks_of(asks))
 
     async def _networks_of(self, asks: Sequence[NicAsk]) -> dict[str, NetworkFacts]:
-        """The networks; of one with chosen addresses, only the cell whose pool they are of. Raises Invalid as Nova refuses addresses."""
+        """The networks; if the user chose addresses, only the cell of their pool. Raises Invalid as Nova refuses addresses."""
         networks = {nic.network: self.facts[nic.network] for nic in asks}
         chosen: set[str] = set()
         for nic in [each for each in asks if each.address is not None]:
@@ -76,7 +79,7 @@ class FlatValidation:
             holder = "" if address in chosen else await self._book.holder(pool, slot)
             chosen.add(address)
             if holder is not None:
-                sentence = f"Fixed IP address {address} is already in use."  # by whom, may be another project's affair
+                sentence = f"Fixed IP address {address} is already in use."  # the message does not say by whom: it may be another project's server
                 raise Invalid(sentence, private=f"on instance {holder}", code="fixed_ip_in_use")
             facts = networks[nic.network]
             if pool.cell not in facts.cells:
@@ -85,7 +88,7 @@ class FlatValidation:
         return networks
 
     def _pool_with(self, network: str, address: str) -> tuple[FlatPool, int]:
-        """The pool that an address is of, and its slot. Raises Invalid."""
+        """The pool of an address, and its slot. Raises Invalid when it is in no pool of the network."""
         for pool in self._pools:
             if pool.network_id == network and (slot := pool.slot(address)) is not None:
                 return pool, slot

@@ -1,4 +1,4 @@
-"""The network service's REST interface as all parts of the client use it: paths, pages, rows of ports, extensions."""
+"""The network service's REST interface, shared by all parts of the client: paths, pages, rows of ports, extensions."""
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,12 +17,12 @@ TRIES_AT_A_REVISION_MAX = 4
 
 
 def path_of(*segments: str) -> str:
-    """`/v2.0/ports/<id>`; each argument is one segment of the path, also an id that a user sent with a slash in it."""
+    """Build a path such as `/v2.0/ports/<id>`; each argument stays one segment of the path, even an id with a slash."""
     return "/v2.0/" + "/".join(quote(each, safe="") for each in segments)
 
 
 class NetworkApi:
-    """Calls to one network service. It keeps nothing but the list of extensions."""
+    """Calls one network service. It caches only the list of extensions."""
 
     def __init__(self, service: ServiceClient) -> None:
         self.service = service
@@ -39,11 +39,11 @@ class NetworkApi:
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ServiceResponse:
-        """One request, by default with our own credentials. Raises Problem as `ServiceClient.call` does."""
+        """Make one request, by default with our own credentials. Raises a Problem as `ServiceClient.call` does."""
         return await self.service.call(method, path, token=token, body=body, params=params, headers=headers)
 
     async def pages(self, collection: str, params: Params, token: str | None = None) -> AsyncIterator[Json]:
-        """Every row of a collection. A page may be shorter than its limit; the answer then has a link to the next one.
+        """Yield every row of a collection. A page may be shorter than its limit; the answer then has a link to the next page.
 
         Raises Internal after PAGES_MAX pages.
         """
@@ -62,7 +62,7 @@ class NetworkApi:
         raise Internal(f"more than {PAGES_MAX * PAGE_SIZE} {collection}")
 
     async def extensions(self) -> frozenset[str]:
-        """Aliases of the service's extensions; read again every ten minutes."""
+        """Return the aliases of the service's extensions; they are read again every ten minutes."""
         if time.monotonic() >= self._extensions_until:
             rows = (await self.call("GET", path_of("extensions"))).body["extensions"]
             self._extensions = frozenset(row["alias"] for row in rows)
@@ -70,14 +70,17 @@ class NetworkApi:
         return self._extensions
 
     async def auto_network(self, project: str) -> str:
-        """The network of the project's automatically allocated topology, made when missing. Raises Conflict."""
+        """Return the network of the project's automatically allocated topology; the service makes it if it is missing.
+
+        Raises Conflict when the service cannot make it.
+        """
         reply = await self.call("GET", path_of("auto-allocated-topology", project))
         return str(reply.body["auto_allocated_topology"]["id"])
 
     # ---- ports -------------------------------------------------------------------------------------------------------
 
     async def port(self, port: str, token: str | None = None) -> Json:
-        """Raises NotFound."""
+        """Return the row of a port. Raises NotFound."""
         body: Json = (await self.call("GET", path_of("ports", port), token=token)).body["port"]
         return body
 
@@ -85,7 +88,7 @@ class NetworkApi:
         return [row async for row in self.pages("ports", {"device_id": server}, token)]
 
     async def port_of_server(self, server: str, port: str) -> Json | None:
-        """The port; None where it does not exist, or has another device."""
+        """Return the row of the server's port; None if it does not exist, or belongs to another device."""
         try:
             row = await self.port(port)
         except NotFound:
@@ -93,21 +96,21 @@ class NetworkApi:
         return row if row.get("device_id") == server else None
 
     async def port_by_mac(self, network: str, mac: str) -> Json:
-        """Raises NotFound."""
+        """Return the row of the port with this MAC. Raises NotFound."""
         rows = [row async for row in self.pages("ports", {"network_id": network, "mac_address": mac})]
         if not rows:
             raise NotFound(f"no port of network {network} has {mac}")
         return rows[0]
 
     async def put_port(self, port: str, body: Json, revision: int) -> Json:
-        """Raises PreconditionFailed where the port's revision is another one."""
+        """Change a port at this revision. Raises PreconditionFailed when the port has another revision."""
         headers = {"If-Match": f"revision_number={revision}"}
         reply = await self.call("PUT", path_of("ports", port), body={"port": body}, headers=headers)
         answered: Json = reply.body["port"]
         return answered
 
     async def delete_port(self, port: str) -> None:
-        """Absent is success."""
+        """Delete a port; a missing one is success."""
         try:
             await self.call("DELETE", path_of("ports", port))
         except NotFound:
@@ -116,10 +119,10 @@ class NetworkApi:
     async def change_port(
         self, server: str, now: Port, change: Callable[[Port], Json], read: Callable[[Json], Port]
     ) -> None:
-        """PUT `change` at the newest revision for as long as the port is this server's; a port of another device stays as it is.
+        """PUT `change` at the port's newest revision, while the port belongs to this server; a port of another device is not changed.
 
-        `read` makes a Port of a row.  An empty change, and an absent port, are success.  Raises Stale where the port
-        changes all the time.
+        `read` makes a Port of a row.  An empty change and a missing port are success.
+        Raises Stale when the port keeps changing.
         """
         for _ in range(TRIES_AT_A_REVISION_MAX):
             try:

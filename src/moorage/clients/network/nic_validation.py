@@ -1,7 +1,7 @@
-"""May this user have these NICs? Asked with the user's own token, before anything is promised (RULES §7).
+"""Checks whether a user may have these NICs, with the user's own token and before the request is accepted (RULES §7).
 
-What networks are and what a project may still make is kept for at most ten seconds per project, so that a warm boot asks
-nothing.  A refusal is never told from what was kept: the service is asked first.
+Networks and the project's remaining quota are cached for at most ten seconds for each project, so that most boots need no call.
+A refusal is never based on the cache: the service is asked first.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ DEFAULT_GROUP = "default"
 
 
 class SecurityGroup(NamedTuple):
-    """Its id and its name."""
+    """The id and the name of a security group."""
 
     id: str
     name: str
@@ -38,17 +38,17 @@ def _group(row: Json) -> SecurityGroup:
 
 
 class NicValidation:
-    """Checks with the user's token. Raises Refusals as Nova does."""
+    """Checks NICs with the user's token. Raises Refusals as Nova does."""
 
     def __init__(self, api: NetworkApi, queries: NetworkQueries) -> None:
         self._api, self._queries = api, queries
         self._networks: TtlCache[NetworkFacts] = TtlCache(KEPT_S, KEPT_MAX)
         self._groups: TtlCache[tuple[SecurityGroup, ...]] = TtlCache(KEPT_S, KEPT_MAX)
         self._free: TtlCache[int] = TtlCache(KEPT_S, KEPT_MAX)
-        """Ports a project's quota still allows; -1 is no limit."""
+        """How many ports a project's quota still allows; -1 is no limit."""
 
     def forget(self) -> None:
-        """Drop every kept answer."""
+        """Empty the caches."""
         self._networks.clear()
         self._groups.clear()
         self._free.clear()
@@ -64,13 +64,13 @@ class NicValidation:
         hostname: str = "",
         external_allowed: bool = False,
     ) -> CheckedNics:
-        """Everything the user named, resolved and allowed. Raises the Refusal that Nova gives, with the reason.
+        """Resolve and check everything that the user named. Raises the Refusal that Nova gives, with the reason.
 
-        `servers` is how many servers at least must fit the port quota; `external_allowed` is what policy says of
-        attaching to external networks (`network:attach_external_network`).
+        `servers`: how many servers at least must fit the port quota; `external_allowed`: whether policy lets the user attach to
+        external networks (`network:attach_external_network`).
         """
         if nics == "none":
-            await self._named_groups(token, project, security_groups)  # a name that is wrong is refused, though unused
+            await self._named_groups(token, project, security_groups)  # a wrong name is refused, even if it is not used
             return CheckedNics()
         auto = False
         if isinstance(nics, str):
@@ -97,7 +97,7 @@ class NicValidation:
         )
 
     async def _usual_network(self, token: str, project: str, how: str) -> tuple[str | None, bool]:
-        """The project's one usable network (shared ones count); for `auto`, else the promise of one."""
+        """The project's only usable network (shared networks count); for `auto` without one, a network that is made later."""
         own, shared = await asyncio.gather(
             self._list_networks(token, {"project_id": project, "shared": "false"}, how),
             self._list_networks(token, {"shared": "true"}, how),
@@ -139,8 +139,10 @@ class NicValidation:
 
     async def _users_port(self, token: str, project: str, port: str, hostname: str) -> Port:
         try:
-            await self._api.port(port, token)  # may this user see it?
-            found = port_of(await self._api.port(port))  # and all of it: the binding is not for users' eyes
+            await self._api.port(port, token)  # checks that this user may see it
+            found = port_of(
+                await self._api.port(port)
+            )  # all fields, with our own account: users do not see the binding
         except NotFound as missing:
             raise Invalid(f"Port id {port} could not be found.", code="port_not_found") from missing
         if found.project != project:
@@ -181,7 +183,9 @@ class NicValidation:
             return None
         seen: Json = reply.body["network"]
         found = msgspec.structs.replace(full, shared=bool(seen.get("shared")))
-        if found.project == project or found.shared:  # what only an administrator sees is kept for nobody
+        if (
+            found.project == project or found.shared
+        ):  # an administrator sees more than other users, so this is not cached
             self._networks.put(found, project, network)
         return found
 
@@ -194,9 +198,9 @@ class NicValidation:
                     raise Invalid(f"Fixed IP address {nic.address} is already in use{by}.", code="fixed_ip_in_use")
 
     async def _named_groups(self, token: str, project: str, groups: Sequence[str]) -> "tuple[SecurityGroup, ...]":
-        """The named groups; none for the default alone, which the network service gives by itself.
+        """The named groups; none if only the default is named, which the network service assigns by itself.
 
-        A name is one of the project's groups; an id may be any group's that the user sees, another project's shared one too.
+        A name is that of one of the project's groups; an id may be that of any group that the user sees, also a shared one.
         """
         names = tuple(dict.fromkeys(groups))
         if not names or names == (DEFAULT_GROUP,):
@@ -221,7 +225,7 @@ class NicValidation:
     async def _names_of_groups(
         self, token: str, asks: Sequence[NicAsk], ports: Mapping[str, Port], named: "Sequence[SecurityGroup]"
     ) -> tuple[str, ...]:
-        """What the server's ports will have, by name, as the user may see it: the named ones on ours, on the user's what they have."""
+        """The names of the groups that the server's ports will have: the named groups on our ports, and on the user's ports their own."""
         names = [each.name or each.id for each in named] or [DEFAULT_GROUP]
         found = names if any(nic.ours and nic.port_security for nic in asks) else []
         theirs = sorted({group for port in ports.values() for group in port.security_groups})
@@ -249,7 +253,7 @@ class NicValidation:
 
 
 def _with_port(nic: NicAsk, port: Port) -> NicAsk:
-    """A user's port: its network, and what the final unbind will restore."""
+    """The NIC with a user's port: its network, and the values that are restored when the port is released."""
     return msgspec.structs.replace(
         nic,
         network=port.network,

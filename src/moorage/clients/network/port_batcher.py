@@ -1,17 +1,18 @@
-"""New ports of many servers, made by few calls: one queue per network, from which every operation's ports are posted in bulk.
+"""Makes new ports of many servers with few calls: one queue for each network, from which all operations' ports are posted in bulk.
 
-**Why.**  A network service makes a handful of ports a second on one subnet, however many are asked for at once; what it cannot
-make yet waits in its own queue, where each call has a deadline.  Sixty boots that ask each for themselves end in time-outs, and
-what a time-out leaves behind must be looked for.
+**Why.**  A network service makes only a few ports a second on one subnet, regardless of how many requests it gets at once; the other
+requests wait in the service's own queue, where each call has a deadline.  If sixty boots called it separately, many calls would time out,
+and each would then have to search for ports that were made nevertheless.
 
-**How.**  At most `AT_ONCE` calls per network are under way; what comes meanwhile waits here, where nothing is lost by waiting,
-and goes with the next call.  So a lone boot waits for nobody, the servers of one request share one call, and a slow service
-sets its own pace.  A call carries as many ports as were made in `CALL_TARGET_S`, going by the last call.
+**How.**  At most `AT_ONCE` calls for each network are under way; further requests wait in this queue and go with the next call.  So
+a single boot does not wait, the servers of one request share one call, and a slow service sets the pace.  A call has as many ports
+as can be made in `CALL_TARGET_S`, estimated from the last call.
 
-A bulk is all or nothing.  One that is refused is asked again server by server, so that each hears its own reason.  One whose
-outcome is unknown is unknown to all of them, and each looks for its own.
+A bulk is made completely or not at all.  One that is refused is repeated for each server alone, so that each gets its own reason.
+If the outcome is unknown, it is unknown for all its servers, and each looks for its own ports.
 
-Whoever is gone before the answer (its server is deleted) must not hear of ports later: `over` waits for what is under way.
+An operation that ends before the answer (its server is deleted) must be sure that no ports appear later: `over` waits for the calls
+under way.
 """
 
 import asyncio
@@ -26,13 +27,13 @@ from moorage.model.errors import Problem, Refusal, UnknownOutcome
 from moorage.model.task_context import global_request_id
 
 AT_ONCE = 2
-"""Calls per network: while one is answered, the next is on its way."""
+"""Calls for each network: while one is being answered, the next is being sent."""
 PORTS_MAX = 64
-"""In one call."""
+"""Limit of ports in one call."""
 PORTS_AT_FIRST = 24
-"""While nobody knows how fast the service is."""
+"""Limit of ports in the first call, before the service's speed is known."""
 CALL_TARGET_S = 2.0
-"""Longer calls would save few, and whoever is made first in them would wait for the last."""
+"""The duration that a call should have. Longer calls would save little, and the first ports in them would wait for the last."""
 SINGLES_AT_ONCE = 8
 NETWORKS_MAX = 4096
 
@@ -59,16 +60,16 @@ class _Ask:
 
 @dataclass(eq=False)
 class _Lane:
-    """What is asked of one network."""
+    """The queue of one network."""
 
     waiting: deque[_Ask] = field(default_factory=deque[_Ask])
     under_way: int = 0
     called: bool = False
-    """The queue will be looked at in a moment."""
+    """Whether the queue will be processed in a moment."""
     ports_max: int = PORTS_AT_FIRST
 
     def next_bulk(self) -> list[_Ask]:
-        """From the front: those of the first one's project (whose quota it is), as many as one call should carry."""
+        """Take the next requests from the front: those of the first one's project (which has one quota), as many as one call should have."""
         first = self.waiting.popleft()
         bulk, ports = [first], len(first.bodies)
         if first.alone:
@@ -85,13 +86,13 @@ class _Lane:
         return bulk
 
     def learn(self, ports: int, took_s: float) -> None:
-        """How many the next call may carry."""
+        """Estimate how many ports the next call may have, from the last one."""
         fit = int(CALL_TARGET_S * ports / max(took_s, 1e-6))
         self.ports_max = min(max(fit, 1), PORTS_MAX, self.ports_max * 2)
 
 
 class PortBatcher:
-    """`rows = await maker.make(server, project, network, bodies)`: the ports as the service made them, in order."""
+    """Makes ports: `rows = await batcher.make(server, project, network, bodies)` returns them as the service made them, in order."""
 
     def __init__(self, api: NetworkApi) -> None:
         self._api = api
@@ -101,14 +102,14 @@ class PortBatcher:
     async def make(
         self, server: str, project: str, network: str, bodies: Sequence[Json], *, alone: bool = False
     ) -> list[Json]:
-        """One or more ports of one server. Raises what the POST raises; `alone`: never in one call with others'."""
+        """Make one or more ports of one server. `alone`: never in one call with other servers' ports. Raises what the POST raises."""
         loop = asyncio.get_running_loop()
         lane = self._lanes.setdefault(network, _Lane())
         ask = _Ask(server, project, bodies, alone, global_request_id.get(), loop.create_future())
         lane.waiting.append(ask)
         if not lane.called and lane.under_way < AT_ONCE:
             lane.called = True
-            loop.call_soon(self._send, network, lane)  # others who ask in this same moment go with it
+            loop.call_soon(self._send, network, lane)  # requests of the same moment go in the same call
         try:
             return await ask.answer
         finally:
@@ -116,7 +117,7 @@ class PortBatcher:
                 self._forget(lane, ask)
 
     async def over(self, server: str) -> None:
-        """Nothing is asked for this server any more, and what was under way has ended."""
+        """Remove the server's requests from the queues, and wait until its calls under way have ended."""
         for lane in self._lanes.values():
             for ask in [each for each in lane.waiting if each.server == server]:
                 self._forget(lane, ask)
@@ -199,7 +200,7 @@ class PortBatcher:
 
 
 def _hand_out(bulk: Sequence[_Ask], rows: Sequence[Json]) -> None:
-    """Each its own, known by network and MAC."""
+    """Give each request its own ports, which are identified by network and MAC."""
     found = {(row["network_id"], row["mac_address"]): row for row in rows}
     for ask in bulk:
         mine = [found.get((body["network_id"], body["mac_address"])) for body in ask.bodies]

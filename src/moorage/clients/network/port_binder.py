@@ -1,7 +1,7 @@
-"""Ports bound to a host, with our own credentials (RULES §7).
+"""Binds ports to a host, with our own credentials (RULES §7).
 
-Every PUT carries the revision it was decided on.  When that is no longer the newest, the port is read, and only if it is still
-this server's, and where we left it, is the PUT repeated with the new revision.
+Every PUT names the revision on which it was decided.  If that is no longer the newest, the port is read again, and the PUT is repeated
+with the new revision only if the port still belongs to this server and is bound to the host on which we left it.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from moorage.model.network import BindOptions, BindRefused, OtherSubnets, Port
 
 
 class PortBinder:
-    """Binds ports; it remembers which subnets had no address left."""
+    """Binds ports, and remembers which subnets had no address left."""
 
     def __init__(self, api: NetworkApi, bindings: PortBindings) -> None:
         self._api, self._bindings = api, bindings
@@ -45,18 +45,18 @@ class PortBinder:
     async def bind_ports(
         self, server: str, host: str, az: str, ports: Sequence[Port], options: BindOptions | None = None
     ) -> tuple[Port, ...]:
-        """Bind every port to `host`, each by one PUT, together. The same call binds first and binds again later.
+        """Bind every port to `host` with one PUT each, at the same time. The same call also moves a port to another host.
 
-        An answer that was lost needs no flag: a repeat is recognised by the port's revision.  Raises BindRefused when
-        another host may do, Stale when a port is no longer this server's or is on a host where this operation did not put
-        it, Unavailable with the code `credentials` when our account may not bind ports.
+        After a lost answer the call may be repeated: the port's revision shows what was done.
+        Raises BindRefused when another host may work, Stale when a port is no longer this server's or is on a host to which this
+        operation did not bind it, and Unavailable with the code `credentials` when our account may not bind ports.
         """
         wanted = [(port, self._wanted(host, az, port.index, options or BindOptions())) for port in ports]
         try:
             return tuple(await all_of([self._bind(server, port, one) for port, one in wanted]))
         except UnknownOutcome:
             # An inactive binding on `host`, left by a move that ended, makes every later PUT fail.
-            with suppress(Problem):  # the first problem is the one that matters
+            with suppress(Problem):  # the first problem is the important one
                 await self._bindings.delete_binding(server, host, [port.id for port in ports])
             raise
 
@@ -70,7 +70,7 @@ class PortBinder:
         )  # fmt: skip
 
     async def _bind(self, server: str, port: Port, wanted: WantedBinding) -> Port:
-        """With an address of the first of the subnets that has one left."""
+        """Bind a port with an address of the first subnet that has one left."""
         while len(wanted.subnets) > 1:
             try:
                 return await self._bind_now(server, port, wanted)

@@ -1,6 +1,6 @@
-"""Ports made or taken, exactly one per NIC, none of them bound (RULES §7).
+"""Makes or takes exactly one port for each NIC; none is bound here (RULES §7).
 
-A port of ours is found again by the MAC we minted: the network service refuses a second port with it, so a POST whose answer
+Our own port is recognised by the MAC that we minted: the network service refuses a second port with it, so a POST whose answer
 was lost may be repeated.
 """
 
@@ -21,7 +21,7 @@ MAC_IN_USE = "MacAddressInUse"
 
 
 class PortCreation:
-    """Makes ports for NICs without one, and takes ports that users made."""
+    """Makes ports for NICs without one, and assigns ports that users made to the server."""
 
     def __init__(self, api: NetworkApi, batcher: PortBatcher) -> None:
         self._api, self._batcher = api, batcher
@@ -35,10 +35,10 @@ class PortCreation:
         unsure: bool = False,
         security_groups: Sequence[str] = (),
     ) -> tuple[Port, ...]:
-        """Every NIC has its port afterwards, exactly one; none is bound. One POST per network, one PUT per user's port.
+        """Make or take exactly one port for each NIC; none is bound. One POST for each network, one PUT for each user's port.
 
-        `unsure`: an earlier try may have done part of it, so look first.  Raises OverQuota, Conflict (a port in use, no
-        address left) and other Refusals with the service's reason.
+        `unsure`: an earlier try may have done a part of it, so existing ports are looked for first.
+        Raises OverQuota, Conflict (a port is in use, no address is left) and other Refusals with the service's reason.
         """
         asks = [await self._with_network(project, nic) for nic in nics]
         have: dict[str, Json] = {}
@@ -67,7 +67,7 @@ class PortCreation:
     async def _make(
         self, server: str, project: str, network: str, nics: Sequence[NicAsk], groups: Sequence[str]
     ) -> tuple[Port, ...]:
-        """New ports on one network in one POST, with others' where there are any; what turns out to be there already is found."""
+        """Make new ports on one network in one POST, perhaps together with other servers' ports; ports that exist already are found."""
         bodies = [_new_port(server, project, nic, nic.mac or mint_mac(server, nic.index), groups) for nic in nics]
         alone = any(nic.address for nic in nics)
         try:
@@ -94,14 +94,14 @@ class PortCreation:
                     raise
             try:
                 row = await self._api.port_by_mac(nic.network or "", mac)
-            except NotFound:  # gone between the two calls: the next salt will do as well
+            except NotFound:  # it was deleted between the two calls: the next salt works too
                 continue
             if row.get("device_id") == server:
                 return port_of(row, nic)
         raise Conflict(f"no free MAC address on network {nic.network} for NIC {nic.index}", code=MAC_IN_USE)
 
     async def _take(self, server: str, nic: NicAsk) -> tuple[Port, ...]:
-        """Write our server on a user's port, unless somebody else's is on it."""
+        """Write our server on a user's port, unless it belongs to another device."""
         port = nic.port or ""
         revision = nic.revision
         for _ in range(TRIES_AT_A_REVISION_MAX):
@@ -122,7 +122,7 @@ class PortCreation:
 
 
 def macs_of(server: str, nic: NicAsk) -> list[str]:
-    """The MACs to try for this NIC, in order; the first is the one in the journal."""
+    """Return the MACs to try for this NIC, in order; the first is the one in the journal."""
     return list(
         dict.fromkeys([nic.mac or mint_mac(server, nic.index), *(mint_mac(server, nic.index, n) for n in SALTS)])
     )

@@ -1,4 +1,4 @@
-"""Ports taken off a host, let go or deleted, with our own credentials (RULES §7). Absent is success, and every call may be repeated."""
+"""Unbinds, releases and deletes ports, with our own credentials (RULES §7). A missing port is success, and every call may be repeated."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -18,13 +18,13 @@ from moorage.model.network import FixedIp, NicAsk, Port, minted_macs
 
 
 class PortRelease:
-    """Our ports are deleted; a user's port stays and loses its server. It waits for the batcher's calls for the server first."""
+    """Releases ports: ours are deleted, users' ports stay and lose their server. It first waits for the batcher's calls for the server."""
 
     def __init__(self, api: NetworkApi, bindings: PortBindings, batcher: PortBatcher) -> None:
         self._api, self._bindings, self._batcher = api, bindings, batcher
 
     async def unbind_ports(self, server: str, ports: Sequence[Port]) -> None:
-        """The final unwinding: the user's ports are let go as they were; ours are only taken off their host."""
+        """Undo a binding at the end of an unwinding: users' ports are released as they were; ours are only taken off their host."""
         rows = {row["id"]: row for row in await self._api.ports_of(server)}
         known = {port.id: port for port in ports}
         await all_of(
@@ -40,10 +40,10 @@ class PortRelease:
     async def take_off_host(
         self, server: str, ports: Collection[str], *, keeps: Mapping[str, Sequence[FixedIp]] | None = None
     ) -> None:
-        """Ports that stay the server's while it is on no host: addresses, device and owner stay. Absent is success.
+        """Unbind ports that the server keeps while it is on no host: addresses, device and owner stay. A missing port is success.
 
-        `keeps`: by port, all that it is to have, where it may have been given others.  That a list does not show one is not enough for that:
-        it is asked for by its id, for nobody would look after it later.
+        `keeps`: port → exactly the addresses that it shall have, if it may have got others.  A port with an entry that the list does not
+        show is read by its id before it counts as missing, because nobody would correct its addresses later.
         """
         rows = [row for row in await self._api.ports_of(server) if row["id"] in ports]
         for port in sorted(set(ports) - {row["id"] for row in rows}):
@@ -68,17 +68,17 @@ class PortRelease:
         await self._api.change_port(server, port, body, partial(same_nic, port))
 
     async def delete_made_ports(self, server: str, macs: Collection[str] = ()) -> None:
-        """Delete every port of the server whose MAC we minted. Safe when there is none, and when it is done twice."""
+        """Delete every port of the server whose MAC we minted. May be repeated."""
         await self._batcher.over(server)
         mine = minted_macs(server) | frozenset(macs)
         rows = await self._api.ports_of(server)
         await all_of([self._api.delete_port(row["id"]) for row in rows if row["mac_address"] in mine])
 
     async def release_ports(self, server: str, macs: Collection[str] = (), *, users: Sequence[Port] = ()) -> None:
-        """The server goes: our ports are deleted, all others let go. Absent is success.
+        """Release the ports of a server that is deleted: ours are deleted, all others lose their server. A missing port is success.
 
-        `users`: the user's ports as they were taken, so that what we changed is put back; one that is not named keeps
-        its address and loses what its profile says of the host.
+        `users`: the user's ports as they were taken, so that our changes can be reversed; a port that is not named keeps
+        its address and loses the keys of its profile that describe the host.
         """
         await self._batcher.over(server)
         mine = minted_macs(server) | frozenset(macs)
@@ -94,10 +94,10 @@ class PortRelease:
         )
 
     async def release_strays(self, server: str, ports: Sequence[Port]) -> int:
-        """Ports that name a server which does not have them: ours are deleted, others let go; how many of them went.
+        """Release orphaned ports, which name a server that does not have them: ours are deleted, others lose the server.
 
-        Each only while it is what was seen: the revision goes with the call, so that one that an operation took or bound
-        since then stays (RULES §7, §22).
+        Returns how many were released.  Each call names the revision that was seen, so a port that an operation took or bound
+        since then is not changed (RULES §7, §22).
         """
         mine = minted_macs(server)
         went = await all_of([self._release_seen(port, ours=port.mac in mine) for port in ports])
@@ -115,7 +115,7 @@ class PortRelease:
         return True
 
     async def release_nic(self, server: str, nic: NicAsk) -> None:
-        """One NIC that was to be attached is not: our port is deleted, the user's let go as it was. Absent is success."""
+        """Release the port of a NIC whose attach failed: ours is deleted, the user's is released as it was. A missing port is success."""
         await self._batcher.over(server)
         if nic.ours:
             mine = macs_of(server, nic)
@@ -125,7 +125,7 @@ class PortRelease:
             await self._free_one(server, nic.port, nic)
 
     async def drop_port(self, server: str, port: str, *, ours: bool) -> None:
-        """A NIC was detached: our port is deleted, the user's keeps its addresses. Absent, or somebody else's, is success."""
+        """Release the port of a detached NIC: ours is deleted, the user's keeps its addresses. A missing port, or another device's, is success."""
         if not ours:
             await self._free_one(server, port, None)
         elif await self._api.port_of_server(server, port) is not None:
@@ -137,7 +137,7 @@ class PortRelease:
             await self._free(server, None if nic is None else port_of(row, nic), row)
 
     async def _unbind(self, server: str, port: Port) -> None:
-        """Off its host; what its profile says of the host, the providers it was given there too, goes."""
+        """Take a port off its host, and remove the keys of its profile that describe the host, with the providers that it had there."""
 
         def body(now: Port) -> Json:
             wanted: Json = {"binding:host_id": "", "device_owner": ""} if now.host else {}
@@ -148,7 +148,7 @@ class PortRelease:
         await self._api.change_port(server, port, body, partial(same_nic, port))
 
     async def _free(self, server: str, known: Port | None, row: Json) -> None:
-        """The port has no server any more; inactive bindings go first, as nobody can delete those of a port without a server."""
+        """Remove the server from a port. Inactive bindings are deleted first: those of a port without a server cannot be deleted."""
         await self._bindings.delete_inactive(row["id"])
 
         def body(now: Port) -> Json:
@@ -162,7 +162,7 @@ class PortRelease:
 
 
 def freed(now: Port, profile: Mapping[str, Any]) -> Json:
-    """What makes a port nobody's again."""
+    """Return the change that releases a port from its server."""
     wanted: Json = {"device_id": "", "device_owner": "", "binding:host_id": ""}
     if now.profile != profile:
         wanted["binding:profile"] = dict(profile)

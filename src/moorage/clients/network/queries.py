@@ -1,4 +1,4 @@
-"""What the network service says, read with our own credentials: networks, segments, addresses left, ports of a server."""
+"""Reads from the network service, with our own credentials: networks, segments, addresses left, ports of a server."""
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
@@ -25,11 +25,11 @@ from moorage.model.network_providers import NIC_SWITCH, OVS, known
 from moorage.model.port_description import HostDescriptions
 
 NO_PORT = "00000000-0000-0000-0000-000000000000"
-"""No port has this id."""
+"""An id that no port has."""
 BINDERS = frozenset(
     {OVS, NIC_SWITCH, "Linux bridge agent", "Macvtap agent", "OVN Controller agent", "OVN Controller Gateway agent"}
 )
-"""Kinds of agents without which their host's ports are not bound."""
+"""Kinds of agents that bind the ports of their host."""
 DEVICE_FIELDS = (
     "id",
     "network_id",
@@ -60,30 +60,30 @@ def _dead_for(port: Port, agents: Iterable[Json]) -> bool:
 
 
 def _unlisted(network: Json, subnets: Iterable[SubnetFacts]) -> list[str]:
-    """Subnets that the network names and the list lacks: a list that is short says nothing of what it leaves out (RULES §22)."""
+    """Subnets that the network names and the list lacks: a shorter list does not mean that they are deleted (RULES §22)."""
     listed = {each.id for each in subnets}
     return [each for each in network.get("subnets") or () if each not in listed]
 
 
 class NetworkQueries:
-    """Reads with our own credentials, but where a token is given."""
+    """Reads with our own credentials, except where a token is given."""
 
     def __init__(self, api: NetworkApi) -> None:
         self._api = api
 
     async def port(self, port: str, token: str | None = None) -> Port:
-        """One port, as whoever's token it is may see it. Raises NotFound."""
+        """Return one port as the user of the token sees it. Raises NotFound."""
         return port_of(await self._api.port(port, token))
 
     async def ports_of(self, server: str, token: str | None = None) -> tuple[Port, ...]:
-        """Every port whose device is this server; `ours` by its MAC."""
+        """Return every port whose device is this server; `ours` is decided by the MAC."""
         minted = minted_macs(server)
         return tuple(
             [port_of(row, ours=row["mac_address"] in minted) for row in await self._api.ports_of(server, token)]
         )
 
     async def devices(self) -> dict[str, dict[str, Port]]:
-        """Device id → port id → the port as it is let go: its revision, MAC, host and binding profile."""
+        """Return device id → port id → the values that are needed to release the port: revision, MAC, host and binding profile."""
         found: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(DEVICE_FIELDS)}):
             if row["device_id"]:
@@ -91,7 +91,7 @@ class NetworkQueries:
         return found
 
     async def held_by_ports(self) -> dict[str, dict[str, Port]]:
-        """Device id → port id → what it has: addresses, guarantees and its host, of all ports with a device, in one list whatever their number."""
+        """Return device id → port id → its addresses, guarantees and host, for all ports with a device, from one list."""
         found: dict[str, dict[str, Port]] = {}
         async for row in self._api.pages("ports", {"fields": list(HELD_FIELDS)}):
             if row["device_id"]:
@@ -99,15 +99,15 @@ class NetworkQueries:
         return found
 
     async def ports_gone(self, ports: Collection[str], project: str) -> frozenset[str]:
-        """Those of the ports of `project`'s server that the service has no more: it says so of each by its id (RULES §22).
+        """Return those ports of `project`'s server that no longer exist: the service answers 404 for the id (RULES §22).
 
-        Who may not see a port is told the same.  So the service is believed only if it shows us something else that takes
-        those rights, before it is asked and after it has answered; where it does not, no port is gone.
+        A user without the right to see a port gets the same answer.  So the 404 is believed only if the service shows us something
+        else that needs the same rights, both before and after; otherwise no port counts as gone.
         """
         return await self._gone("ports", ports, (("agents", {}), ("ports", {"project_id": project})))
 
     async def segments_gone(self, segments: Collection[str]) -> frozenset[str]:
-        """The same of segments, which are the administrator's to see."""
+        """Do the same for segments, which only administrators see."""
         return await self._gone("segments", segments, (("segments", {}), ("agents", {})))
 
     async def _gone(
@@ -126,13 +126,13 @@ class NetworkQueries:
         return False
 
     async def _shows_any(self, proofs: Sequence[tuple[str, Mapping[str, str]]]) -> bool:
-        """Something that takes the rights in question: agents are shown to administrators alone, and not every service has some."""
+        """Whether the service shows anything that needs these rights: only administrators see agents, but not every service has agents."""
         for things, only in proofs:
             try:
                 asked: Params = {**only, "limit": 1, "fields": "id"}
                 if (await self._api.call("GET", path_of(things), params=asked)).body[things]:
                     return True
-            except NotFound:  # no such thing here
+            except NotFound:  # this service has none of these
                 continue
             except Unavailable as out:
                 if out.code != CREDENTIALS:
@@ -140,23 +140,23 @@ class NetworkQueries:
         return False
 
     async def ports_on(self, network: str) -> tuple[Port, ...]:
-        """Every port of a network, whoever's it is."""
+        """Return every port of a network, of all projects."""
         return tuple([port_of(row) async for row in self._api.pages("ports", {"network_id": network})])
 
     async def segments(self, network: str | None = None) -> tuple[SegmentFacts, ...]:
-        """The segments of one network, or of all."""
+        """Return the segments of one network, or of all."""
         if "segment" not in await self._api.extensions():
             return ()
         params = {"network_id": network} if network else {}
         return tuple([segment_of(row) async for row in self._api.pages("segments", params)])
 
     async def subnets(self, network: str | None = None) -> tuple[SubnetFacts, ...]:
-        """The subnets of one network, or of all."""
+        """Return the subnets of one network, or of all."""
         params = {"network_id": network} if network else {}
         return tuple([subnet_of(row) async for row in self._api.pages("subnets", params)])
 
     async def network(self, network: str) -> NetworkFacts:
-        """One network with its segments and subnets. Raises NotFound, and Unavailable where the list lacks a subnet that it has."""
+        """Return one network with its segments and subnets. Raises NotFound, and Unavailable when the list lacks one of its subnets."""
         reply, segments, subnets = await asyncio.gather(
             self._api.call("GET", path_of("networks", network)), self.segments(network), self.subnets(network)
         )
@@ -169,9 +169,9 @@ class NetworkQueries:
         return network_of(row, segments, subnets)
 
     async def networks(self) -> tuple[NetworkFacts, ...]:
-        """Every network of the region, with its segments and subnets: three lists, whatever their number.
+        """Return every network of the region with its segments and subnets, from three lists.
 
-        A network that has a subnet which the list lacks is left out: what it has of addresses is not known.
+        A network with a subnet that the list lacks is left out, because its addresses are not known.
         """
         segments: dict[str, list[SegmentFacts]] = {}
         subnets: dict[str, list[SubnetFacts]] = {}
@@ -188,7 +188,7 @@ class NetworkQueries:
         )
 
     async def rules_of(self, policy: str) -> tuple[Json, ...]:
-        """The rules of a QoS policy; none where there is no such policy, or no QoS at all."""
+        """Return the rules of a QoS policy; none if the policy does not exist, or the service has no QoS."""
         try:
             reply = await self._api.call("GET", path_of("qos", "policies", policy))
         except NotFound:
@@ -196,7 +196,7 @@ class NetworkQueries:
         return tuple(reply.body["policy"].get("rules") or ())
 
     async def availability(self, network: str) -> tuple[Availability, ...]:
-        """Addresses of each subnet, and how many are taken."""
+        """Return each subnet's number of addresses, and how many are in use."""
         body = (await self._api.call("GET", path_of("network-ip-availabilities", network))).body
         rows: list[Json] = body["network_ip_availability"]["subnet_ip_availability"]
         return tuple(
@@ -205,18 +205,18 @@ class NetworkQueries:
         )
 
     async def wirings(self) -> tuple[HostWiring, ...]:
-        """What the service's own agents say their hosts are wired to."""
+        """Return the physical networks of hosts, as the service's own agents report them."""
         return tuple([wiring_of(row) async for row in self._api.pages("agents", {}) if row.get("configurations")])
 
     async def binds_nothing(self, host: str, ports: Sequence[Port]) -> bool:
-        """Whether all agents that could bind one of these ports on this host are dead.  Where the service names none, something else binds."""
+        """Tell whether all agents that could bind one of these ports on this host are dead; false if the service has no such agents."""
         if not ports:
             return False
         rows = [row async for row in self._api.pages("agents", {"host": host}) if row.get("host") == host]
         return any(_dead_for(port, rows) for port in ports)
 
     async def guarantees(self) -> tuple[AgentDevices, ...]:
-        """What the service's own agents say they can guarantee; agents that guarantee nothing are left out."""
+        """Return what the service's own agents can guarantee; agents that guarantee nothing are left out."""
         told = [devices_of(row) async for row in self._api.pages("agents", {})]
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
@@ -234,12 +234,13 @@ class NetworkQueries:
             ) from garbled
 
     async def try_credentials(self) -> None:
-        """Two cheap calls that change nothing, one for each role that we need. Raises Refusal, or Unavailable with the code `credentials`.
+        """Check our credentials with two cheap calls that change nothing, one for each role that we need.
 
-        Agents are the administrator's to see.  To bind a port, and to write its binding profile, takes the role `service` (or
-        what the service's policy asks instead): it is asked for a binding of a port that cannot be, and answers 403 to who
-        may not, 404 to who may.  Neutron 29 answers 500 to who may: whatever fails there came after the policy, and says
-        nothing against us, nor anything of the bindings of other ports.
+        Only administrators see agents.  Binding a port and writing its binding profile needs the role `service` (or
+        what the service's policy asks instead): we ask for a binding of a port that cannot exist.  The answer is 403 if we may not
+        bind ports, and 404 if we may.  Neutron 29 answers 500 if we may: that failure happens after the policy check, so it means that
+        our account is accepted.
+        Raises a Refusal, or Unavailable with the code `credentials` when a role is missing.
         """
         agents = self._api.call("GET", path_of("agents"), params={"limit": 1, "fields": "id"})
         await _allowed("admin", agents)
@@ -250,7 +251,7 @@ class NetworkQueries:
             return
 
     async def security_groups_of(self, server: str, token: str) -> list[dict[str, Any]]:
-        """The groups on a server's ports, as the service describes them; asked with the user's token."""
+        """Return the security groups of a server's ports, as the service describes them, with the user's token."""
         ids: dict[str, None] = {}
         async for row in self._api.pages("ports", {"device_id": server, "fields": ["id", "security_groups"]}, token):
             ids.update(dict.fromkeys(row.get("security_groups", ())))
@@ -259,7 +260,7 @@ class NetworkQueries:
         return [row async for row in self._api.pages("security-groups", {"id": list(ids)}, token)]
 
     async def group_names(self, groups: Sequence[str]) -> tuple[str, ...] | None:
-        """The names of these security groups, ids where they have none; None where the service knows no groups at all."""
+        """Return the names of these security groups, or ids if they have none; None: the service has no security groups."""
         if "security-group" not in await self._api.extensions():
             return None
         if not groups:
@@ -269,7 +270,7 @@ class NetworkQueries:
         return tuple(dict.fromkeys(names[each] for each in groups if each in names))
 
     async def floating_of(self, ports: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-        """The floating addresses of these ports: port → (floating address, the fixed one it stands for)."""
+        """Return the floating addresses of these ports: port → (floating address, its fixed address)."""
         found: dict[str, list[tuple[str, str]]] = {}
         if not ports or "router" not in await self._api.extensions():
             return found

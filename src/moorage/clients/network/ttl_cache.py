@@ -1,4 +1,4 @@
-"""A cache whose values are good for a few seconds."""
+"""A cache whose values are valid for a few seconds."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class TtlCache(Generic[T]):
         return value
 
     async def once(self, fetch: Callable[[], Awaitable[A]], *key: str) -> A | T:
-        """The cached value. Without one, one caller fetches, and all others who want the same key wait for it; they fetch themselves where it stored none."""
+        """Return the cached value. If there is none, one caller fetches it and the others wait; they fetch themselves if it stored none."""
         if (cached := self.get(*key)) is not None:
             return cached
         if (fetching := self._fetching.get(key)) is not None:

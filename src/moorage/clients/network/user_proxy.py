@@ -1,7 +1,7 @@
-"""Calls passed on with the user's own token: what the Compute API once let people do at the network service.
+"""Passes calls on with the user's own token: requests of the Compute API's older network resources.
 
-Nothing is kept and nothing is translated here; a refusal is the service's own.  The handlers of the Compute API put it
-in the words of the old network (`api/compute/security_groups.py` and the modules beside it).
+Nothing is cached or translated here; a refusal is the service's own.  The handlers of the Compute API translate answers
+into the form of the old network API (`api/compute/security_groups.py` and its neighbours).
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ class UserProxy:
         self._api = api
 
     async def list_as(self, token: str, things: str, params: Params | None = None) -> list[Json]:
-        """Every row that the user may see; `things` is the path's word, `security-groups`."""
+        """Return every row that the user sees; `things` is the collection in the path, such as `security-groups`."""
         return [row async for row in self._api.pages(things, params or {}, token)]
 
     async def show_as(self, token: str, things: str, thing: str) -> Json:
-        """One of them. Raises NotFound."""
+        """Return one row. Raises NotFound."""
         reply = await self._api.call("GET", path_of(things, thing), token=token)
         return _inside(reply.body)
 
@@ -38,12 +38,12 @@ class UserProxy:
 
 
 def one_of(things: str) -> str:
-    """`security_group` of `security-groups`: the key one of them stands under."""
+    """Return the key of a single row: `security_group` for `security-groups`."""
     return things.replace("-", "_").removesuffix("s")
 
 
 def _inside(body: dict[str, Any]) -> Json:
-    """What stands under the one key of an answer."""
+    """The value of the only key of an answer."""
     (found,) = body.values()
     inside: Json = found
     return inside

@@ -1,4 +1,4 @@
-"""What other hosts send to this one: files of guests, and questions about guests that come."""
+"""Answers requests of other hosts: files of guests, and questions about arriving guests."""
 
 import asyncio
 from pathlib import Path
@@ -15,9 +15,13 @@ from moorage.model.ids import ServerId
 
 
 class Arriving(Moves, Live):
-    """The half of `LibvirtDriver` that answers other hosts (see `carrier.Receiving`)."""
+    """The part of `LibvirtDriver` that answers other hosts (see `carrier.Receiving`)."""
 
     async def file_for(self, request: Request) -> Path:
+        """Return the path for a file that another host sends.
+
+        Raises HostFailed when the host does not expect such a file.
+        """
         server = ServerId(checked(ServerId(request.server)))
         if request.verb == FILE:
             return self.arriving_file(server, request.move, request.name)
@@ -26,6 +30,7 @@ class Arriving(Moves, Live):
         raise HostFailed("the host does not take such a file", private=request.name, code="garbled")
 
     async def answer(self, request: Request) -> bytes:
+        """Answer a request of another host. Raises HostFailed for an unknown request."""
         server = ServerId(checked(ServerId(request.server)))
         body = bytes(request.body)
         if request.verb == BEGIN:

@@ -1,4 +1,4 @@
-"""Jobs of libvirt's on the disks of a guest that runs."""
+"""libvirt's block jobs on the disks of a running guest."""
 
 import time
 from typing import Any
@@ -11,7 +11,7 @@ COMMIT_S = 60.0
 
 
 def commit_and_pivot(domain: Any, *, above: str) -> None:
-    """What is above goes into the disk below it, under the guest, which goes on there."""
+    """Merge the overlay into the disk below it while the guest runs; then the guest uses that disk."""
     libvirt = library()
     target = next(
         (
@@ -32,7 +32,11 @@ def commit_and_pivot(domain: Any, *, above: str) -> None:
 
 
 def wait_until_level(domain: Any, target: str, within_s: float) -> None:
-    """In libvirt's thread, within the limit of the call that it belongs to."""
+    """Wait until the copy of a disk has caught up. Call it in libvirt's thread; `within_s` is limited by the call that
+    it belongs to.
+
+    Raises HostFailed when the copy does not catch up in time.
+    """
     ends = time.monotonic() + within_s
     while time.monotonic() < ends:
         mirror = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../mirror")

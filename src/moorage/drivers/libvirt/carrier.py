@@ -1,7 +1,7 @@
-"""Between two hosts: disks of guests that move, and what both agree on before libvirt sends a guest that runs.
+"""Requests between two hosts: disks of moving guests, and the agreement before libvirt sends a running guest.
 
-Each request has a TLS connection of its own.  The receiving host has made its certificate itself and is known by its fingerprint; who may
-send to it knows its key.  Both are part of the place that a host names for its guests (`MoveTarget.where`), which travels on the bus.
+Each request has a TLS connection of its own.  The receiving host has a self-signed certificate that is identified by its fingerprint; a
+sender must know the host's key.  Both are part of the place that a host names for its guests (`MoveTarget.where`), which is sent on the bus.
 
     request     one line of JSON (`Request`), then `size` bytes
     reply       one line of JSON (`Reply`)
@@ -35,12 +35,12 @@ from moorage.model.private_files import private_file
 T = TypeVar("T")
 
 CONNECT_S, IDLE_S, ANSWER_S = 10.0, 60.0, 120.0
-"""For a connection; for the next piece of a file; for an answer, which may follow a file that is still written."""
+"""Time limits for a connection, for the next piece of a file, and for an answer, which may follow a file that is still being written."""
 LINE_MAX_BYTES = 4 << 20
-"""Of a request or a reply without its file."""
+"""Limit of a request or a reply without its file."""
 CHUNK_BYTES = 1 << 20
 AT_ONCE_MAX = 32
-"""Connections that a host serves; more are closed at once."""
+"""Limit of connections that a host serves; further ones are closed at once."""
 CERTIFICATE_DAYS = 3_650
 KEY_FILE, CERTIFICATE_FILE, SECRET_FILE = "carrier.key", "carrier.pem", "carrier.secret"
 
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a host takes guests: in a directory, for hosts of the same machine, and by its network if it has an address for that."""
+    """Where a host accepts guests: in a directory, for hosts of the same machine, and over the network if it has an address for that."""
 
     machine: str
     room: str
@@ -56,16 +56,16 @@ class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int = 0
     key: str = ""
     certificate: str = ""
-    """SHA-256 of it."""
+    """SHA-256 of the certificate."""
     daemon: str = ""
-    """The URI by which other hosts' libvirt reaches the one there."""
+    """The URI by which other hosts' libvirt daemons reach the one there."""
 
     def target(self) -> MoveTarget:
         return MoveTarget(self.address, msgspec.json.encode(self).decode())
 
     @staticmethod
     def of(target: MoveTarget) -> "Place":
-        """Earlier agents named the machine and the directory only. Raises HostFailed (`host_unreachable`)."""
+        """Parse a place; earlier agents only named the machine and the directory. Raises HostFailed (`host_unreachable`)."""
         if not target.where.startswith("{"):
             machine, _, room = target.where.partition(":")
             return Place(machine, room)
@@ -82,27 +82,27 @@ class Request(msgspec.Struct):
     move: str
     name: str = ""
     size: int = 0
-    """Of the file that follows, in bytes."""
+    """Size of the file that follows, in bytes."""
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Reply(msgspec.Struct):
     code: str = ""
-    """Of the failure, if it is one."""
+    """Code of the failure, if there is one."""
     public: str = ""
     private: str = ""
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Receiving(Protocol):
-    """What a host does with requests. Both raise HostFailed to refuse."""
+    """Handles a host's requests. Both methods raise HostFailed to refuse."""
 
     async def file_for(self, request: Request) -> Path:
-        """Where the file that follows is to be."""
+        """Return the path for the file that follows. Raises HostFailed to refuse it."""
         ...
 
     async def answer(self, request: Request) -> bytes:
-        """JSON."""
+        """Return the answer as JSON. Raises HostFailed to refuse the request."""
         ...
 
 
@@ -116,7 +116,7 @@ class Receiver:
         self.key = self.certificate = ""
 
     async def open(self, address: str, port: int) -> None:
-        """Raises OSError when the address or port cannot be had."""
+        """Begin to listen. Raises OSError when the address or port is not available."""
         context = await asyncio.to_thread(self._prepare)
         self._server = await asyncio.start_server(
             self._serve, address, port, ssl=context, limit=LINE_MAX_BYTES, ssl_handshake_timeout=CONNECT_S
@@ -175,7 +175,7 @@ class Receiver:
 
 
 async def _receive(reader: asyncio.StreamReader, file: Path, size: int) -> None:
-    """Whole, or not at all."""
+    """Receive a file completely, or not at all."""
     coming = private_file(file.with_name(f"{file.name}.coming"))
     left = size
     try:
@@ -194,7 +194,7 @@ async def _receive(reader: asyncio.StreamReader, file: Path, size: int) -> None:
 
 
 async def ask(place: Place, verb: str, server: ServerId, move: str, body: object, kind: type[T]) -> T:
-    """The other host's answer. Raises HostFailed: `host_unreachable`, or what it refused with."""
+    """Send a request and return the other host's answer. Raises HostFailed: `host_unreachable`, or the code of its refusal."""
     request = Request(place.key, verb, server, move, body=msgspec.Raw(msgspec.json.encode(body)))
     async with _connection(place) as (reader, writer):
         writer.write(msgspec.json.encode(request) + b"\n")
@@ -202,7 +202,7 @@ async def ask(place: Place, verb: str, server: ServerId, move: str, body: object
 
 
 async def send_file(place: Place, verb: str, server: ServerId, move: str, file: Path) -> None:
-    """Under its own name. Raises HostFailed: `host_unreachable`, or what it was refused with."""
+    """Send a file under its own name. Raises HostFailed: `host_unreachable`, or the code of the refusal."""
     with file.open("rb") as data:
         size = os.fstat(data.fileno()).st_size
         async with _connection(place) as (reader, writer):
@@ -227,7 +227,7 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 @asynccontextmanager
 async def _connection(place: Place) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """To the host that has this certificate, and to no other. Raises HostFailed (`host_unreachable`)."""
+    """Connect to the host with this certificate, and to no other. Raises HostFailed (`host_unreachable`)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its fingerprint is compared
     writer: asyncio.StreamWriter | None = None

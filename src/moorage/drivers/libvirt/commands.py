@@ -1,4 +1,4 @@
-"""Programs of the machine, run without a shell, with a time limit; one that is given up is killed and waited for."""
+"""Runs programs of the machine without a shell and with a time limit; a program that takes longer is killed and waited for."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,14 @@ from moorage.model.errors import HostFailed
 
 COMMAND_S = 30.0
 DISK_S = 3_600.0
-"""For copying a whole disk; the verb's own deadline usually ends it before."""
+"""Limit for copying a whole disk; the verb's own deadline usually ends it before."""
 SAID_CHARACTERS_MAX = 500
 
 _log = logging.getLogger(__name__)
 
 
 async def run(*words: str, limit_s: float = COMMAND_S, code: str = "guest_failed", given: str | None = None) -> str:
-    """What it printed. `given`: what it reads. Raises HostFailed, with what it complained of for the operator."""
+    """Run a program and return its output. `given`: its input. Raises HostFailed with the program's error, which only operators see."""
     try:
         process = await asyncio.create_subprocess_exec(
             *words,

@@ -1,4 +1,4 @@
-"""What all halves of the driver share: a guest's power by libvirt's word, how it is made, switched on and switched off."""
+"""What all parts of the driver share: a guest's power state from libvirt, and how a guest is made, switched on and switched off."""
 
 import asyncio
 import contextlib
@@ -46,11 +46,11 @@ from moorage.model.instance_metadata import InstanceMetadata
 T = TypeVar("T")
 
 START_S, DESTROY_S, SAVE_S = 120.0, 60.0, 600.0
-"""For one call of libvirt's; the verb's own deadline usually ends sooner."""
+"""Limits of one call of libvirt; the verb's own deadline usually ends before."""
 LOOK_EVERY_S = 0.2
 DESCRIBED_WITHIN_S = 5.0
 STARTS_TRIED_MAX = 3
-"""A serial console's port may be taken between the look and the start."""
+"""A serial console's port may be taken between the check and the start."""
 ACTIVE = frozenset({PowerState.RUNNING, PowerState.PAUSED})
 
 _log = logging.getLogger(__name__)
@@ -90,15 +90,15 @@ class Core:
         self._cache = "none"
         self._locks: WeakValueDictionary[ServerId, asyncio.Lock] = WeakValueDictionary()
         self._ours: set[str] = set()
-        """Domains that have our mark, until we destroy them."""
+        """Domains that have our mark; an entry is kept until we destroy the domain."""
         self._receiver: Receiver | None = None
         self._transfers: dict[ServerId, Transfer] = {}
-        """Of guests that are sent from here while they run."""
+        """Live migrations from here."""
         self._closing = False
         self._serving: asyncio.Task[None] | None = None
 
     def _place(self) -> Place:
-        """Where this host takes guests."""
+        """The place at which this host accepts guests."""
         told, receiver = self._settings, self._receiver
         if receiver is None:
             return Place(machine_id(), str(self._room), told.address)
@@ -112,16 +112,16 @@ class Core:
         self._wires = Wires(owner, self._settings, plumber, self._descriptions)
         self._services = GuestServices(owner, self._room, self._settings, self._metadata_secret)
 
-    # ---- libvirt's word --------------------------------------------------------------------------------------------
+    # ---- state in libvirt ------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _alone(self, server: ServerId) -> AsyncIterator[None]:
-        """Nothing else is done with this guest meanwhile."""
+        """Lock the guest: nothing else is done with it meanwhile."""
         async with self._locks.setdefault(server, asyncio.Lock()):
             yield
 
     async def _ask(self, server: ServerId, work: Callable[[Any], T], limit_s: float = 30.0) -> T:
-        """`work(domain)`. Raises HostFailed (`guest_not_found`) when it has none, or one that is not ours."""
+        """Call `work(domain)`. Raises HostFailed (`guest_not_found`) when there is no domain, or it is not ours."""
         return await self._link.ask(lambda connection: work(self._domain(connection, server)), limit_s=limit_s)
 
     def _domain(self, connection: Any, server: ServerId) -> Any:
@@ -133,7 +133,7 @@ class Core:
         return domain
 
     def _is_ours(self, domain: Any) -> bool:
-        """Only a yes is kept: a domain of this id may go, and one of ours come."""
+        """Whether the domain is ours. Only a yes is cached: another domain of this id may be removed, and one of ours made."""
         key = domain.UUIDString()
         if key not in self._ours:
             libvirt = library()
@@ -149,7 +149,7 @@ class Core:
         return True
 
     async def _power(self, server: ServerId) -> PowerState:
-        """Raises HostFailed when the guest is not here. One without a domain is off: its record is all of it."""
+        """The guest's power state. A guest without a domain is off, and only has its record. Raises HostFailed when it is not here."""
         self._records.of(server)
         try:
             return await self._ask(server, power_of)
@@ -159,7 +159,7 @@ class Core:
             return PowerState.SHUTDOWN
 
     async def _active(self, server: ServerId) -> PowerState:
-        """Raises HostFailed (`guest_not_running`)."""
+        """Check that the guest is running. Raises HostFailed (`guest_not_running`)."""
         power = await self._power(server)
         if power not in ACTIVE:
             why = f"{server} is {power.name}"
@@ -167,7 +167,7 @@ class Core:
         return power
 
     async def _when(self, server: ServerId, powers: Collection[PowerState], within_s: float) -> bool:
-        """Whether it came to that in time."""
+        """Wait until the guest has one of these power states; false: not in time."""
         ends = self._clock.monotonic() + within_s
         while True:
             if await self._power(server) in powers:
@@ -179,7 +179,7 @@ class Core:
     # ---- made ------------------------------------------------------------------------------------------------------
 
     async def _make(self, record: GuestRecord, drive: InstanceMetadata | None) -> None:
-        """Its disks, in its place; what a call that was cut off left there is made anew."""
+        """Make the guest's disks in its directory; files that an interrupted call left are made again."""
         self._records.keep(record)
         spec, place = record.spec, self._records.place(record)
         place.mkdir(exist_ok=True)
@@ -210,7 +210,7 @@ class Core:
 
     @staticmethod
     def _seat_volumes(record: GuestRecord) -> None:
-        """Each volume has its place on the bus for as long as it is attached; places of the guest's own disks are left to them."""
+        """Give each volume a device name on its bus, which it keeps while it is attached; names of the guest's own disks stay reserved."""
         spec = record.spec
         usual = bus_of(spec)
         kept = {each.volume: record.targets[each.volume] for each in spec.volumes if each.volume in record.targets}
@@ -254,7 +254,7 @@ class Core:
         await self._services.keep(self._wires.seats(here), self._descriptions.ports)
 
     async def _switch_on(self, record: GuestRecord) -> PowerState:
-        """From its disk, as its record says; it is off now, or saved, which is dropped."""
+        """Start the guest from its disk, as its record says; it is off, or saved, and a saved state is dropped."""
         server, place = record.spec.server, self._records.place(record)
         record.leaving, record.held = None, False  # it was off, so it did not go
         await self._settle_overlay(record)
@@ -274,13 +274,13 @@ class Core:
         raise AssertionError("unreachable")
 
     def _described(self, record: GuestRecord, plugs: list[ET.Element]) -> str:
-        """In libvirt's words, as it would be started here."""
+        """libvirt's description of the guest, as it would be started here."""
         assert self._machine is not None
         place = self._records.place(record)
         return domain_xml(record, Around(self._machine, self._settings, self._records.owner, place, self._cache, plugs))
 
     def _arrive(self, record: GuestRecord) -> None:
-        """The place that waited is a guest of this host now."""
+        """Make a guest of the place that waited for it."""
         record.incoming = False
         self._records.keep(record)
 
@@ -317,7 +317,7 @@ class Core:
         raise HostFailed("the host has no port left for a console", private=f"{first} to {end}", code="host_full")
 
     async def _switch_off(self, server: ServerId) -> PowerState:
-        """At once; what was saved of it goes."""
+        """Switch the guest off at once, and drop a saved state."""
         try:
             return await self._ask(server, _stop, DESTROY_S)
         except HostFailed as failure:
@@ -344,7 +344,7 @@ class Core:
                 raise
 
     async def _shut_down(self, server: ServerId, within_s: float) -> PowerState:
-        """It is asked to, and switched off when it does not in time."""
+        """Ask the guest to shut down, and switch it off if it does not in time."""
         power = await self._power(server)
         if power is PowerState.RUNNING and within_s > 0:
             await self._ask(server, lambda domain: domain.isActive() and domain.shutdown())
@@ -355,7 +355,7 @@ class Core:
     # ---- the disk that lies above while a copy is taken -------------------------------------------------------------
 
     async def _settle_overlay(self, record: GuestRecord) -> None:
-        """Whatever was written above its disk while a copy was taken goes into the disk."""
+        """Merge the overlay, to which the guest wrote while its disk was copied, into the disk."""
         above = self._records.place(record) / disks.OVERLAY
         if not above.exists():
             return
@@ -372,7 +372,7 @@ def power_of(domain: Any) -> PowerState:
 
 
 def power_from(domain: Any, state: int, reason: int) -> PowerState:
-    """libvirt's word in ours; one that is off and was saved to disk is suspended."""
+    """Convert libvirt's state into a PowerState; a guest that is off and saved to disk is suspended."""
     libvirt = library()
     if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_SHUTDOWN}:
         return PowerState.RUNNING

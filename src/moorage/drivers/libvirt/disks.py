@@ -1,4 +1,4 @@
-"""Disks of guests: qcow2 files, the root over the image it was made from. Every call of qemu-img says the formats."""
+"""Disks of guests: qcow2 files; the root disk is based on its image. Every call of qemu-img names the formats."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ ROOT, EPHEMERAL, SWAP, DRIVE = "disk", "disk.eph0", "disk.swap", "disk.config"
 RESCUE, RESCUE_DRIVE = "disk.rescue", "disk.config.rescue"
 KERNEL, RAMDISK, RESCUE_KERNEL, RESCUE_RAMDISK = "kernel", "ramdisk", "kernel.rescue", "ramdisk.rescue"
 OVERLAY = "disk.above"
-"""What a guest writes to while its disk is copied."""
+"""The overlay to which a guest writes while its disk is copied."""
 CONSOLE = "console.log"
 CONSOLE_MAX_BYTES, CONSOLE_KEPT_BYTES = 4 << 20, 1 << 20
 """Of the file that holds what a guest wrote, when it is switched on: a longer one is cut to its end."""
@@ -64,13 +64,13 @@ async def _make_of_raw(disk: Path, size_bytes: int, *words: str) -> None:
 
 
 async def grow(disk: Path, size_bytes: int) -> None:
-    """To this size at least; a smaller one changes nothing."""
+    """Grow a disk to at least this size; a smaller size changes nothing."""
     if (await info(disk, "qcow2")).virtual_size < size_bytes:
         await run("qemu-img", "resize", "-q", "-f", "qcow2", str(disk), str(size_bytes))
 
 
 async def copy_flat(disk: Path, to: Path) -> None:
-    """With all that is below it, so that it stands by itself; the guest may have it open, if it does not write to it."""
+    """Copy a disk with its base image into one file; the guest may have it open if it does not write to it."""
     coming = to.with_name(f"{to.name}.coming")
     _make_way(coming)
     try:
@@ -82,18 +82,18 @@ async def copy_flat(disk: Path, to: Path) -> None:
 
 
 async def copy_raw(of: Path, to: Path) -> None:
-    """One volume's data into another, which is there and large enough; no guest has them open."""
+    """Copy one volume's data into another one, which is large enough; no guest may have them open."""
     await run("qemu-img", "convert", "-q", "-n", "-f", "raw", "-O", "raw", str(of), str(to), limit_s=DISK_S)
 
 
 async def merge_down(above: Path) -> None:
-    """What was written above goes into the disk below it; nobody has them open."""
+    """Merge an overlay into the disk below it; nothing may have them open."""
     await run("qemu-img", "commit", "-q", "-f", "qcow2", str(above), limit_s=DISK_S)
     _drop(above)
 
 
 async def copy_file(of: Path, to: Path) -> None:
-    """A kernel: as it is, for the image it came from may go."""
+    """Copy a kernel unchanged, because the image from which it came may be removed."""
     coming = to.with_name(f"{to.name}.coming")
     coming.touch(mode=0o600)
     await asyncio.to_thread(shutil.copyfile, of, coming)
@@ -101,7 +101,7 @@ async def copy_file(of: Path, to: Path) -> None:
 
 
 def shorten(log: Path) -> None:
-    """What a guest wrote to its console long ago goes: where no daemon of libvirt's does it, nobody else would."""
+    """Cut old output from a guest's console log, because no daemon of libvirt does it here."""
     if log.exists() and log.stat().st_size > CONSOLE_MAX_BYTES:
         with log.open("r+b") as file:
             file.seek(-CONSOLE_KEPT_BYTES, os.SEEK_END)
@@ -112,7 +112,7 @@ def shorten(log: Path) -> None:
 
 
 def keep_drive(file: Path, image: bytes) -> None:
-    """Replaced whole. Raises HostFailed when the disk is full."""
+    """Write a config drive atomically. Raises HostFailed when the disk is full."""
     coming = file.with_name(f"{file.name}.coming")
     try:
         coming.touch(mode=0o600)
@@ -123,7 +123,7 @@ def keep_drive(file: Path, image: bytes) -> None:
 
 
 def _drop(file: Path) -> None:
-    """A name goes at once, however large the file is."""
+    """Remove a file; its name is free at once, also if the file is large."""
     file.unlink(missing_ok=True)
 
 

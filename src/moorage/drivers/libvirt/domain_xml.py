@@ -1,4 +1,4 @@
-"""A guest in libvirt's words, made anew from its record each time that it is switched on."""
+"""libvirt's description of a guest, which is made from its record each time that the guest is switched on."""
 
 import string
 from collections.abc import Iterator, Sequence
@@ -34,19 +34,19 @@ PREFIXES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd", "ide": "hd"
 VIF_MODELS = frozenset({"virtio", "e1000", "e1000e", "rtl8139"})
 COMMAND_LINE = "root=/dev/vda console=tty0 console=ttyS0"
 COMMAND_LINE_EMULATED = f"{COMMAND_LINE} no_timer_check"
-"""Emulated timers come late on a busy machine, and the kernel takes that for a fault."""
+"""On a busy machine emulated timers are late, and the kernel would treat this as a fault."""
 
 ET.register_namespace("moorage", NAMESPACE)
 
 
 def domain_name(server: ServerId) -> str:
-    """As the Compute API calls it (`OS-EXT-SRV-ATTR:instance_name`)."""
+    """Return the domain's name, as the Compute API shows it (`OS-EXT-SRV-ATTR:instance_name`)."""
     return f"guest-{server}"
 
 
 @dataclass(frozen=True)
 class Around:
-    """What a guest's description depends on besides its record."""
+    """Everything besides its record on which a guest's description depends."""
 
     machine: Machine
     settings: Libvirt
@@ -56,11 +56,11 @@ class Around:
     cache: str
     """QEMU's cache mode of disks that are files."""
     plugs: Sequence[ET.Element]
-    """Where each of its interfaces is plugged in, in their order."""
+    """The connections of its interfaces, in their order."""
 
 
 def domain_xml(record: GuestRecord, around: Around) -> str:
-    """Raises HostFailed for what its image asks and this driver cannot do."""
+    """Build the description. Raises HostFailed when the image asks for something that this driver cannot do."""
     spec, machine = record.spec, around.machine
     domain = ET.Element("domain", type=machine.virt_type)
     _add(domain, "name", domain_name(spec.server))
@@ -149,7 +149,7 @@ def _add_cpu(domain: ET.Element, around: Around) -> None:
 
 
 def root_is_local(spec: GuestSpec) -> bool:
-    """Its root disk is a file of this host, and not a volume."""
+    """Tell whether the root disk is a file of this host, not a volume."""
     return all(each.boot_index != 0 for each in spec.volumes)
 
 
@@ -161,12 +161,13 @@ def bus_of(spec: GuestSpec) -> str:
 
 
 class Seats:
-    """Names of places on buses: the next one that is free."""
+    """Free device names on buses."""
 
     def __init__(self, taken: Sequence[str] = ()) -> None:
         self._taken = set(taken)
 
     def take(self, bus: str) -> str:
+        """Take the next free device name on this bus. Raises HostFailed when there is none."""
         for letter in string.ascii_lowercase:
             name = f"{PREFIXES[bus]}{letter}"
             if name not in self._taken:
@@ -176,7 +177,7 @@ class Seats:
 
 
 def _disks(record: GuestRecord, around: Around) -> Iterator[ET.Element]:
-    """Root first; while it is rescued the rescue disk is first, or, with a device or bus of its own, keeps the others in their places."""
+    """The disks, root first; during a rescue the rescue disk is first, or, if it has a device or bus of its own, the others keep their names."""
     spec, place, rescue = record.spec, around.place, record.rescue
     bus, seats = bus_of(spec), Seats(list(record.targets.values()))
     stable = rescue is not None and bool(rescue.device or rescue.bus)
@@ -230,7 +231,7 @@ def _file_disk(
 
 
 def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int | None = None) -> ET.Element:
-    """Raises HostFailed for a volume that this host has no way to."""
+    """Build the disk of a volume. Raises HostFailed when this host cannot reach it."""
     kind = volume.connection.get("driver_volume_type")
     data = volume.connection.get("data", volume.connection)
     path, told_format = str(data.get("device_path") or ""), str(data.get("format") or "raw")
@@ -257,7 +258,7 @@ def volume_disk(volume: VolumeDisk, target: str, usual_bus: str, *, order: int |
 
 
 def interface(spec: GuestSpec, vif: VifData, plug: ET.Element) -> ET.Element:
-    """`plug`: an `interface` that says where it is plugged in (wires.py)."""
+    """Build the interface of a VIF. `plug`: libvirt's `interface` with its connection (wires.py)."""
     model = spec.image_properties.get("hw_vif_model", "virtio")
     if model not in VIF_MODELS:
         raise _cannot(f"network cards of the model {model}")

@@ -1,7 +1,7 @@
-"""Real guests on this machine: see `moorage.drivers.driver` for what each verb promises.
+"""Real guests on this machine (`moorage.drivers.driver` has the rules for all verbs).
 
-libvirt is asked each time, so what an operator does with `virsh` is seen; and only domains with our mark are ever listed or touched.
-Guests are QEMU's processes, and run on when the agent or libvirt's daemon stops.
+libvirt is asked each time, so changes that an operator makes with `virsh` are seen; only domains with our mark are listed or changed.
+Guests are QEMU processes, and keep running when the agent or libvirt's daemon stops.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from moorage.model.ids import ServerId
 
 GUEST_NAMES = "guest-"
 FIRST_ANSWER_S = 120.0
-"""A daemon that was just started looks at QEMU first."""
+"""Limit of the first answer: a daemon that was just started inspects QEMU first."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         self._begin_describing()
 
     async def _inspect(self) -> host_facts.Machine:
-        """Raises Invalid, with all that is missing at once."""
+        """Inspect the machine. Raises Invalid with everything that is missing."""
         lacking = await asyncio.to_thread(host_facts.lacking, self._settings)
         machine: host_facts.Machine | None = None
         try:
@@ -92,7 +92,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         return machine
 
     async def _listen(self) -> None:
-        """For other hosts. Raises Invalid."""
+        """Listen for other hosts. Raises Invalid when the address cannot be used."""
         told, receiver = self._settings, Receiver(self._room, self)
         try:
             await receiver.open(told.migration_address, told.migration_port)
@@ -103,7 +103,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         self._receiver = receiver
 
     async def close(self) -> None:
-        """What is being sent goes on: libvirt sends it."""
+        """Close the driver; live migrations continue, because libvirt sends them."""
         self._closing = True
         tasks = [each for one in self._transfers.values() for each in (one.task, one.forcing) if each is not None]
         for each in tasks:
@@ -120,7 +120,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
 
     @property
     def room(self) -> Path:
-        """Where all is kept that it has of its guests."""
+        """The directory with everything that it keeps of its guests."""
         return self._room
 
     async def clean(self) -> None:
@@ -144,7 +144,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         )
 
     async def guests(self) -> Mapping[ServerId, PowerState]:
-        """One question for all; a record without a domain is a guest that is off."""
+        """Return all guests with one call; a record without a domain is a guest that is off."""
         seen = await self._link.ask(self._list)
         for server, record in self._records.every().items():
             power, awaited = seen.get(server, (PowerState.SHUTDOWN, True))
@@ -159,7 +159,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
         return {server: power for server, (power, _) in seen.items()}
 
     def _list(self, connection: Any) -> dict[ServerId, tuple[PowerState, bool]]:
-        """With whether each is only a place that a guest is being sent to."""
+        """Our domains, and whether each is only a place for an arriving guest."""
         libvirt = library()
         stats = connection.getAllDomainStats(
             libvirt.VIR_DOMAIN_STATS_STATE, libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
@@ -270,7 +270,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
             return await self._power(server)
 
     async def suspend(self, server: ServerId) -> PowerState:
-        """Its memory goes to disk; its memory on this host is free then."""
+        """Save the guest's memory to disk, which frees its memory on this host."""
         async with self._alone(server):
             if await self._power(server) is not PowerState.SUSPENDED:
                 await self._active(server)
@@ -284,7 +284,7 @@ class LibvirtDriver(Arriving, Life, Plugging, Snapshots, Describing, Serving, Co
 
 
 def _cache_mode(room: Path) -> str:
-    """Disks are opened without the machine's page cache, where the file system can: a second host then sees what was written."""
+    """QEMU's cache mode: without the machine's page cache if the file system supports it, so that a second host sees what was written."""
     probe = room / ".direct"
     try:
         os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))

@@ -1,4 +1,4 @@
-"""What frames may not do on the bridges that are ours: one nftables table, written anew as a whole whenever it changes.
+"""Filters frames on our own bridges: one nftables table, which is written again completely whenever it changes.
 
 moorage_<8 characters of the host's owner>    in the family `bridge`
 """
@@ -12,7 +12,7 @@ from moorage.model.guest import VifData
 
 
 class Firewall:
-    """Of one host."""
+    """The firewall of one host."""
 
     def __init__(self, owner: str) -> None:
         self.table = f"moorage_{owner[:8]}"

@@ -1,4 +1,4 @@
-"""What this machine is, in Placement's and Nova's words; and what is missing on it."""
+"""Facts about this machine, with Placement's and Nova's names; and what is missing on it."""
 
 import os
 import re
@@ -49,12 +49,12 @@ PACKAGES = {
     "nft": "nftables",
     "tc": "iproute2",
 }
-"""Debian's, by the program that each is needed for."""
+"""Program → the Debian package that has it."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Told by the daemon once, when it is first asked."""
+    """Facts that the daemon reports at its first call."""
 
     arch: str
     emulator: str
@@ -65,7 +65,7 @@ class Machine:
 
 
 def lacking(settings: Libvirt) -> list[str]:
-    """What is missing on this machine beside a daemon that answers, with the names of Debian's packages."""
+    """Return what is missing on this machine besides a daemon, with the names of Debian's packages."""
     absent = [f"{name} (package {PACKAGES[name]})" for name in _programs(settings) if shutil.which(name) is None]
     if not any(shutil.which(each) for each in ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-kvm")):
         absent.append("QEMU (package qemu-system-x86)")
@@ -99,7 +99,7 @@ def _programs(settings: Libvirt) -> Iterator[str]:
 
 
 def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
-    """Whether KVM is there that runs ordinary guests: `/dev/kvm` and libvirt's word are not enough, for some kernels emulate it badly."""
+    """Choose KVM if it runs ordinary guests: `/dev/kvm` and libvirt's report are not enough, because some kernels emulate it badly."""
     if settings.virt_type != "auto":
         return settings.virt_type
     if not (root / "dev/kvm").exists():
@@ -117,7 +117,7 @@ def chosen_virt_type(settings: Libvirt, root: Path = Path("/")) -> str:
 
 
 def inspect_machine(connection: Any, settings: Libvirt) -> Machine:
-    """Ask the daemon. Raises HostFailed where it has no QEMU for this machine's guests."""
+    """Ask the daemon. Raises HostFailed when it has no QEMU for this machine's guests."""
     virt_type, arch = chosen_virt_type(settings), os.uname().machine
     try:
         told = ET.fromstring(connection.getDomainCapabilities(None, arch, None, virt_type))
@@ -185,7 +185,7 @@ def _cpu_info(cpu: ET.Element | None, arch: str) -> dict[str, Any]:
 
 
 def describe(machine: Machine, settings: Libvirt, hostname: str, room: Path, wires: tuple[str, ...]) -> HostDescription:
-    """As the agent reports it: what libvirt says of memory is wrong on some machines, so the kernel is asked."""
+    """Build the description that the agent reports. Memory is read from the kernel, because libvirt's number is wrong on some machines."""
     vcpus, ram_mib = len(os.sched_getaffinity(0)), _memory_kib() // KIB
     disk_gib = shutil.disk_usage(room).total // GIB
     return HostDescription(

@@ -1,10 +1,9 @@
-"""Images that guests' disks are made over: one file each, never written, kept until no disk needs it and it was not used for a while.
+"""Base images of guests' disks: one read-only file each, kept until no disk needs it and it was not used for a while.
 
     <host's directory>/images/<hash of the image's id>.<raw or qcow2>
 
-What an image is, is the image service's word, and its first bytes must agree: a disk that says of itself that it is something else could
-make QEMU read another file of this machine.  For the same reason no qcow2 image may name a file of its own, and every call of qemu-img is
-told the format.
+The image service names an image's format, and its first bytes must match: a disk with another format could make QEMU read another
+file of this machine.  For the same reason no qcow2 image may name another file, and every call of qemu-img names the format.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ class _FormatSpecific(msgspec.Struct, frozen=True):
 
 
 class DiskInfo(msgspec.Struct):
-    """What `qemu-img info` says."""
+    """The result of `qemu-img info`."""
 
     virtual_size: int = msgspec.field(name="virtual-size")
     backing_file: str | None = msgspec.field(default=None, name="backing-filename")
@@ -52,18 +51,18 @@ class DiskInfo(msgspec.Struct):
 
 
 async def info(file: Path, kind: str) -> DiskInfo:
-    """Of a disk of this format. Raises HostFailed (`image_unusable`)."""
+    """Read the facts of a disk of this format. Raises HostFailed (`image_unusable`)."""
     said = await run("qemu-img", "info", "-U", "-f", kind, "--output=json", str(file), code="image_unusable")
     return msgspec.json.decode(said, type=DiskInfo)
 
 
 def kind_of(base: str) -> str:
-    """The format of a file in the cache, which its name ends with."""
+    """Return the format of a cached file, which is the suffix of its name."""
     return base.rpartition(".")[2]
 
 
 class ImageCache:
-    """Of one host."""
+    """The base images of one host."""
 
     def __init__(self, room: Path, images: ImageStore | None, unused_s: float) -> None:
         self._room, self._images, self._unused_s = room / "images", images, unused_s
@@ -73,11 +72,11 @@ class ImageCache:
         return self._room / base
 
     async def disk(self, image: ImageId) -> str:
-        """The name of its file here; fetched if it is not. Raises HostFailed (`image_unusable`, and what fetching raises)."""
+        """Return the name of an image's file; fetch it if it is missing. Raises HostFailed (`image_unusable`, or a code of the fetch)."""
         return await self._have(image, FORMATS)
 
     async def kernel(self, image: ImageId) -> str:
-        """The same for a kernel or a first root file system, which are files as they are."""
+        """Do the same for a kernel or an initial RAM disk, which are used unchanged."""
         return await self._have(image, KERNELS)
 
     async def _have(self, image: ImageId, kinds: tuple[str, ...]) -> str:
@@ -117,7 +116,7 @@ class ImageCache:
             raise HostFailed("the host's disk is full", private=str(failure), code="host_full") from failure
 
     def prune(self, needed: Collection[str]) -> None:
-        """What no disk is made over, and nobody used for a while, goes."""
+        """Remove images that no disk needs and that were not used for a while."""
         if not self._room.is_dir():
             return
         with self._alone():

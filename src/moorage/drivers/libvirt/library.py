@@ -1,4 +1,4 @@
-"""libvirt-python, which is not everywhere: it is looked for when a driver is started, and said in one sentence when it is missing."""
+"""Imports libvirt-python when a driver is started; if it is missing, one sentence says so."""
 
 import importlib
 import logging
@@ -17,7 +17,7 @@ _loaded: Any = None
 
 
 def library() -> Any:
-    """The module, with its event loop running: without one a daemon that hangs is not noticed. Raises Invalid when it is not installed."""
+    """Return the module with its event loop running, which notices a daemon that hangs. Raises Invalid when it is not installed."""
     global _loaded
     with _lock:
         if _loaded is None:
@@ -33,7 +33,7 @@ def library() -> Any:
 
 
 def _ignore_errors(_: object, __: object) -> None:
-    """libvirt's errors are raised as well."""
+    """Ignore errors in the handler, because they are raised too."""
 
 
 def _run_events(found: Any) -> None:

@@ -1,4 +1,4 @@
-"""A guest's life after its boot: what it wrote, its consoles, rebuild, rescue, crash dump, diagnostics, and images kept beforehand."""
+"""Verbs for a guest after its boot: console output, consoles, rebuild, rescue, crash dump, diagnostics; and the caching of images."""
 
 import asyncio
 import os
@@ -29,13 +29,13 @@ from moorage.model.instance_metadata import InstanceMetadata
 from moorage.model.rescue import RescueSpec
 
 CONSOLE_MAX_BYTES = 100 * 1024
-"""The end of what a guest wrote, as much as Nova gives."""
+"""How much of the end of a console log is returned, as in Nova."""
 KIB = 1024
 NMI = 0
 
 
 class Life(Core):
-    """The half of `LibvirtDriver` that is about a guest's later life."""
+    """Verbs of `LibvirtDriver` for a guest after its boot."""
 
     # ---- consoles --------------------------------------------------------------------------------------------------
 
@@ -45,6 +45,10 @@ class Life(Core):
         return written if lines is None else "".join(written.splitlines(keepends=True)[-lines:] if lines > 0 else [])
 
     async def get_console(self, server: ServerId, kind: str) -> ConsoleSocket:
+        """Return the address of a guest's console.
+
+        Raises HostFailed when the guest is not running, or has no such console.
+        """
         record = self._records.of(server)
         await self._active(server)
         if kind == ConsoleType.SERIAL:
@@ -60,7 +64,7 @@ class Life(Core):
     # ---- rebuild and rescue ----------------------------------------------------------------------------------------
 
     async def rebuild_guest(self, spec: GuestSpec, *, preserve_ephemeral: bool) -> PowerState:
-        """Made in a directory of its own; the record that names it is the change, and the old disks go afterwards."""
+        """Make the new disks in a new directory; the new record switches to them, and the old disks are removed afterwards."""
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
@@ -79,7 +83,7 @@ class Life(Core):
     async def _make_second_disk(
         self, old: GuestRecord, spec: GuestSpec, drive: InstanceMetadata | None, *, preserve_ephemeral: bool
     ) -> GuestRecord:
-        """A cut at any moment leaves a record whose disks are not whole, and which a repeat makes anew."""
+        """Make the second disk; if it is interrupted, the record says that the disks are not complete, and a repeat makes them again."""
         record = msgspec.structs.replace(
             old,
             spec=msgspec.structs.replace(spec, volumes=spec.volumes or old.spec.volumes),
@@ -180,7 +184,7 @@ class _Counted(msgspec.Struct):
 
 
 def _counted(domain: Any) -> _Counted:
-    """What libvirt counts of a guest that runs."""
+    """libvirt's counters of a running guest."""
     described = ET.fromstring(domain.XMLDesc())
     nics: list[NicDiagnostics] = []
     for card in described.iterfind("devices/interface"):

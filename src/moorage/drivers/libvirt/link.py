@@ -1,10 +1,10 @@
-"""The connection to libvirt: calls that block, in a few threads, with time limits; lost connections are opened anew.
+"""The connection to libvirt: blocking calls in a few threads, with time limits; a lost connection is opened again.
 
-libvirt's own word is asked each time, and no event is relied on: so whatever happened while the connection was lost is seen with the next
-look, which the agent takes with every beat.
+The driver reads libvirt's state each time and does not rely on events: changes during a lost connection are seen with the next read, which
+the agent makes for every heartbeat.
 
-A call that has begun cannot be called back.  So who is cancelled meanwhile waits for its end, up to the call's limit: nothing goes on behind
-the back of the verb that comes next.
+A call that has begun cannot be cancelled.  So a verb that is cancelled waits for the end of its call, up to the call's limit: then no call
+of it is under way when the next verb begins.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from moorage.model.errors import HostFailed
 T = TypeVar("T")
 
 THREADS = 8
-"""Calls to one daemon at once; others wait, within their limits."""
+"""Limit of calls to one daemon at once; others wait, within their own limits."""
 CALL_S = 30.0
 KEEPALIVE_S, KEEPALIVE_LOST = 5, 3
-"""A daemon that does not answer for so many of these is lost, and whoever waits for it is told."""
+"""A daemon that does not answer this many keepalives is lost, and waiting calls fail."""
 
 _log = logging.getLogger(__name__)
 
 
 class Link:
-    """To one daemon; opened with the first call."""
+    """The connection to one daemon; it is opened by the first call."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -39,7 +39,7 @@ class Link:
         self._connection: Any = None
 
     async def ask(self, work: Callable[[Any], T], *, limit_s: float = CALL_S) -> T:
-        """`work(connection)` in a thread. Raises HostFailed: `hypervisor_out`, `hypervisor_slow`, `guest_not_found`, `guest_failed`."""
+        """Call `work(connection)` in a thread. Raises HostFailed: `hypervisor_out`, `hypervisor_slow`, `guest_not_found`, `guest_failed`."""
         begun = self._pool.submit(self._work, work)
         waiting = asyncio.wrap_future(begun)
         loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class Link:
         return waiting.result()
 
     def close(self) -> None:
-        """Guests go on. Again is no harm."""
+        """Close the connection; guests keep running. May be called again."""
         with contextlib.suppress(RuntimeError):  # it was closed already
             self._pool.submit(self._drop)
         self._pool.shutdown(wait=False)
@@ -104,7 +104,7 @@ class Link:
             return False
 
     def _is_lost(self, libvirt: Any, failure: Any) -> bool:
-        """The connection failed, and not what was asked for."""
+        """Whether the connection failed, and not the call itself."""
         if failure.get_error_code() in {libvirt.VIR_ERR_NO_CONNECT, libvirt.VIR_ERR_AUTH_FAILED}:
             return True
         remote = {libvirt.VIR_FROM_RPC, libvirt.VIR_FROM_REMOTE}
@@ -122,6 +122,6 @@ class Link:
 
 
 def _let_lie(late: "asyncio.Future[Any] | Future[Any]") -> None:
-    """Its end was not waited for: what it says is of no interest any more, and no warning either."""
+    """Ignore the result of a call whose end was not awaited, without asyncio's warning."""
     if not late.cancelled() and (failure := late.exception()) is not None:
         _log.warning("a call whose end nobody waited for failed: %s", failure)

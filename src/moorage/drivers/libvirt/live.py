@@ -1,10 +1,10 @@
-"""Guests that go to another host while they run.
+"""Live migration from this host.
 
-libvirt sends: the daemon of the source asks the one of the destination, and no agent lies in between, so a transfer goes on when agents die.
-Disks are copied whole, by NBD.  Who wants to know where the guest is asks libvirt:
+libvirt sends the guest: the source's daemon connects to the destination's, and no agent is in between, so a transfer continues if agents die.
+Disks are copied completely, by NBD.  libvirt's state tells where the guest is:
 
-    at the source         the domain is gone from there as soon as the guest has left; else it runs on
-    at the destination    the domain is one that is awaited until the guest goes on there
+    at the source         the domain is gone as soon as the guest has left; otherwise the guest runs there
+    at the destination    the domain is only a waiting place until the guest runs there
 
 Only a daemon that dies within the switch leaves its guest stopped, or off, and does not know.  Its agent then asks the other host's.
 """
@@ -49,11 +49,15 @@ _log = logging.getLogger(__name__)
 
 
 class Live(LiveArrivals):
-    """The half of `LibvirtDriver` that is about live migration."""
+    """Live migration of `LibvirtDriver`."""
 
     # ---- before ----------------------------------------------------------------------------------------------------
 
     async def live_source(self, server: ServerId) -> LiveSource:
+        """Describe this host as the source of a guest's live migration.
+
+        Raises HostFailed when the guest is not running, or is in rescue.
+        """
         assert self._machine is not None
         record = self._records.of(server)
         await self._active(server)
@@ -65,6 +69,11 @@ class Live(LiveArrivals):
     # ---- at the source ---------------------------------------------------------------------------------------------
 
     async def send_live(self, server: ServerId, to: MoveTarget, move: str) -> PowerState:
+        """Begin to send a running guest to the host that waits for it; a repeat does nothing more.
+
+        Raises HostFailed when the guest is not running, is being sent by another move, or the other host cannot be
+        reached.
+        """
         async with self._alone(server):
             record = self._records.find(server)
             if record is not None and record.departed and record.leaving_by == move:
@@ -94,7 +103,7 @@ class Live(LiveArrivals):
             return power
 
     async def _send_live(self, server: ServerId, place: Place, transfer: Transfer) -> None:
-        """Until the guest has left, or something went wrong: then it goes on here."""
+        """Send the guest until it has left; after an error it continues here."""
         why = ""
         try:
             plan = await self._agree(server, place, transfer.move)
@@ -114,7 +123,7 @@ class Live(LiveArrivals):
             await self._over(server, transfer, why)
 
     async def _over(self, server: ServerId, transfer: Transfer, why: str) -> None:
-        """libvirt has ended it, one way or the other."""
+        """Handle the end of libvirt's transfer, successful or not."""
         record = self._records.find(server)
         while record is not None and not self._closing:
             try:
@@ -134,7 +143,7 @@ class Live(LiveArrivals):
             _log.warning("%s: the guest stays here: %s", server, why)
 
     async def _agree(self, server: ServerId, place: Place, move: str) -> Plan:
-        """The destination gets what lies beside the disks, makes room for them, and says how the guest is to be described."""
+        """Send the files beside the disks to the destination, which makes the disks and returns the guest's description."""
         record = self._records.of(server)
         here = self._records.place(record)
         for name in BESIDE:
@@ -146,7 +155,7 @@ class Live(LiveArrivals):
         return await carrier.ask(place, LIVE_PLAN, server, move, Offer(record, domain, sizes), Plan)
 
     def _migrate(self, connection: Any, *, server: ServerId, place: Place, plan: Plan) -> None:
-        """In a thread of its own, which blocks until all is over."""
+        """Run the transfer in a thread of its own, which blocks until it is over."""
         libvirt = library()
         domain = self._domain(connection, server)
         here = str(self._records.directory(server))
@@ -211,7 +220,7 @@ class Live(LiveArrivals):
         return await self._power(server)
 
     async def _force(self, record: GuestRecord, *, early: bool) -> None:
-        """As soon as libvirt can: it stands still until all is there, or, if it may, goes on there `early`, before all is there."""
+        """Switch as soon as libvirt can: the guest is paused until everything has arrived, or, if `early`, runs there before that."""
         server = record.spec.server
         while True:
             try:
@@ -260,7 +269,7 @@ class Live(LiveArrivals):
             transfer.progress = found
 
     async def _stands_at_source(self, record: GuestRecord) -> LiveNow:
-        """By libvirt's word; what is over is kept so. Raises HostFailed when nobody knows now."""
+        """The state at the source, from libvirt; an ended transfer is recorded. Raises HostFailed when the state cannot be known now."""
         server = record.spec.server
         if record.departed:
             return LiveNow(LiveState.SWITCHED)
@@ -292,7 +301,7 @@ class Live(LiveArrivals):
         return LiveNow(LiveState.NONE)
 
     async def _depart(self, record: GuestRecord) -> None:
-        """It has left. Its disks stay."""
+        """Record that the guest has left; its disks stay."""
         if record.departed:
             return
         record.departed, record.held = True, False
@@ -303,7 +312,7 @@ class Live(LiveArrivals):
         await self._unplug_what_is_unused()
 
     async def _in_thread(self, work: Callable[[Any], T]) -> T:
-        """`work(connection)`, with a connection and a thread of its own, which the end of the process does not wait for."""
+        """Call `work(connection)` with a connection and a thread of its own; the end of the process does not wait for it."""
         loop = asyncio.get_running_loop()
         ends: asyncio.Future[T] = loop.create_future()
 
@@ -348,7 +357,7 @@ def _seen_at_source(domain: Any) -> tuple[Any, int, int]:
 
 
 def _abort_job(domain: Any) -> None:
-    """One that has not begun, or is over, or is past the switch cannot be ended."""
+    """Abort a domain's job, if there is one that can be aborted: not before its start, after its end, or after the switch."""
     libvirt = library()
     try:
         domain.abortJob()

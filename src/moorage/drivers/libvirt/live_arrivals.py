@@ -1,4 +1,4 @@
-"""At the destination of a live migration: a place waits for the guest, and is the guest as soon as libvirt has started it there."""
+"""The destination of a live migration: a place waits for the guest, and becomes the guest as soon as libvirt has started it there."""
 
 import asyncio
 import shutil
@@ -26,23 +26,23 @@ LIVE_FILE, LIVE_PLAN, LIVE_STATE = "live_file", "live_plan", "live_state"
 
 
 class Offer(msgspec.Struct):
-    """What the source says of a guest that is about to come."""
+    """The source's description of an arriving guest."""
 
     record: GuestRecord
     domain: str
-    """libvirt's description of it, as it runs."""
+    """libvirt's description of the running guest."""
     sizes: dict[str, int]
-    """Of its local disks, in bytes."""
+    """Sizes of its local disks, in bytes."""
 
 
 class Plan(msgspec.Struct):
-    """How the guest is to be described at the destination."""
+    """The guest's description for the destination."""
 
     domain: str
 
 
 class LiveArrivals(Core):
-    """The part of `Live` that is about guests that come."""
+    """The part of `Live` for arriving guests."""
 
     async def live_target(self, spec: GuestSpec, source: LiveSource, block: bool | None) -> MoveTarget:
         assert self._machine is not None
@@ -60,6 +60,10 @@ class LiveArrivals(Core):
         return self._place().target()
 
     async def prepare_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Prepare the host for a guest that arrives by live migration; may be repeated.
+
+        Raises HostFailed when an earlier guest is still here.
+        """
         server = spec.server
         self._records.directory(server)
         async with self._alone(server):
@@ -86,7 +90,7 @@ class LiveArrivals(Core):
             return PowerState.PAUSED
 
     async def plan_live(self, server: ServerId, move: str, offer: Offer) -> Plan:
-        """Room for its disks, and its description with what is this host's. Raises HostFailed when it is not awaited."""
+        """Make its disks, and describe it with this host's values. Raises HostFailed when the guest is not awaited."""
         async with self._alone(server):
             record = self.awaited(server, move)
             record.targets, record.kernel, record.ramdisk = (
@@ -108,12 +112,20 @@ class LiveArrivals(Core):
                 raise HostFailed("the guest has other devices here", private=str(other), code="live_refused") from other
 
     def awaited(self, server: ServerId, move: str) -> GuestRecord:
+        """Return the record of a guest for which this host waits.
+
+        Raises HostFailed when it does not wait for it by this move.
+        """
         record = self._records.find(server)
         if record is None or not record.incoming or not record.made or record.move != move:
             raise HostFailed("the other host does not wait for the guest", private=move, code="nothing_waits")
         return record
 
     async def drop_live(self, server: ServerId, move: str) -> PowerState:
+        """Remove what was prepared for a guest that does not arrive; a missing one is success.
+
+        Raises HostFailed when the guest has arrived.
+        """
         async with self._alone(server):
             record = self._records.find(server)
             if record is None or record.move != move:
@@ -129,6 +141,7 @@ class LiveArrivals(Core):
             return PowerState.NOSTATE
 
     async def land_live(self, spec: GuestSpec, move: str) -> PowerState:
+        """Record a guest that has arrived, with its final spec. Raises HostFailed when it has not arrived."""
         server = spec.server
         async with self._alone(server):
             record = self._records.find(server)
@@ -147,7 +160,7 @@ class LiveArrivals(Core):
         return PowerState.PAUSED if await self._is_awaited(record) else await self._power(record.spec.server)
 
     async def _is_awaited(self, record: GuestRecord) -> bool:
-        """False: it goes on here, or did until it died; that is kept."""
+        """Whether the guest is still awaited. False: it runs here, or ran until it ended; this is recorded."""
         if not record.incoming:
             return False
         try:

@@ -1,4 +1,4 @@
-"""Whether a guest that runs on one machine could go on on another."""
+"""Checks whether a guest that runs on one machine can run on another."""
 
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -10,7 +10,7 @@ from moorage.model.live_migration import LiveSource
 
 
 def source_cpu(domain: Any, *, machine: Machine) -> dict[str, Any]:
-    """What the destination compares: the processor that the guest sees, in libvirt's words."""
+    """Return the CPU that the guest sees, in libvirt's form, for the destination's check."""
     libvirt = library()
     flags = libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_UPDATE_CPU
     cpu = ET.fromstring(domain.XMLDesc(flags)).find("cpu")
@@ -19,7 +19,7 @@ def source_cpu(domain: Any, *, machine: Machine) -> dict[str, Any]:
 
 
 def refuse_other_machines(connection: Any, *, machine: Machine, source: LiveSource) -> None:
-    """Raises HostFailed (`live_refused`)."""
+    """Check the source's CPU and hypervisor. Raises HostFailed (`live_refused`) when the guest cannot run here."""
     libvirt = library()
     if source.hypervisor_type != "QEMU":
         raise refused("The supplied hypervisor type of is invalid.", source.hypervisor_type)

@@ -1,10 +1,10 @@
-"""Guests that change size, and guests that go to another host while they are off.
+"""Resizes, and moves of guests that are switched off.
 
-A guest that becomes another size where it is keeps its old disks beside the new ones until the move is confirmed.  One that goes elsewhere is
-sent as whole disks, which need no image below them: by the network to a host that listens (carrier.py), and into the directory of one of
-the same machine that does not.
+A guest that is resized on its host keeps its old disks beside the new ones until the move is confirmed.  A guest that moves is sent as
+complete disks without a base image: over the network to a host that listens (carrier.py), or into the directory of a host on the
+same machine that does not listen.
 
-    <host's directory>/arriving/<server>.<move>/    its disks; `guest.json` comes last, so that who finds it finds all
+    <host's directory>/arriving/<server>.<move>/    its disks; `guest.json` is written last, so that a guest with it is complete
 """
 
 import asyncio
@@ -32,7 +32,7 @@ AS_THEY_ARE = (disks.DRIVE, disks.KERNEL, disks.RAMDISK, disks.CONSOLE)
 
 
 class Moves(Core):
-    """The half of `LibvirtDriver` that is about moves."""
+    """Moves of `LibvirtDriver`."""
 
     async def move_target(self) -> MoveTarget:
         return self._place().target()
@@ -53,7 +53,7 @@ class Moves(Core):
             return power
 
     async def _send_far(self, record: GuestRecord, to: Place, move: str) -> None:
-        """To a host that listens: each disk is made whole here first, and then sent."""
+        """Send to a host that listens: each disk is first made complete here, and then sent."""
         server, place = record.spec.server, self._records.place(record)
         sending = self._records.directory(server) / SENDING
         await carrier.ask(to, BEGIN, server, move, None, bool)
@@ -71,19 +71,19 @@ class Moves(Core):
         await carrier.ask(to, END, server, move, record, bool)
 
     def begin_arrival(self, server: ServerId, move: str) -> None:
-        """What an earlier try sent goes."""
+        """Begin an arrival, and remove what an earlier try sent."""
         arriving = _arriving(self._room, server, move)
         shutil.rmtree(arriving, ignore_errors=True)
         arriving.mkdir(parents=True)
 
     def arriving_file(self, server: ServerId, move: str, name: str) -> Path:
-        """Raises HostFailed for a name that is none of a guest's files."""
+        """Return the path of an arriving file. Raises HostFailed when it is not the name of a guest's file."""
         if name not in (*WHOLE, *AS_THEY_ARE):
             raise HostFailed("the guest has no such file", private=name, code="garbled")
         return _arriving(self._room, server, move) / name
 
     def end_arrival(self, server: ServerId, move: str, record: GuestRecord) -> None:
-        """All is there."""
+        """End an arrival: everything is here."""
         arriving = _arriving(self._room, server, move)
         coming = private_file(arriving / "guest.json.coming")
         coming.write_bytes(msgspec.json.encode(record))
@@ -144,7 +144,7 @@ class Moves(Core):
             return PowerState.SHUTDOWN
 
     async def _fill(self, record: GuestRecord, source: Path) -> None:
-        """Copies, so that what they are made of stays as it was."""
+        """Copy the disks, so that their sources are not changed."""
         place, spec = self._records.place(record), record.spec
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -199,7 +199,7 @@ class Moves(Core):
         return frozenset(sent | kept)
 
     def _drop_arriving(self, server: ServerId) -> None:
-        """Whatever was sent here of a guest that is not to be here."""
+        """Remove what arrived of a guest that does not belong here."""
         for each in (self._room / ARRIVING).glob(f"{checked(server)}.*"):
             shutil.rmtree(each, ignore_errors=True)
 
@@ -211,7 +211,7 @@ def _arriving(room: Path, server: ServerId, move: str) -> Path:
 
 
 def _refuse_shrinking(was: GuestSpec, now: GuestSpec) -> None:
-    """Data would be lost."""
+    """Refuse a smaller disk, on which data would be lost."""
     for name, before, after in (
         ("root", was.root_gib, now.root_gib),
         ("ephemeral", was.ephemeral_gib, now.ephemeral_gib),

@@ -1,4 +1,4 @@
-"""Interfaces and volumes that come and go: at once in a guest that runs, and in its record for the next start."""
+"""Attaches and detaches interfaces and volumes: at once in a running guest, and in its record for the next start."""
 
 import asyncio
 import platform
@@ -21,15 +21,15 @@ from moorage.model.guest import PowerState, VifData, VolumeDisk
 from moorage.model.ids import ServerId
 
 LETS_GO_WITHIN_S = 25.0
-"""A guest that does not let go of a device in this time is not waited for any longer; the device stays."""
+"""How long a detach waits for the guest; if the guest does not release the device in this time, the device stays."""
 ASK_AGAIN_S = 5.0
 COPY_S = 3_600.0
-"""For a volume that is copied to another; the verb's own deadline usually ends sooner."""
+"""Limit for copying a volume; the verb's own deadline usually ends before."""
 GIB = 1 << 30
 
 
 class Plugging(Core):
-    """The half of `LibvirtDriver` that is about devices."""
+    """Devices of `LibvirtDriver`."""
 
     # ---- interfaces ------------------------------------------------------------------------------------------------
 
@@ -96,7 +96,11 @@ class Plugging(Core):
             return await self._power(server)
 
     async def swap_volume(self, server: ServerId, old: str, disk: VolumeDisk) -> PowerState:
-        """What the guest reads stays in its place on the bus; only where it lies changes, at one instant."""
+        """Replace a volume by a copy. The disk keeps its place on the guest's bus; only its source changes, in one
+        moment.
+
+        Raises HostFailed when the guest has no such volume, or is suspended.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             there = {each.volume for each in record.spec.volumes}
@@ -124,13 +128,16 @@ class Plugging(Core):
         return next(each for each in record.spec.volumes if each.volume == volume)
 
     def _with_volumes(self, record: GuestRecord, volumes: tuple[VolumeDisk, ...]) -> GuestRecord:
-        """A changed record, which is not kept yet."""
+        """A changed record, which is not written yet."""
         changed = msgspec.structs.replace(record, spec=msgspec.structs.replace(record.spec, volumes=volumes))
         self._seat_volumes(changed)
         return changed
 
     async def extend_volume(self, server: ServerId, volume: str, size_gib: int) -> PowerState:
-        """The volume service has made it larger; the guest is told so."""
+        """Tell the guest that the volume service has made a volume larger.
+
+        Raises HostFailed when the guest has no such volume.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             if all(each.volume != volume for each in record.spec.volumes):
@@ -147,7 +154,7 @@ class Plugging(Core):
             return await self._power(server)
 
     async def volume_connector(self) -> dict[str, Any]:
-        """Of a host whose volumes are files or block devices of its own: there is no iSCSI initiator."""
+        """Return the connector of a host whose volumes are its own files or block devices, so it has no iSCSI initiator."""
         return {
             "platform": platform.machine(),
             "os_type": "linux",
@@ -161,7 +168,7 @@ class Plugging(Core):
     # ---- out of a guest that runs ------------------------------------------------------------------------------------
 
     async def _take_out(self, server: ServerId, what: str, mark: tuple[str, str, str]) -> None:
-        """The guest must let go itself. Raises HostFailed (`device_busy`) when it does not."""
+        """Detach a device, which the guest must release. Raises HostFailed (`device_busy`) when it does not."""
         if await self._power(server) not in ACTIVE:
             return
         ends, again = self._clock.monotonic() + LETS_GO_WITHIN_S, 0.0
@@ -185,12 +192,13 @@ def path_of(disk: VolumeDisk) -> Path:
 
 
 async def refuse_absent(disk: VolumeDisk) -> None:
+    """Check that a volume's device exists on this host. Raises HostFailed when it does not."""
     if not await asyncio.to_thread(path_of(disk).exists):
         raise HostFailed("the volume is not on this host", private=disk.volume, code="volume_unreachable")
 
 
 def _find(domain: Any, what: str, mark: tuple[str, str, str]) -> ET.Element | None:
-    """The device, by what marks it: a child's attribute, or its text."""
+    """Find a device by its mark: an attribute or the text of a child element."""
     tag, attribute, value = mark
     for device in ET.fromstring(domain.XMLDesc()).iterfind(f"devices/{what}"):
         child = device.find(tag)
@@ -204,7 +212,7 @@ def _has(domain: Any, *, what: str, mark: tuple[str, str, str]) -> bool:
 
 
 def _attach(domain: Any, *, what: str, mark: tuple[str, str, str], xml: str) -> None:
-    """One that is there is left as it is. The definition is made anew at the next start, so only the guest that runs is told."""
+    """Attach a device, if it is missing. The definition is made again at the next start, so only the running guest is changed."""
     if _find(domain, what, mark) is None:
         domain.attachDeviceFlags(xml, library().VIR_DOMAIN_AFFECT_LIVE)
 
@@ -224,7 +232,7 @@ def _detach(domain: Any, *, what: str, mark: tuple[str, str, str]) -> None:
 
 
 def _copy_over(domain: Any, *, target: str, xml: str) -> None:
-    """Begun already is gone on with; one that waits to switch is switched."""
+    """Copy a disk; a copy that was begun is continued, and one that is ready is switched."""
     libvirt = library()
     if ET.fromstring(xml).find("source").attrib == _source(domain, target):  # type: ignore[union-attr]
         return
@@ -236,7 +244,7 @@ def _copy_over(domain: Any, *, target: str, xml: str) -> None:
 
 
 def _source(domain: Any, target: str) -> dict[str, str]:
-    """Where that disk lies now."""
+    """The disk's present source."""
     found = ET.fromstring(domain.XMLDesc()).find(f"devices/disk/target[@dev='{target}']/../source")
     return {} if found is None else {name: value for name, value in found.attrib.items() if name in {"file", "dev"}}
 

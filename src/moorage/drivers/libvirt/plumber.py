@@ -1,4 +1,4 @@
-"""For the embedded network service, which wires nothing itself: this host answers DHCP for its own guests, on the bridges that are ours.
+"""Serves the embedded network service's networks, which has no agents: this host answers DHCP for its own guests, on our own bridges.
 
 All that is needed came with the guests' specs, so nobody is asked: each subnet's gateway address is the bridge's, and dnsmasq, one for each
 bridge, gives every guest the addresses that its port has (dhcp.py).  It runs on when the agent stops, for leases are renewed; a start finds
@@ -48,7 +48,7 @@ class Plumber:
         self._metadata = bool(settings.metadata_url)
 
     async def serve(self, networks: Mapping[str, Sequence[VifData]]) -> None:
-        """Bridge → the interfaces on it; who is not named is not served any more. A repeat changes nothing for guests that run."""
+        """Serve these networks (bridge → its interfaces), and no others any more. A repeat changes nothing for running guests."""
         if self._room.is_dir():
             for each in self._room.iterdir():
                 if each.name not in networks:

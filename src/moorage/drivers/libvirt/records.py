@@ -1,17 +1,17 @@
-"""What a host keeps of its guests, as files, so that an agent that starts again finds everything.
+"""A host's records of its guests, as files, so that an agent that starts again finds everything.
 
     <host's directory>/
-        owner                       who made the guests: written into each domain, so that no other domain is ever touched
-        agent.lock                  held by the agent that runs
-        images/                     what disks are made over (images.py)
+        owner                       the owner of the guests; it is written into each domain, so that no other domain is changed
+        agent.lock                  locked by the running agent
+        images/                     base images of disks (images.py)
         arriving/<server>.<move>/   a guest that another host sends (moves.py)
-        carrier.*                   how other hosts know this one (carrier.py)
+        carrier.*                   key and certificate of this host for other hosts (carrier.py)
         guests/<server>/
-            guest.json              the record, replaced whole
-            snapshot.qcow2          the copy of its disk that waits to be sent
+            guest.json              the record, replaced atomically
+            snapshot.qcow2          the copy of its disk that waits for its upload
             d1/, d2/ …              one generation of its disks: disk, disk.eph0, disk.swap, disk.config, console.log …
 
-A record is written before anything else is made, so that whatever is left of a start that was cut off is found and destroyed.
+A record is written before anything else is made, so that the remains of an interrupted start are found and removed.
 """
 
 import fcntl
@@ -38,51 +38,51 @@ class GuestRecord(msgspec.Struct):
     place: str = "d1"
     """The directory of its disks."""
     made: bool = False
-    """Its disks are whole."""
+    """Whether its disks are complete."""
     base: str = ""
-    """The file in `images/` that its disk is made over."""
+    """The file in `images/` that is the base of its disk."""
     kernel: bool = False
     ramdisk: bool = False
-    """It boots from a kernel of its own, beside the disk."""
+    """Whether it boots from a separate kernel."""
     rescue: RescueSpec | None = None
     rescue_base: str = ""
     rescue_kernel: bool = False
     rescue_ramdisk: bool = False
     targets: dict[str, str] = {}
-    """Volume → the name of its place on the bus."""
+    """Volume → its device name on the bus."""
     serial_port: int = 0
     on_since: float = 0.0
     snapshot: ImageId | None = None
-    """For which image a copy of its disk was taken last; without the copy, it was sent."""
+    """The image for which its disk was copied last; if the copy is missing, it was uploaded."""
     move: str = ""
-    """The last move that brought it here, or made it another size."""
+    """The last move that brought it here, or resized it."""
     left: "GuestRecord | None" = None
-    """As it was before that, with its disks, where it was here already; until the move is confirmed."""
+    """The guest before that move, with its disks, if it was here already; kept until the move is confirmed."""
     incoming: bool = False
-    """A place that waits for a guest that runs elsewhere; its move is `move`."""
+    """Whether it is a place that waits for a guest of another host; its move is `move`."""
     leaving: MoveTarget | None = None
-    """Where it is sent while it runs."""
+    """The target of its live migration."""
     leaving_by: str = ""
-    """By which move."""
+    """The move of that live migration."""
     held: bool = False
-    """We stopped it, so that what it writes is sent sooner: it is to run again."""
+    """Whether we paused it so that its memory is sent sooner: it must run again afterwards."""
     departed: bool = False
-    """It has left by that move; its disks stay until somebody says that they may go."""
+    """Whether it has left by that move; its disks stay until they may be removed."""
 
 
 class Records:
-    """Of one host."""
+    """The records of one host."""
 
     def __init__(self, room: Path) -> None:
         self.room = room
         self.owner = ""
         self.set_aside: tuple[str, ...] = ()
-        """Guests whose records could not be read: an operator looks at them."""
+        """Guests whose records could not be read, for an operator."""
         self._guests: dict[ServerId, GuestRecord] = {}
         self._lock: IO[str] | None = None
 
     def open(self) -> None:
-        """Read all. Raises Invalid when another agent has this directory."""
+        """Read all records. Raises Invalid when another agent uses this directory."""
         (self.room / "guests").mkdir(parents=True, exist_ok=True)
         self._lock = (self.room / "agent.lock").open("a")
         try:
@@ -117,7 +117,7 @@ class Records:
         return self._guests.get(server)
 
     def of(self, server: ServerId) -> GuestRecord:
-        """Of a guest that is here: neither one that is awaited nor one that has left. Raises HostFailed (`guest_not_found`)."""
+        """Return the record of a guest that is here, neither awaited nor gone. Raises HostFailed (`guest_not_found`)."""
         record = self._guests.get(server)
         if record is None or record.incoming or record.departed:
             raise HostFailed("the host has no such guest", private=server, code="guest_not_found")
@@ -127,13 +127,13 @@ class Records:
         return dict(self._guests)
 
     def bases(self) -> set[str]:
-        """Files in `images/` that some disk is made over."""
+        """Return the files in `images/` that are the base of a disk."""
         return {
             base for record in self._guests.values() for each in _generations(record) for base in _bases(each) if base
         }
 
     def keep(self, record: GuestRecord) -> GuestRecord:
-        """Raises HostFailed when the disk is full."""
+        """Write a record. Raises HostFailed when the disk is full."""
         server = record.spec.server
         directory = self.directory(server)
         try:
@@ -145,7 +145,7 @@ class Records:
         return record
 
     def forget(self, server: ServerId) -> None:
-        """All that is here of it; the record last, so that a cut leaves something to find."""
+        """Remove everything of a guest; the record is last, so that an interrupted removal can be continued."""
         directory = self.directory(server)
         if directory.is_dir():
             for each in directory.iterdir():
@@ -155,7 +155,7 @@ class Records:
         self._guests.pop(server, None)
 
     def tidy(self, server: ServerId, record: GuestRecord) -> None:
-        """Generations of disks that no record names go."""
+        """Remove directories of disks that no record names."""
         kept = {each.place for each in _generations(record)}
         for each in self.directory(server).iterdir():
             if each.is_dir() and each.name not in kept:
@@ -172,7 +172,7 @@ class Records:
 
 
 def checked(server: ServerId) -> str:
-    """Its id is a UUID, as libvirt wants it; nothing else gets near a path. Raises HostFailed."""
+    """Check that an id is a UUID, as libvirt requires, before it becomes part of a path. Raises HostFailed if it is not."""
     try:
         if str(uuid.UUID(server)) == server:
             return server
@@ -193,7 +193,7 @@ def _bases(record: GuestRecord) -> tuple[str, str]:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Whole, also after a power cut."""
+    """Replace a file atomically, also for a loss of power."""
     coming = file.with_name(f"{file.name}.new")
     with coming.open("wb") as out:
         out.write(content)

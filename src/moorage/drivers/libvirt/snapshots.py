@@ -1,7 +1,7 @@
 """Copies of guests' disks for the image service.
 
-A guest that runs writes to a disk above its own while its own is copied; then what was written above goes down, and the disk above goes.
-Whoever dies in between leaves the guest writing above, which goes on: the next start of the agent, or of the guest, brings it down.
+While the disk of a running guest is copied, the guest writes to an overlay; then the overlay is merged into the disk and removed.
+If the agent dies in between, the guest keeps writing to the overlay: the next start of the agent or of the guest merges it.
 """
 
 import asyncio
@@ -24,9 +24,13 @@ COPY = "snapshot.qcow2"
 
 
 class Snapshots(Core):
-    """The half of `LibvirtDriver` that copies disks."""
+    """Snapshots of `LibvirtDriver`."""
 
     async def take_snapshot(self, server: ServerId, image: ImageId, quiesce: Quiesce) -> PowerState:
+        """Copy the guest's disk.
+
+        Raises HostFailed when its root disk is a volume, or when it must be quiesced and cannot be.
+        """
         async with self._alone(server):
             record = self._records.of(server)
             power = await self._power(server)
@@ -57,6 +61,10 @@ class Snapshots(Core):
             await self._settle_overlay(record)
 
     async def upload_snapshot(self, server: ServerId, image: ImageId) -> PowerState:
+        """Send the copy into the image.
+
+        Raises HostFailed when there is no copy, or the host has no access to the image service.
+        """
         record = self._records.of(server)
         copy = self._copy_of(server)
         if record.snapshot != image:
@@ -84,7 +92,7 @@ class Snapshots(Core):
 
 
 def _write_above(domain: Any, *, disk: str, above: str) -> None:
-    """From now on the guest writes to a new file above its disk."""
+    """Let the guest write to a new overlay from now on."""
     libvirt = library()
     asked = ET.Element("domainsnapshot")
     places = ET.SubElement(asked, "disks")

@@ -1,4 +1,4 @@
-"""A guest that is being sent while it runs, and how far that is, by libvirt's count."""
+"""A live migration from this host, and its progress from libvirt's counters."""
 
 import asyncio
 from typing import Any
@@ -10,18 +10,18 @@ from moorage.model.migration import TransferProgress
 
 
 class Transfer:
-    """Of this agent's life: one that an earlier agent began is known by libvirt only."""
+    """A transfer that this agent began; one that an earlier agent began is known only to libvirt."""
 
     def __init__(self, move: str) -> None:
         self.move = move
         self.state, self.why = LiveState.RUNNING, ""
         self.progress = TransferProgress()
         self.sending = True
-        """libvirt's call, or what comes before it, is not over."""
+        """Whether libvirt's call, or the preparation before it, is not over."""
         self.agreed = False
-        """The destination has said how; from now on only libvirt can end it."""
+        """Whether the destination has agreed; from then on only libvirt can end it."""
         self.ended = False
-        """Somebody wants it no more."""
+        """Whether it was aborted."""
         self.task: asyncio.Task[None] | None = None
         self.forcing: asyncio.Task[None] | None = None
 
@@ -37,7 +37,7 @@ class Transfer:
 
 
 def counted(domain: Any) -> TransferProgress | None:
-    """None: nothing is sent now."""
+    """Return the progress from libvirt's counters; None: nothing is being sent."""
     libvirt = library()
     found = domain.jobStats()
     if found.get("type", libvirt.VIR_DOMAIN_JOB_NONE) == libvirt.VIR_DOMAIN_JOB_NONE:
@@ -47,7 +47,7 @@ def counted(domain: Any) -> TransferProgress | None:
 
 
 def is_awaited(domain: Any, state: int, reason: int) -> bool:
-    """Whether a domain is only the place into which a guest is being sent, by libvirt's state of it."""
+    """Tell from libvirt's state whether a domain is only the place for an arriving guest."""
     libvirt = library()
     if state in {libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED}:
         return False
@@ -72,9 +72,9 @@ def is_between(state: int, reason: int) -> bool:
 
 
 def at_destination(source: str, own: str) -> str:
-    """The running guest's description, as it is at its source, with what is the destination's own: files, wires, consoles.
+    """Return the running guest's description at its source with the destination's own files, connections and consoles.
 
-    `own` is how the destination would start this guest.  Raises ValueError for a device that the destination does not have.
+    `own`: how the destination would start this guest.  Raises ValueError for a device that the destination does not have.
     """
     there, here = ET.fromstring(source), ET.fromstring(own)
     devices, mine = there.find("devices"), here.find("devices")

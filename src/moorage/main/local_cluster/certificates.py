@@ -19,14 +19,14 @@ CLOCKS_DIFFER = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """PEM files."""
+    """The PEM files of a certificate and its key."""
 
     cert: Path
     key: Path
 
 
 class Authority:
-    """Its key is in memory only: nothing can be signed with it when the process is over."""
+    """A certificate authority. Its key is in memory only, so nothing can be signed with it after the process ends."""
 
     def __init__(self, directory: Path, name: str = "Moorage trial CA") -> None:
         self._directory = directory
@@ -45,7 +45,7 @@ class Authority:
         private_file(self.file).write_bytes(signed.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str) -> Certificate:
-        """For a server on loopback, or a client of that name."""
+        """Sign a certificate for a server on loopback, or for a client with that name."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]

@@ -1,9 +1,10 @@
-"""`moorage set`: a trial set of separate processes on this machine, the shape of a real one.
+"""`moorage set`: a trial cloud of separate processes on this machine, in the shape of a real deployment.
 
-PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) are started with it, in a directory that is thrown away; then the
-embedded services, two API processes, two conductors and an agent per host.  Everything stops with Ctrl-C.
+It starts PostgreSQL (the wheel's or Debian's) and NATS (the wheel's) in a temporary directory, then the embedded services,
+two API processes, two conductors and an agent per host.  Ctrl-C stops everything.
 
-It is secured as a real one should be: TLS and a key per role and host on the bus, and each role has a file with what it needs (`set_files`).
+It is secured as a real deployment should be: the bus has TLS and a key for each role and host, and each role has a file with only
+what it needs (`files.py`).
 """
 
 import asyncio
@@ -60,20 +61,20 @@ class OtherRelease(Protocol):
     def environment(self) -> dict[str, str]: ...
 
     def configuration(self, path: Path) -> Path:
-        """The same settings as a file that this release reads."""
+        """Return the settings of a file in the form that this other release reads."""
         ...
 
 
 @dataclass(frozen=True)
 class RealServices:
-    """Real services of a set, in the place of the embedded ones."""
+    """Real services of a trial set, instead of the embedded ones."""
 
     tables: str
-    """Of the TOML file: those that name them."""
+    """The tables of the TOML file that name the services."""
     service_user: str
-    """The lines of that table."""
+    """The lines of the table `[service_user]`."""
     ports: Mapping[str, int]
-    """Of our services, where the services' catalog says that they are."""
+    """The ports of our services, as the catalog names them."""
     token: Callable[[], str]
     """A new one, of an administrator."""
     reached: tuple[int, ...] = ()
@@ -82,7 +83,7 @@ class RealServices:
 
 @dataclass
 class TrialSet:
-    """The processes of one set, by name; `kill` and `start` them as you like."""
+    """The processes of one trial set, by name; each can be killed and started again."""
 
     directory: Path
     hosts: int = 4
@@ -90,23 +91,23 @@ class TrialSet:
     conductors: int = 2
     cells: int = 2
     wires: tuple[str, ...] = ()
-    """The physical networks of every host; empty: those of the usual ones, in turn."""
+    """The physical networks of every host; empty: the usual sets, which alternate from host to host."""
     port_shift: int = 0
     level: int | None = None
-    """Of every agent; None: what the settings say."""
+    """The protocol level of every agent; None: as configured."""
     settings: str = ""
-    """More of the TOML file: tables that it does not have yet."""
+    """Further tables for the TOML file, which it does not have yet."""
     real_guests: bool = False
-    """Hosts are namespaces of this machine, each with a libvirt daemon: as root."""
+    """Whether hosts are namespaces of this machine, each with a libvirt daemon; this needs root."""
     beside: RealServices | None = None
     """Real services; None: the embedded ones. Beside real ones the bus is open."""
     guests_ask: bool = False
     """With a metadata service, a console proxy and a web console."""
     durability: Durability = "power"
     releases: dict[str, OtherRelease] = field(default_factory=dict)
-    """Which processes, by name, run another release than ours. With any of them at the start the bus is open: release 0.1.0 has no keys."""
+    """Processes, by name, that run another release. If there are any at the start, the bus is open, because release 0.1.0 has no keys."""
     guarded: Guarded | None = None
-    """None: whoever reaches the bus may do everything there."""
+    """The keys of a secured bus; None: the bus is open to everybody who reaches it."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     postgres: Server | None = None
     nats: NatsServer | None = None
@@ -134,12 +135,12 @@ class TrialSet:
         return self.config_path if whose == "embedded" else self.directory / f"{whose}.toml"
 
     def rewrite(self, was: str, becomes: str) -> None:
-        """In every file of the set, where it stands there."""
+        """Replace a text in every configuration file that contains it."""
         for path in self.directory.glob("*.toml"):
             path.write_text(path.read_text().replace(was, becomes))
 
     def start(self) -> None:
-        """Bring all of it up; returns when servers can be booted."""
+        """Start everything; returns when servers can be booted. Raises RuntimeError when a process does not become ready."""
         private_directory(self.directory)
         shutil.rmtree(self.directory / "data", ignore_errors=True)  # of an earlier set, whose databases are gone
         self.postgres = start_postgres(durability=self.durability)
@@ -161,7 +162,7 @@ class TrialSet:
         self._write_files(postgres, urls, ports)
         self.run(
             "embedded", "embedded"
-        )  # it makes the tables and the service's user; the others may start side by side
+        )  # it makes the tables and the service's user; the others may start at the same time
         self._let_in(postgres)
         if self.real is not None and self.nats is not None:
             there = [self.nats.port, *(ports[name] for name in ("identity", "image", "network", "volume", "metadata"))]
@@ -181,7 +182,7 @@ class TrialSet:
         return ("metadata",) if self.real_guests else ()
 
     def _write_files(self, postgres: Server, urls: Mapping[str, str], ports: Mapping[str, int]) -> None:
-        """One for all processes, or where the bus is secured one for each role and each agent; and the bus runs then."""
+        """Write one file for all processes, or, if the bus is secured, one for each role and agent, and start the bus."""
         user, neighbours = f'password = "set-{os.urandom(16).hex()}"', ""
         if self.beside is not None:
             user, neighbours = self.beside.service_user, self.beside.tables
@@ -220,7 +221,7 @@ class TrialSet:
         write(self.path_of(f"agent-{plan.host}"), agents_file(self.config, plan, bus, lowest, own))
 
     def _let_in(self, postgres: Server) -> None:
-        """What each process may do in the databases, and which hosts are approved."""
+        """Grant each process its rights in the databases, and approve the hosts."""
         if self.guarded is not None:
             for name in self.databases:
                 postgres.run_script(name, ROLES)
@@ -230,18 +231,18 @@ class TrialSet:
             asyncio.run(approve(self.config, [KeyOfHost(plan.host, plan.cell, "") for plan in plans], "moorage set"))
 
     def api_arguments(self, number: int) -> tuple[str, ...]:
-        """How the API process with this number (from 0) is started."""
+        """Return the arguments that start the API process with this number (from 0)."""
         return "api", "--port", str(self.api_ports[number]), "--placement-port", str(self.placement_ports[number])
 
     def agent_arguments(self, plan: HostPlan) -> tuple[str, ...]:
-        """How the agent of this host is started."""
+        """Return the arguments that start the agent of this host."""
         wires = ",".join(plan.physical_networks)
         place = ("--host", plan.host, "--cell", plan.cell)
         level = () if self.level is None else ("--level", str(self.level))
         return "agent", *place, "--physical-networks", wires, *level
 
     def arguments_of(self, name: str) -> tuple[str, ...]:
-        """How the process with this name is started again."""
+        """Return the arguments that start the process with this name again."""
         role, _, which = name.partition("-")
         match role:
             case "api":
@@ -256,11 +257,11 @@ class TrialSet:
         return read_config(self.config_path)
 
     def run(self, name: str, *words: str) -> None:
-        """Start one process and wait until it says that it is ready."""
+        """Start one process and wait until it is ready. Raises RuntimeError when it does not become ready."""
         self.wait_ready(*self.launch(name, *words))
 
     def launch(self, name: str, *words: str) -> tuple[str, int]:
-        """Start one process; its name, and where in its log its own words begin."""
+        """Start one process. Returns its name, and the position in its log file at which its log begins."""
         log = self.directory / f"{name}.log"
         other = self.releases.get(name)
         python, environment = (sys.executable, None) if other is None else (str(other.python), other.environment)
@@ -275,6 +276,7 @@ class TrialSet:
         return name, at
 
     def wait_ready(self, name: str, at: int) -> None:
+        """Wait until the process logs that it is ready, after position `at` of its log file. Raises RuntimeError when it does not."""
         log = self.directory / f"{name}.log"
         deadline = time.monotonic() + READY_S
         while b": ready" not in log.read_bytes()[at:]:
@@ -283,7 +285,7 @@ class TrialSet:
             time.sleep(0.02)
 
     def _wait_for_hosts(self) -> None:
-        """Agents are ready when they speak; servers can be booted when their cells have heard them, and what they guarantee is known."""
+        """Wait until the hosts' providers are in Placement. Agents are ready earlier, before their cells have their reports."""
         deadline = time.monotonic() + READY_S
         told = self.config.hosts
         guarantees = self.beside is None and not self.real_guests and (told.bandwidth_kbps or told.packet_rate_kpps)
@@ -308,7 +310,7 @@ class TrialSet:
         process.wait(STOP_S)
 
     def pause(self, name: str) -> None:
-        """As when a machine stops for a while: nothing of it runs, and its connections stay."""
+        """Freeze a process, as if its machine stopped for a while: nothing of it runs, and its connections stay open."""
         self.processes[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -319,7 +321,7 @@ class TrialSet:
         return (self.directory / f"{name}.log").read_text()
 
     def stop(self) -> None:
-        """All of it, politely at first."""
+        """Stop everything: with SIGTERM first, then with SIGKILL."""
         for process in self.processes.values():
             process.send_signal(signal.SIGCONT)
             process.terminate()
@@ -345,7 +347,7 @@ class TrialSet:
         return [f"http://127.0.0.1:{port}/placement" for port in self.placement_ports]
 
     def token(self, user: str = "admin", project: str = "admin") -> str:
-        """A token of the embedded identity service, or of the real one's administrator."""
+        """Return a token of the embedded identity service, or of the real service's administrator."""
         if self.beside is not None:
             return self.beside.token()
         password = admin_password(self.config) if user == "admin" else demo_password(self.config)

@@ -1,4 +1,4 @@
-"""The files of a trial set: keys, certificates and the broker's configuration; and for each role a file with what it needs and no more."""
+"""Writes the files of a trial set: keys, certificates, the broker's configuration, and for each role a file with only what it needs."""
 
 import json
 import os
@@ -64,12 +64,12 @@ driver = "libvirt"
 
 
 ON_THE_BUS = ("conductor", "api", "console")
-"""Roles of which each has a key, beside the agents; the others need no bus."""
+"""Roles that have a key, as each agent has; the other roles do not use the bus."""
 
 
 @dataclass
 class Guarded:
-    """A set whose bus is secured: below `directory/keys` lies who may do what."""
+    """The keys of a trial set whose bus is secured; they are in `directory/keys`."""
 
     directory: Path
     plans: Sequence[HostPlan]
@@ -92,7 +92,7 @@ class Guarded:
         write_secret(self.directory / "nats-server.conf", self.conf)
 
     def with_host(self, host: str, cell: str, key: str) -> str:
-        """The broker's configuration, if it let in one more."""
+        """Return the broker's configuration with one more host."""
         more = KeyOfHost(host, cell, key)
         return configuration(msgspec.structs.replace(self._keys, hosts=(*self.hosts, more)))
 
@@ -120,9 +120,9 @@ def tables(values: Mapping[str, Mapping[str, Any]]) -> str:
 def agents_file(
     config: Config, plan: HostPlan, bus: Mapping[str, Any], level: int, libvirt: Mapping[str, Any] | None = None
 ) -> str:
-    """All that the agent of a host needs: no database, no cell but its own, and no account but that for images.
+    """Return the file of one host's agent: no database, no cell but its own, and no account but that for images.
 
-    `libvirt`: the table, of a host with real guests.
+    `libvirt`: the table `[libvirt]` of a host with real guests.
     """
     mine, images = config.agent, config.image_user
     values: dict[str, Mapping[str, Any]] = {
@@ -141,7 +141,7 @@ def agents_file(
         values["libvirt"] = libvirt
     if config.tracing.endpoint:
         values["tracing"] = msgspec.to_builtins(config.tracing)
-    if level < PORTS_ARRIVE_BOUND:  # it sees to ports itself
+    if level < PORTS_ARRIVE_BOUND:  # it makes and binds ports itself
         user = config.service_user
         values["network"] = {"url": config.network.url or config.api.network.url}
         values["service_user"] = {"user": user.user, "password": user.password, "project": user.project}
@@ -160,7 +160,7 @@ def console_file(config: Config, port: int) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """0600, over an earlier one: each of these files says how something is reached that not everybody may."""
+    """Write a file with mode 0600, and replace an earlier one: these files contain passwords and keys."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
         out.write(text)

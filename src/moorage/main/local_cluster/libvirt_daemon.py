@@ -1,4 +1,4 @@
-"""A libvirt daemon of one's own: with mounts, a host name, a network namespace and an address that no other daemon has."""
+"""Starts a separate libvirt daemon with its own mounts, host name, network namespace and address."""
 
 import contextlib
 import os
@@ -54,13 +54,13 @@ exec /usr/sbin/libvirtd --listen --pid-file /run/libvirt/libvirtd.pid
 
 @dataclass
 class Daemon:
-    """One libvirt daemon more, with mounts, a host name and an address of its own: other daemons reach it by TCP."""
+    """A separate libvirt daemon with its own mounts, host name and address; other daemons reach it by TCP."""
 
     base: Path
     number: int
     address: str
     namespace: str = ""
-    """Of the network, by its name; empty: this process' own."""
+    """Name of its network namespace; empty: that of this process."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,11 +69,11 @@ class Daemon:
 
     @property
     def run(self) -> Path:
-        """Its `/run/libvirt`."""
+        """The directory that is the daemon's `/run/libvirt`."""
         return self.base / "run-libvirt"
 
     def start(self) -> None:
-        """Answers when it is ready. Raises RuntimeError."""
+        """Start the daemon; returns when it is ready. Raises RuntimeError when it does not start."""
         first = 49_152 + self.number * 100
         etc = self.base / "etc-libvirt"
         etc.mkdir(parents=True, exist_ok=True)
@@ -98,13 +98,13 @@ class Daemon:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """`kill -9`; its guests run on."""
+        """Kill the daemon with SIGKILL; its guests run on."""
         os.kill(int((self.run / "libvirtd.pid").read_text()), signal.SIGKILL)
         assert self.process is not None
         self.process.wait(STOPS_WITHIN_S)
 
     def stop(self) -> None:
-        """With its guests."""
+        """Stop the daemon and its guests."""
         for file in [*(self.run / "qemu").glob("*.pid"), self.run / "libvirtd.pid"]:
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGTERM)

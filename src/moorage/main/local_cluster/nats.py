@@ -19,15 +19,15 @@ START_S = 120.0
 
 
 def nats_server_program() -> str | None:
-    """Where the server is, beside this Python first; None if it is not installed."""
+    """Return the path of the server's program; that of this Python's environment comes first. None: it is not installed."""
     beside = Path(sys.executable).with_name("nats-server")
     return str(beside) if beside.exists() else shutil.which("nats-server")
 
 
 class NatsServer:
-    """`with NatsServer() as server: … server.url`.  `stop` and `start` again keep the port, to try a lost connection.
+    """A NATS server: `with NatsServer() as server: … server.url`.  After `stop`, `start` uses the same port, to test a lost connection.
 
-    `conf`: what its configuration file says beside that; the file (`config`) may be changed (`reload`).
+    `conf`: further text for its configuration file; the file (`config`) may be changed (`reload`).
     """
 
     def __init__(self, port: int = -1, *, conf: str = "") -> None:
@@ -46,7 +46,7 @@ class NatsServer:
         return self._port
 
     def reload(self, conf: str) -> None:
-        """Another configuration: connections of users that are in it no more are closed."""
+        """Use another configuration: connections of users that it no longer names are closed."""
         assert self.config is not None
         self._conf = conf
         coming = self.config.with_suffix(".new")
@@ -59,6 +59,10 @@ class NatsServer:
         return 0 if self._process is None else self._process.pid
 
     def start(self) -> None:
+        """Start the server; returns when it accepts connections.
+
+        Raises FileNotFoundError when its program is not installed, and RuntimeError when it does not start in time.
+        """
         program = nats_server_program()
         if program is None:
             raise FileNotFoundError("no nats-server: install the extra `moorage[nats]`")
@@ -81,7 +85,7 @@ class NatsServer:
                 try:
                     ports = json.loads(file.read_text())
                     return int(str((ports.get("nats") or ports["tls"])[0]).rsplit(":", 1)[1])
-                except ValueError:  # it is being written this moment
+                except ValueError:  # the file is being written at this moment
                     continue
             time.sleep(0.01)
         output = Path(self._room.name, "log").read_text(errors="replace")
@@ -108,7 +112,7 @@ class NatsServer:
 
 
 async def started() -> NatsServer:
-    """`NatsServer().start()` without holding up the loop."""
+    """Start a server in a thread, so that the event loop is not blocked."""
     server = NatsServer()
     await asyncio.to_thread(server.start)
     return server

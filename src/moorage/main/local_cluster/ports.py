@@ -1,8 +1,8 @@
-"""Free ports for tests and benchmarks, that nobody takes between the moment they are picked and the moment somebody listens there.
+"""Finds free ports for tests and benchmarks that no other process takes before the service listens there.
 
-The kernel gives ports of its ephemeral range to every connection that anybody on the machine opens, so a port that was free there
-a moment ago may be the near end of a connection when a service wants it.  These are below that range, and each process of ours
-picks from a row of its own, which it holds by a lock on a file for as long as it lives.
+The kernel gives ports of its ephemeral range to every connection that is opened on the machine, so a port of that range that is free
+now may be in use when the service starts.  The ports of this module are below that range, and each process picks from a row of
+its own, which it holds by a lock on a file until it ends.
 """
 
 import fcntl
@@ -16,17 +16,17 @@ from pathlib import Path
 LOWEST, PORTS_OF_A_PROCESS = 10_500, 250
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 EPHEMERAL_FROM = 32_768
-"""Where the kernel does not say."""
+"""Start of the ephemeral range if the kernel does not tell it."""
 
 
 class Row:
-    """The ports that this process picks from, round and round; none where every row is taken."""
+    """The ports that this process picks from, in turn; none if every row is taken."""
 
     def __init__(self, folder: Path) -> None:
         self._lock, self._ports = _held(folder)
 
     def next(self) -> int | None:
-        """One on which nobody listens just now; None: there is no such."""
+        """Return the next port on which no process listens now; None: there is none."""
         for port in itertools.islice(self._ports, PORTS_OF_A_PROCESS):
             with socket.socket() as probe:
                 try:
@@ -38,7 +38,7 @@ class Row:
 
 
 def _held(folder: Path) -> tuple[int, Iterator[int]]:
-    """The first row that no living process has."""
+    """Lock the first row that no running process holds."""
     folder.mkdir(parents=True, exist_ok=True)
     for at in range(LOWEST, _ephemeral_from() - PORTS_OF_A_PROCESS, PORTS_OF_A_PROCESS):
         lock = os.open(folder / str(at), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -62,7 +62,7 @@ _rows: dict[int, Row] = {}
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones, each of which is given again only after all others of this process."""
+    """Return `count` different ports; a port is returned again only after all others of this process."""
     process = os.getpid()
     if process not in _rows:  # a fork has the lock of its parent, and needs ports of its own
         _rows[process] = Row(Path(tempfile.gettempdir()) / f"moorage-ports-{os.getuid()}")

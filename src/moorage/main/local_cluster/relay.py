@@ -1,6 +1,7 @@
-"""Ports of this machine's loopback, on the loopback of namespaces: `relay NAMESPACE,… PORT,…`; says so when it listens, and runs until it is ended.
+"""Makes ports of this machine's loopback reachable at the loopback of namespaces: `relay NAMESPACE,… PORT,…`.
 
-Sockets stay in the namespace that they were made in, so one process accepts there and connects here.
+It prints a line when it listens, and runs until it is ended.  A socket stays in the namespace in which it was made, so one process can
+accept connections in one namespace and connect in another.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ CHUNK_BYTES = 1 << 16
 
 
 def listening(namespace: str, ports: list[int]) -> list[tuple[socket.socket, int]]:
-    """Raises OSError."""
+    """Open listening sockets in a namespace. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     home, there = os.open("/proc/thread-self/ns/net", os.O_RDONLY), os.open(f"/run/netns/{namespace}", os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""Watching a process: metrics, health and traces, each where it is configured.  Nothing of it is imported or made where it is not.
+"""Metrics, health checks and traces of a process, each if it is configured.  What is not configured is neither imported nor made.
 
 observed = await observe(config, "api")              # first: /healthz answers from now on
 await doors["compute"].open(observed.app("compute", make_compute_app(region)))
@@ -23,7 +23,7 @@ __all__ = ["Observed", "Sources", "observe", "of_region"]
 
 
 class Watching(Protocol):
-    """What is told what there is, and stopped."""
+    """An observer that is given the process's parts, and is closed at the end."""
 
     def sees(self, sources: Sources) -> None: ...
 
@@ -31,13 +31,13 @@ class Watching(Protocol):
 
 
 class Sending(Protocol):
-    """What sends spans somewhere."""
+    """An observer that sends spans."""
 
     async def flush(self) -> None: ...
 
 
 class Observed:
-    """What watches one process; mostly nothing."""
+    """The observers of one process; often there are none."""
 
     tracing: Sending | None = None
 
@@ -48,11 +48,11 @@ class Observed:
         self._endings: list[Callable[[], Awaitable[None]]] = []
 
     def app(self, service: str, app: Any) -> Any:
-        """The application, with its requests seen where somebody watches."""
+        """Return the application; its requests are observed if metrics or traces are configured."""
         return Requests(service, app, trust_callers=self._trust_callers) if self._wraps else app
 
     def sees(self, sources: Sources) -> None:
-        """All that there is to see; the process serves from now on."""
+        """Give the observers the parts of the process. The process serves from now on."""
         if self._metrics is not None:
             self._metrics.sees(sources)
 
@@ -61,7 +61,7 @@ class Observed:
             await end()
 
     async def begin(self, config: Config, role: str) -> None:
-        """Raises Invalid for a port that is taken, and for tracing without its libraries."""
+        """Start the configured observers. Raises Invalid when the port is in use, or when the libraries for tracing are missing."""
         if config.metrics.port:
             from moorage.main.observability.metrics import Metrics
 
@@ -75,7 +75,7 @@ class Observed:
                 from moorage.main.observability.tracing import Tracing
             except ImportError as missing:
                 raise Invalid(
-                    f"[tracing] endpoint wants OpenTelemetry, which is not installed: pip install 'moorage[tracing]' ({missing.name})"
+                    f"[tracing] endpoint needs OpenTelemetry, which is not installed: pip install 'moorage[tracing]' ({missing.name})"
                 ) from missing
             name = config.agent.host if role == "agent" else f"{platform.node()}-{uuid.uuid4().hex[:8]}"
             tracing = Tracing(config.tracing.endpoint, role=role, name=name, sample=config.tracing.sample)
@@ -90,7 +90,10 @@ class Observed:
 
 
 async def observe(config: Config, role: str) -> Observed:
-    """As `[metrics]` and `[tracing]` say."""
+    """Start to observe this process, as `[metrics]` and `[tracing]` say.
+
+    Raises Invalid when the port is in use, or when the libraries for tracing are missing.
+    """
     observed = Observed(
         wraps=bool(config.metrics.port or config.tracing.endpoint), trust_callers=config.tracing.trust_callers
     )

@@ -1,6 +1,7 @@
-"""What only a database knows, read for the metrics listener: seldom, one read of a database at a time, with a short wait.
+"""Reads values that only a database knows for the metrics listener: seldom, one read of a database at a time, with a short wait.
 
-A database that is out delays a scrape by `PATIENCE_S` once: the read goes on by itself, and the last values are shown until they are too old.
+A database that is out delays one scrape by `PATIENCE_S`: the read goes on in the background, and the last values are shown until they
+are too old.
 """
 
 import asyncio
@@ -70,12 +71,12 @@ class CachedReads:
     """One for each database of a process."""
 
     kept_s: float
-    """No read sooner after the last one."""
+    """The shortest time between two reads."""
     monotonic: Callable[[], float] = time.monotonic
     of: dict[str, CachedRead] = field(default_factory=dict[str, CachedRead])
 
     def at(self, databases: Mapping[str, Database], *, conducts: bool, outboxes: bool) -> None:
-        """Read these from now on: the queues in them where this process `conducts`, else only whether they answer."""
+        """Read these databases from now on: their queues if this process `conducts`, else only whether they answer."""
         for name, database in databases.items():
             read = (
                 partial(_read_queues, region=name == REGION, conducts=True, outboxes=outboxes)
@@ -89,7 +90,7 @@ class CachedReads:
                 known.read = read
 
     async def refresh(self, patience_s: float = PATIENCE_S) -> None:
-        """Read again where the last values are old, and wait at most `patience_s` for the answers."""
+        """Read the databases whose last values are old again, and wait at most `patience_s` for the answers."""
         now = self.monotonic()
         for name, cached in self.of.items():
             if cached.under_way is None and now - cached.began_at >= self.kept_s:

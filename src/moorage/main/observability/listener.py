@@ -1,4 +1,4 @@
-"""The listener of one process for those who watch it: `/metrics`, `/healthz`, `/readyz`, on an address of its own."""
+"""The listener of one process for `/metrics`, `/healthz` and `/readyz`, on an address of its own."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
@@ -13,10 +13,10 @@ Before: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Listener:
-    """An ASGI application. It is asked by few, and answers one at a time as the loop lets it."""
+    """An ASGI application. It has few callers, so it answers one request at a time."""
 
     def __init__(self, registry: CollectorRegistry, before: Before, troubles: Callable[[], list[str]]) -> None:
-        """`before`: run before each look, and takes a bounded time. `troubles`: why this process is not ready, a line each."""
+        """`before`: awaited before each answer; it takes a bounded time. `troubles`: returns why this process is not ready, a line each."""
         self._registry = registry
         self._before = before
         self._troubles = troubles

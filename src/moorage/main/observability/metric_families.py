@@ -1,7 +1,7 @@
-"""Every family of metrics that a process may show, with its labels: what dashboards and alert rules may name.
+"""Every family of metrics that a process may show, with its labels: the names that dashboards and alert rules may use.
 
-No label is of somebody's making: no ids, no names of hosts, no paths but their templates.  What is counted here in one process stands
-under `counter` and `histogram`; a `gauge` is how it is at the scrape.
+No label has values that users or operators choose: no ids, no host names, and of paths only the templates.  A `counter` and a
+`histogram` count within one process; a `gauge` is the value at the scrape.
 """
 
 from typing import Literal, NamedTuple
@@ -14,7 +14,7 @@ class Family(NamedTuple):
     says: str
     labels: tuple[str, ...] = ()
     bounds_s: tuple[float, ...] = ()
-    """Of a histogram: where its buckets end."""
+    """Upper bounds of a histogram's buckets, in seconds."""
 
 
 QUICK_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -24,7 +24,7 @@ FAMILIES: dict[str, Family] = {
     # the process
     "moorage_build_info": Family("gauge", "1; what this process is", ("version", "role", "python")),
     "moorage_ready": Family("gauge", "Whether /readyz answers 200"),
-    # who asks us
+    # requests
     "moorage_requests_total": Family(
         "counter", "Requests that were answered", ("service", "method", "route", "status")
     ),
@@ -41,13 +41,13 @@ FAMILIES: dict[str, Family] = {
     "moorage_operations": Family("gauge", "Operations of the region that have not ended", ("saga", "state")),
     "moorage_operations_oldest_seconds": Family("gauge", "Since the oldest of them was accepted", ("saga", "state")),
     "moorage_operations_told_total": Family(
-        "counter", "Operations that this conductor told to an end: done, failed, cancelled, stuck, left", ("saga", "outcome")
+        "counter", "Operations that this conductor finished executing, by outcome: done, failed, cancelled, stuck, left", ("saga", "outcome")
     ),
     "moorage_operation_seconds": Family(
-        "histogram", "From when this conductor took an operation up to when it was done with it", ("saga",), LONG_S
+        "histogram", "From the moment when this conductor began to execute an operation until it finished", ("saga",), LONG_S
     ),
     "moorage_step_seconds": Family(
-        "histogram", "A step of a saga with all its tries, there (do) or back (undo)", ("step", "phase"), LONG_S
+        "histogram", "A step of a saga with all its tries: its do or its undo", ("step", "phase"), LONG_S
     ),
     # the conductor
     "moorage_conductor_places": Family("gauge", "Operations of a kind that may be executed at once, for now", ("kind",)),
@@ -57,7 +57,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_conductor_leads": Family("gauge", "Whether this conductor runs the region's rounds"),
     "moorage_lease_held": Family("gauge", "Whether this conductor's lease holds"),
     "moorage_lease_left_seconds": Family("gauge", "For how long it holds without being renewed"),
-    "moorage_leases_lost_total": Family("counter", "Leases that this process lost and took anew"),
+    "moorage_leases_lost_total": Family("counter", "Leases that this process lost and took again"),
     "moorage_round_age_seconds": Family("gauge", "Since a round of this process last began", ("round",)),
     "moorage_round_failed": Family("gauge", "Whether its last run ended with a problem", ("round",)),
     # boots that wait for a host
@@ -74,7 +74,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_outbox_rows": Family("gauge", "Notifications that wait to be sent", ("database",)),
     "moorage_outbox_oldest_seconds": Family("gauge", "Since the oldest of them was written", ("database",)),
     "moorage_inbox_events": Family("gauge", "External events that are kept, acted on or not"),
-    "moorage_inbox_oldest_seconds": Family("gauge", "Since the oldest of them was heard"),
+    "moorage_inbox_oldest_seconds": Family("gauge", "Since the oldest of them was received"),
     # hosts
     "moorage_hosts": Family("gauge", "Hosts of a cell: up, silent, or forced down", ("cell", "state")),
     "moorage_beat_oldest_seconds": Family("gauge", "Of the hosts that are up: since the last sign of life, the longest", ("cell",)),
@@ -85,10 +85,10 @@ FAMILIES: dict[str, Family] = {
     "moorage_agents": Family("gauge", "Agents of this process: home, or away and asking their cell", ("state",)),
     "moorage_agent_jobs_waiting": Family("gauge", "Commands that its agents have not begun"),
     "moorage_agent_lanes": Family("gauge", "Servers that its agents are busy with"),
-    "moorage_agent_verbs_total": Family("counter", "Commands that its agents were done with", ("verb", "outcome")),
+    "moorage_agent_verbs_total": Family("counter", "Commands that its agents finished", ("verb", "outcome")),
     "moorage_agent_verb_seconds": Family("histogram", "The driver's part of them", ("verb",), LONG_S),
     # placement
-    "moorage_picture_age_seconds": Family("gauge", "Since this process's picture of all providers was last brought up to date"),
+    "moorage_picture_age_seconds": Family("gauge", "Since this process's provider cache was last brought up to date"),
     "moorage_picture_hosts": Family("gauge", "Hosts in it"),
     # services
     "moorage_calls_total": Family(
@@ -99,18 +99,18 @@ FAMILIES: dict[str, Family] = {
     "moorage_breaker_open": Family("gauge", "Circuits to a service, or a cell's database, that are open; 0: it is called", ("neighbour",)),
     "moorage_breaker_refused_total": Family("counter", "Calls that were not made, for a circuit was open", ("neighbour",)),
     # databases
-    "moorage_database_answers": Family("gauge", "Whether it answered the last look in time", ("database",)),
+    "moorage_database_answers": Family("gauge", "Whether it answered the last read in time", ("database",)),
     "moorage_database_connections": Family("gauge", "Connections that this process may have to it", ("database",)),
     "moorage_database_connections_in_use": Family("gauge", "Connections that are in use", ("database",)),
     "moorage_database_waiting": Family("gauge", "Transactions that wait for a connection or for their turn", ("database",)),
     "moorage_database_statements_total": Family("counter", "Statements that this process ran", ("database",)),
     "moorage_database_commits_total": Family("counter", "Commits that wrote", ("database",)),
     # the bus
-    "moorage_bus_healthy": Family("gauge", "Whether the way to the others is open, as far as is known"),
+    "moorage_bus_healthy": Family("gauge", "Whether the connection to the bus is open, as far as is known"),
     "moorage_bus_outages_total": Family("counter", "How often it was cut and open again"),
     "moorage_bus_published_total": Family("counter", "Messages that were sent"),
     "moorage_bus_lost_total": Family("counter", "Messages that were not sent, for the bus was out"),
-    "moorage_bus_forged_total": Family("counter", "Messages left lying, for they were not their sender's"),
+    "moorage_bus_forged_total": Family("counter", "Messages that were ignored, because their sender may not send them"),
 }  # fmt: skip
 
 LIBRARY_FAMILIES = (
@@ -128,7 +128,7 @@ LIBRARY_FAMILIES = (
 
 
 def samples(name: str) -> tuple[str, ...]:
-    """How the samples of a family are called."""
+    """Return the names of a family's samples."""
     if FAMILIES[name].type == "histogram":
         return tuple(f"{name}_{part}" for part in ("bucket", "sum", "count"))
     return (name,)

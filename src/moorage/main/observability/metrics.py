@@ -11,11 +11,11 @@ from moorage.main.observability.timings import Timings
 from moorage.model.tracing import watch
 
 PICTURE_OLD_S = 30.0
-"""A process whose picture is older than this proposes what was."""
+"""A process whose provider cache is older than this works with outdated values."""
 
 
 class Metrics:
-    """See `observe`."""
+    """Metrics of one process, and the listener that shows them (see `observe`)."""
 
     def __init__(self, role: str, door: HttpServer, *, kept_s: float) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ class Metrics:
         self._serves = True
 
     def troubles(self) -> list[str]:
-        """Why others should not rely on this process, a line each; none: they may."""
+        """Return why this process is not ready, a line each; none: it is ready."""
         if not self._serves:
             return ["it is starting"]
         sources = self._state.sources

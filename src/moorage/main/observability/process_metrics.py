@@ -1,4 +1,4 @@
-"""The state of a process, as metrics: read at the moment of a scrape from what its parts keep anyway."""
+"""The state of a process as metrics. Each scrape reads it from values that the process's parts keep anyway."""
 
 import platform
 import time
@@ -28,7 +28,7 @@ US = 1_000_000
 
 
 def shown(name: str, *values: Value) -> Metric:
-    """One family of `FAMILIES` with these samples; a name that is not there is a mistake of ours."""
+    """Build one family of `FAMILIES` with these samples; its name must be in that table."""
     family = FAMILIES[name]
     kind = CounterMetricFamily if family.type == "counter" else GaugeMetricFamily
     made = kind(name, family.says, labels=family.labels)
@@ -38,13 +38,13 @@ def shown(name: str, *values: Value) -> Metric:
 
 
 def one(name: str, value: float) -> Metric:
-    """Of a family without labels."""
+    """Build a family without labels."""
     return shown(name, ((), value))
 
 
 @dataclass(eq=False)
 class State(Collector):
-    """Of one process; `sources` may be said later than it is made."""
+    """Collects the metrics of one process; `sources` may be set after it is made."""
 
     role: str
     reads: CachedReads
@@ -93,7 +93,7 @@ class State(Collector):
             )
 
     def _waiting(self) -> Iterator[Metric]:
-        """What the databases said when they were last read."""
+        """The queues in the databases at their last read."""
         seen, now_us = self.reads.shown(), time.time_ns() // 1000
         if (region := seen.get("region")) is not None and region.inbox is not None:
             known = {(each.saga, each.state): each for each in region.operations}
@@ -202,13 +202,13 @@ def of_waiting(counts: Mapping[str, CauseCount], now_us: int) -> dict[str, list[
 
 
 def load_of(database: Database) -> Load | None:
-    """None: it is absent here."""
+    """Return the load of a database's connections; None: the database is absent here."""
     inner = database.inner if isinstance(database, CellDatabase) else database
     return inner.load if isinstance(inner, SqliteDatabase | PostgresqlDatabase) else None
 
 
 def _sum(counts: dict[tuple[str, str], int], database: str) -> int:
-    """Of all that was counted for one database; what counts it may do so meanwhile, in another thread."""
+    """The sum of the counts of one database; another thread may count meanwhile."""
     return sum(count for (name, _), count in list(counts.items()) if name == database)
 
 
@@ -217,5 +217,5 @@ def _age_s(backlog: Backlog, now_us: int) -> float:
 
 
 def unanswered(reads: dict[str, CachedRead]) -> list[str]:
-    """Databases that did not answer the last look in time."""
+    """Return the names of the databases that did not answer the last read in time."""
     return [name for name, each in reads.items() if not each.answers]

@@ -1,4 +1,4 @@
-"""Each request as a span, around any of our ASGI applications; and what of a caller's `traceparent` is believed."""
+"""Makes a span of each request, around any of our ASGI applications, and decides whether a caller's `traceparent` is used."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -10,7 +10,7 @@ from moorage.model.tracing import Span, SpanType, answering, span
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OTHER, NO_ROUTE = "other", "none"
 TRACEPARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
-"""Version 00 of W3C Trace Context; others are not understood, as it wants."""
+"""Version 00 of W3C Trace Context; other versions are ignored, as the specification asks."""
 
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
@@ -19,7 +19,7 @@ App: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """A caller's, if it has one and it is well formed; empty otherwise."""
+    """Return the caller's `traceparent` if it is well formed; empty otherwise."""
     told = [value for name, value in headers if name.lower() == b"traceparent"]
     found = TRACEPARENT.fullmatch(told[0]) if len(told) == 1 else None
     if found is None or not found[1].strip(b"0") or not found[2].strip(b"0"):
@@ -28,7 +28,7 @@ def traceparent_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 class Requests:
-    """An application, and around it what counts and traces its requests. Other kinds of connections pass through."""
+    """Counts and traces the requests of an application. Connections that are not HTTP pass through unchanged."""
 
     def __init__(self, service: str, app: Any, *, trust_callers: bool) -> None:
         """`trust_callers`: a request is part of the trace that its caller names."""
@@ -55,14 +55,14 @@ class Requests:
             try:
                 await self._app(scope, receive, _observed_send(send, asked))
             except Exception:
-                asked.came_to(asked.outcome or "500")  # which the server says then
+                asked.came_to(asked.outcome or "500")  # the server answers 500 then
                 raise
             finally:
                 route = asked.facts.get("route") or getattr(scope.get("route"), "path", NO_ROUTE)
                 asked.annotate(route=route)
                 asked.called(f"{method} {route}")
                 if not asked.outcome:
-                    asked.came_to("none")  # nothing was answered: whoever asked is gone
+                    asked.came_to("none")  # nothing was answered: the client is gone
 
 
 def _observed_send(send: Send, asked: Span) -> Send:

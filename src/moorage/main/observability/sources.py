@@ -1,4 +1,4 @@
-"""What of a process is looked at when somebody scrapes it: each role says what it has (`Observed.sees`)."""
+"""The parts of a process whose state is shown at a scrape; each role passes its own parts to `Observed.sees`."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,12 +27,12 @@ def _none() -> "tuple[Agent, ...]":
 
 @dataclass(frozen=True)
 class Sources:
-    """What there is; what is None or empty is not shown."""
+    """The parts of a process; a part that is None or empty is not shown."""
 
     databases: Mapping[str, Database] = field(default_factory=dict[str, Database])
-    """By the name that they are shown under: `region`, cells, `placement`."""
+    """Databases by the name under which they are shown: `region`, a cell's name, `placement`."""
     outboxes: bool = False
-    """Whether notifications are written, so that they may wait."""
+    """Whether this process writes notifications, so that some may wait."""
     engine: "Engine | None" = None
     bus: "Bus | None" = None
     hosts: "AgentClient | None" = None
@@ -42,11 +42,11 @@ class Sources:
     doors: "Mapping[str, HttpServer]" = field(default_factory=dict)
     proxy: "ConsoleProxy | None" = None
     region: "RegionProcess | None" = None
-    """Of a process that has one: it may be a conductor, and of cells."""
+    """The region's parts, of a process that has them: it may be a conductor, also of cells."""
 
     @property
     def conductor(self) -> "Conductor | None":
-        """None: this process tells nothing."""
+        """The conductor of this process; None: it executes no operations."""
         return None if self.region is None else self.region.conductor
 
     @property
@@ -56,7 +56,7 @@ class Sources:
 
     @property
     def cells(self) -> "Sequence[CellConductor]":
-        """Those whose hosts this process listens to."""
+        """The conductors of the cells whose hosts report to this process."""
         return () if self.region is None else self.region.cells
 
 
@@ -67,7 +67,7 @@ def of_region(
     proxy: "ConsoleProxy | None" = None,
     doors: "Mapping[str, HttpServer] | None" = None,
 ) -> Sources:
-    """Of a process that serves the API or executes operations."""
+    """Build the sources of a process that serves the API or executes operations."""
     return Sources(
         databases=region.databases.by_name,
         outboxes=region.notifications is not None,

@@ -1,4 +1,4 @@
-"""Spans as counters and histograms: requests, operations, steps, calls to other services, commands to hosts."""
+"""Turns spans into counters and histograms: requests, operations, steps, calls to other services, commands to hosts."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ from moorage.model.json_types import JsonObject
 from moorage.model.tracing import Span, SpanType
 
 SERIES_MAX = 4_000
-"""Sets of labels of one family in one process; what would be more is counted under `other`."""
+"""Limit of label sets of one family in one process; further ones are counted under `other`."""
 OTHER = "other"
 
 Labels: TypeAlias = tuple[str, ...]
@@ -19,7 +19,7 @@ Measure: TypeAlias = Callable[[float], None]
 
 
 class Timings:
-    """A `model.spans.Watcher`."""
+    """Counts and times spans; a `model.spans.Watcher`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -81,7 +81,7 @@ def _what(span: Span) -> Labels:
 
 
 def _child(known: dict[Labels, Any], family: Any, labels: Labels, act: str) -> Any:
-    """To look a child up takes longer than to count: it is kept."""
+    """Return the metric with these labels. It is cached, because looking it up takes longer than counting."""
     if len(known) >= SERIES_MAX:
         labels = (OTHER,) * len(labels)
         if (other := known.get(labels)) is not None:

@@ -1,10 +1,10 @@
-"""Spans to OpenTelemetry: one trace from a request through the operation, its steps, other services and hosts, and back.
+"""Sends spans to OpenTelemetry: one trace from a request through the operation, its steps, other services and hosts, and back.
 
-The parts of a trace are in several processes and far apart in time.  What a request begins carries its `traceparent` along: in the first line
-of the operation's journal, in the header of a call to another service, in the command to a host.  Where nothing was carried (a process in between
-does not trace), the trace's id is that of the request id without `req-` and dashes, so the parts still meet.
+The parts of a trace are in several processes and far apart in time.  The `traceparent` is passed on: in the first record of the
+operation's journal, in a header of each call to another service, and in each command to a host.  If a process in between does not trace
+and passes nothing on, the trace id is the request id without `req-` and dashes, so the parts still belong to one trace.
 
-What has no trace around it (a round's calls, a host's own work) makes none: there would be one for every beat.
+Work outside a trace (a reconciler's calls, a host's own work) starts no trace: otherwise each heartbeat would make one.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 EXPORT_TIMEOUT_S = 5.0
 WAITING_SPANS_MAX = 8_192
-"""Spans that wait to be sent; what is more is dropped."""
+"""Limit of spans that wait to be sent; further ones are dropped."""
 BATCH_SPANS_MAX = 512
 FACT_CHARS_MAX = 256
 LETS_GO_S = 6.0
-"""At the end of the process what waits is sent, and no longer waited for than this."""
+"""How long the end of the process waits until the remaining spans are sent."""
 
 BEGIN_TRACES = frozenset({SpanType.REQUEST, SpanType.OPERATION, SpanType.OBEY})
-"""They are part of what was carried to them, and of nothing that happens to be around them."""
+"""Spans whose parent is the `traceparent` that was passed to them, never the span that is active around them."""
 KINDS = {
     SpanType.REQUEST: SpanKind.SERVER,
     SpanType.OPERATION: SpanKind.CONSUMER,
@@ -57,7 +57,7 @@ _doing: ContextVar[TelemetrySpan | None] = ContextVar("moorage_telemetry_span", 
 
 
 class _Ids(IdGenerator):
-    """Random, but for a trace that has a request id."""
+    """Makes random ids; the id of a trace with a request id follows from that."""
 
     @override
     def generate_span_id(self) -> int:
@@ -70,12 +70,12 @@ class _Ids(IdGenerator):
 
 class _Begun(NamedTuple):
     ours: TelemetrySpan | None
-    """None: it is not kept."""
+    """The span of OpenTelemetry; None: this trace is not kept."""
     around: TelemetrySpan | None
 
 
 class Tracing:
-    """A `model.spans.Watcher`."""
+    """Sends spans to a collector; a `model.spans.Watcher`."""
 
     def __init__(self, endpoint: str, *, role: str, name: str, sample: float) -> None:
         """`endpoint`: where a collector takes OTLP over HTTP; `name`: which process of the role; `sample`: the part of traces that is kept."""
@@ -113,7 +113,7 @@ class Tracing:
         else:
             parent = around
         if parent is not None and not parent.get_span_context().trace_flags.sampled:
-            _doing.set(parent)  # nobody keeps this trace: it is carried on, and nothing is made
+            _doing.set(parent)  # this trace is not kept: it is passed on, and no span is made
             return _Begun(None, around)
         if parent is None:
             token = _wanted.set(_trace_id(span.seed))
@@ -158,11 +158,11 @@ class Tracing:
         )
 
     async def flush(self) -> None:
-        """Send what waits, now."""
+        """Send the waiting spans now."""
         await asyncio.to_thread(self._provider.force_flush)
 
     async def close(self) -> None:
-        """Send what waits, for a moment."""
+        """Send the waiting spans, for at most `LETS_GO_S`."""
         ending = asyncio.get_running_loop().run_in_executor(None, self._provider.shutdown)
         done, _ = await asyncio.wait([ending], timeout=LETS_GO_S)
         if not done:
@@ -170,7 +170,7 @@ class Tracing:
 
 
 def _carried(told: str) -> TelemetrySpan | None:
-    """The span that a `traceparent` stands for; None: it stands for none."""
+    """The span that a `traceparent` names; None: it names none."""
     if not told or not traceparent_of([(b"traceparent", told.encode("ascii", "replace"))]):
         return None
     _, trace_id, span_id, flags = told.split("-")
@@ -181,7 +181,7 @@ def _carried(told: str) -> TelemetrySpan | None:
 
 
 def _trace_id(request_id: str) -> int:
-    """What the request id says, if it is one of ours: all of it but `req-` and dashes; 0: any."""
+    """The trace id that follows from one of our request ids: without `req-` and dashes; 0: use a random one."""
     digits = request_id.removeprefix("req-").replace("-", "")
     try:
         return int(digits, 16) if len(digits) == 32 else 0

@@ -1,1 +1,1 @@
-"""Filters: one file, one function `(ask, world) -> Refusals | None`, judging all hosts at once on columns."""
+"""Filters: functions `(ask, world) -> Refusals | None` that judge all hosts at once, on columns."""

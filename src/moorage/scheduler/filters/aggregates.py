@@ -1,4 +1,4 @@
-"""Aggregates of the compute API: hosts kept for some tenants, some flavors, some images."""
+"""Aggregates of the Compute API that reserve hosts for some tenants, flavors or images."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ SPEC_SCOPE = "aggregate_instance_extra_specs:"
 
 
 def tenant_isolation(ask: Ask, world: World) -> Refusals | None:
-    """Hosts of an aggregate with `filter_tenant_id` (one id, several with commas, or further keys of that prefix) are for those."""
+    """Reject hosts of aggregates with `filter_tenant_id` for other tenants (one id, several with commas, or further keys of that prefix)."""
     closed = np.zeros(world.size, dtype=np.bool_)
     opened = np.zeros(world.size, dtype=np.bool_)
     for aggregate in world.aggregates:
@@ -26,7 +26,7 @@ def tenant_isolation(ask: Ask, world: World) -> Refusals | None:
 
 
 def flavor_aggregates(ask: Ask, world: World) -> Refusals | None:
-    """Extra specs `aggregate_instance_extra_specs:key` must be met by the metadata of the host's aggregates."""
+    """Reject hosts whose aggregates' metadata does not match the flavor's extra specs `aggregate_instance_extra_specs:key`."""
     wanted = {k.removeprefix(SPEC_SCOPE): v for k, v in ask.extra_specs.items() if k.startswith(SPEC_SCOPE)}
     if not wanted:
         return None
@@ -48,7 +48,7 @@ def flavor_aggregates(ask: Ask, world: World) -> Refusals | None:
 
 
 def matches(actual: str, wanted: str) -> bool:
-    """A value of an extra spec against one of metadata (which may list several with commas): plain, or with an operator."""
+    """Compare a value of metadata (several with commas) with that of an extra spec: a plain value, or one with an operator."""
     values = {part.strip() for part in actual.split(",")}
     words = wanted.split()
     if not words:

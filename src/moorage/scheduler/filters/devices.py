@@ -1,6 +1,6 @@
-"""Groups, each by itself: one provider of the host's tree, or one that shares with it, is of the right kind and has enough free.
+"""Checks each request group by itself: one provider of the host's tree, or a sharing one, has the right kind and enough free.
 
-This is the cheap check of all hosts.  Whether all groups have a place *together* is searched on the best hosts only
+This cheap check is made on all hosts.  Whether all groups have a place *together* is searched only on the best hosts
 (`model/tree_search.py`).
 """
 
@@ -27,7 +27,7 @@ _WORDS = (
 
 
 def _kinds(ask: Ask) -> list[RequestGroup]:
-    """Equal groups are asked about once."""
+    """The different groups: equal groups are checked once."""
     found: dict[object, RequestGroup] = {}
     for group in ask.groups:
         key = (tuple(sorted(group.resources.items())), group.required, group.forbidden)
@@ -36,7 +36,7 @@ def _kinds(ask: Ask) -> list[RequestGroup]:
 
 
 def right_kind(numbers: Numbers, group: RequestGroup) -> Mask:
-    """Providers with the traits, that have the classes at all."""
+    """Return the providers that have the group's traits, and inventories of its resource classes."""
     mask = np.ones(numbers.size, dtype=np.bool_)
     for trait in group.required:
         mask &= has_trait(numbers, trait)
@@ -56,7 +56,7 @@ def _room(numbers: Numbers, group: RequestGroup) -> Mask:
 
 
 def _anywhere(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> Mask:
-    """Hosts that are such a provider themselves, have one below them, or are served by one that shares."""
+    """Hosts that are such a provider themselves, have one below them, or can use a sharing one."""
     hosts = world.nested.host[on_devices]
     found = on_hosts.copy()
     found[hosts[hosts >= 0]] = True
@@ -66,14 +66,14 @@ def _anywhere(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mas
 
 
 def _sharing(world: World, group: RequestGroup, on_hosts: Mask, on_devices: Mask) -> list[SharingProvider]:
-    """The sharing providers among these. A virtual function is one of the host's own, whoever shares with it."""
+    """The sharing providers among these; none for a virtual function, which must be the host's own."""
     if SRIOV_NET_VF in group.resources:
         return []
     return [each for each in world.sharing if (on_devices if each.nested else on_hosts)[each.slot]]
 
 
 def device_kinds(ask: Ask, world: World) -> Refusals | None:
-    """For each group there is a provider with the traits and the classes."""
+    """Reject hosts that lack a provider with the traits and classes of a group."""
     lacking: list[tuple[RequestGroup, Mask]] = []
     for group in _kinds(ask):
         there = _anywhere(world, group, right_kind(world, group), right_kind(world.nested, group))
@@ -105,7 +105,7 @@ def _describe_kind(group: RequestGroup) -> str:
 
 @dataclass(frozen=True)
 class _Lack:
-    """One group: where it has no place by itself, and which providers are of the right kind."""
+    """One group: the hosts on which it has no place by itself, and the providers of the right kind."""
 
     group: RequestGroup
     where: Mask
@@ -114,7 +114,7 @@ class _Lack:
 
 
 def device_room(ask: Ask, world: World) -> Refusals | None:
-    """For each group one provider of the right kind has all of it free, in portions it gives away."""
+    """Reject hosts on which no single provider of the right kind can give all amounts of a group."""
     lacks: list[_Lack] = []
     for group in _kinds(ask):
         if group.resources:
@@ -135,9 +135,9 @@ def device_room(ask: Ask, world: World) -> Refusals | None:
 
 
 def devices_in_all(ask: Ask, world: World) -> Refusals | None:
-    """Groups of one kind together: not more is asked than all providers of that kind on the host have free.
+    """Reject hosts on which groups of one kind ask more together than all providers of that kind have free.
 
-    What this lets pass may still not fit, device by device; that is searched for on the best hosts.
+    A host that passes may still not fit device by device; this is searched on the best hosts.
     """
     lacking: list[tuple[str, int, Ints, Mask]] = []
     for kind in _together(ask):
@@ -159,7 +159,7 @@ def devices_in_all(ask: Ask, world: World) -> Refusals | None:
 
 
 def _together(ask: Ask) -> list[RequestGroup]:
-    """One group for several of one kind, with all that they ask; kinds with one group were looked at before."""
+    """Sum up groups of one kind into one group; kinds with a single group were checked before."""
     kinds: dict[object, list[RequestGroup]] = {}
     for group in ask.groups:
         kinds.setdefault((group.required, group.forbidden, frozenset(group.resources)), []).append(group)
@@ -174,7 +174,7 @@ def _together(ask: Ask) -> list[RequestGroup]:
 
 
 def _summed(world: World, kind: RequestGroup, resource: str, on_hosts: Mask, on_devices: Mask) -> Ints:
-    """What is free of a class on each host, over all its providers of the right kind."""
+    """The free amount of a class on each host, summed over all its providers of the right kind."""
     nested = world.nested
     right = np.flatnonzero(on_devices & (nested.host >= 0))
     total: NDArray[np.float64] = np.zeros(world.size)

@@ -1,4 +1,4 @@
-"""What the request says about hosts by name: this one only, not those, near these, away from those."""
+"""Hosts that the request names: only this host, not these hosts, with these servers, not with those servers."""
 
 from collections.abc import Iterable
 
@@ -17,21 +17,21 @@ def _where(world: World, hosts: Iterable[HostId]) -> Mask:
 
 
 def host_it_leaves(ask: Ask, world: World) -> Refusals | None:
-    """A move takes its server to another host."""
+    """Reject the host that a move leaves."""
     if ask.leaves is None:
         return None
     return Refusals(_where(world, (ask.leaves,)), lambda slot: LEFT, LEFT)
 
 
 def tried_before(ask: Ask, world: World) -> Refusals | None:
-    """A host that failed this request once is not asked again."""
+    """Reject hosts on which this request has already failed."""
     if not ask.not_on:
         return None
     return Refusals(_where(world, ask.not_on), lambda slot: "tried before", "tried before")
 
 
 def forced_host(ask: Ask, world: World) -> Refusals | None:
-    """The request names its host."""
+    """Reject all hosts but the one that the request names."""
     if ask.host is None and ask.node is None:
         return None
     mask = np.ones(world.size, dtype=np.bool_)
@@ -43,7 +43,7 @@ def forced_host(ask: Ask, world: World) -> Refusals | None:
 
 
 def hinted_hosts(ask: Ask, world: World) -> Refusals | None:
-    """The hints `same_host` and `different_host`."""
+    """Reject hosts by the hints `same_host` and `different_host`."""
     if ask.same_host is None and not ask.different_host:
         return None
     away = _where(world, ask.different_host)

@@ -1,13 +1,13 @@
-"""Hosts that are not there, switched off by an administrator, or silent."""
+"""Rejects hosts that an administrator has disabled, and silent hosts."""
 
 from moorage.model.world import Ask, Refusals, World
 
 
 def host_enabled(ask: Ask, world: World) -> Refusals | None:
-    """An administrator may take a host out of service."""
+    """Reject hosts that an administrator has disabled."""
     return Refusals(~world.enabled, lambda slot: "disabled by an administrator", "disabled")
 
 
 def host_alive(ask: Ask, world: World) -> Refusals | None:
-    """A host that is not heard of gets nothing new."""
+    """Reject silent hosts: they get no new servers."""
     return Refusals(~world.alive, lambda slot: "not heard from", "not heard from")

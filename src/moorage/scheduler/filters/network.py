@@ -1,4 +1,4 @@
-"""Where the request's networks are: wires first, then free addresses on the segments."""
+"""Rejects hosts that the request's networks do not reach, and hosts whose segments have too few addresses left."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from moorage.model.ids import ProviderId
 from moorage.model.world import NO_SEGMENT, SEVERAL, Ask, Mask, Refusals, World
 
 NAMED_MAX = 3
-"""Segments that a refusal names; of more it says how many."""
+"""How many segments a refusal names; if there are more, it only counts them."""
 
 
 class Demand(NamedTuple):
-    """Equal NICs together: so many of them, so many addresses each, from any of these segments."""
+    """Equal NICs together: their number, the addresses of each, and the segments that can serve them."""
 
     segments: tuple[ProviderId, ...]
     addresses: int
@@ -26,14 +26,14 @@ def demands_of(ask: Ask) -> list[Demand]:
 
 
 def _named(segments: tuple[ProviderId, ...], world: World) -> str:
-    """By name: which they are is the answer where a port brought its address along."""
+    """Name the segments: if a port has its address already, only these segments are possible."""
     if len(segments) > NAMED_MAX:
         return f"any of the network's {len(segments)} segments"
     return " or ".join(world.segments[each].name if each in world.segments else str(each) for each in segments)
 
 
 def network_reach(ask: Ask, world: World) -> Refusals | None:
-    """A host must be wired to each NIC's physical network, and to one of the segments that could serve it."""
+    """Reject hosts that are not wired to each NIC's physical network, and to one of the segments that could serve it."""
     unreached: dict[str, Mask] = {}
     for names in {nic.physnets for nic in ask.nics if nic.physnets}:
         reached = ~world.physnets_known
@@ -60,7 +60,7 @@ def network_reach(ask: Ask, world: World) -> Refusals | None:
 
 
 def _short(demand: Demand, world: World) -> Mask | None:
-    """Hosts whose segments have too few addresses for all NICs of the demand; None: every segment has enough for all."""
+    """Hosts whose segments have too few addresses for all NICs of the demand; None: every segment has enough."""
     each, known = demand.addresses, world.segments
     least = demand.nics * each
     if not each or all(known[s].free >= least for s in demand.segments if s in known):
@@ -82,9 +82,9 @@ def _short(demand: Demand, world: World) -> Mask | None:
 
 
 def _unplaced(ask: Ask, demands: list[Demand], world: World, left: Mask) -> Mask:
-    """Of these hosts, where unequal NICs would have to share what is enough for each alone.
+    """Those of these hosts on which unequal NICs would have to share addresses that suffice for each alone, but not for all.
 
-    Hosts that are wired alike are judged once; a network has few segments, so there are few ways to be wired.
+    Hosts with equal wiring are judged once; a network has few segments, so there are few kinds of wiring.
     """
     mask = np.zeros(world.size, dtype=np.bool_)
     named = [s for demand in demands for s in demand.segments]
@@ -101,7 +101,7 @@ def _unplaced(ask: Ask, demands: list[Demand], world: World, left: Mask) -> Mask
 
 
 def segment_addresses(ask: Ask, world: World) -> Refusals | None:
-    """Free addresses on the segments that the host is wired to, for all NICs together."""
+    """Reject hosts whose segments have too few free addresses for all NICs together."""
     demands = demands_of(ask)
     if not demands:
         return None
@@ -131,7 +131,7 @@ def segment_addresses(ask: Ask, world: World) -> Refusals | None:
 
 
 def choose_segments(ask: Ask, world: World, slot: int) -> tuple[ProviderId | None, ...] | None:
-    """For each NIC the segment with the most free addresses that this host is wired to; None: they do not suffice."""
+    """Choose for each NIC the segment with the most free addresses on this host; None: the addresses do not suffice."""
     if not any(nic.segments for nic in ask.nics):
         return tuple(None for _ in ask.nics)
     if len(ask.nics) == 1 and (place := int(world.reach(ask.nics[0].segments).only[slot])) >= 0:

@@ -1,4 +1,4 @@
-"""Amounts: what is free on the host, class by class, in the portions the inventory allows."""
+"""Rejects hosts that lack an amount of a resource class, or whose inventories do not allow such an amount."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def _why(world: World, resource: str, amount: int, slot: int) -> str:
 
 
 def fits(ask: Ask, world: World) -> Refusals | None:
-    """Everything asked of the host itself is free there."""
+    """Reject hosts that lack an amount which is asked of the host itself."""
     if not ask.resources:
         return None
     shorts = {resource: short(world, resource, amount) for resource, amount in ask.resources.items()}

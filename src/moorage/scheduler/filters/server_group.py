@@ -1,4 +1,4 @@
-"""Server groups: together, or apart.  The claim's counters judge; this saves most of the refusals."""
+"""Rejects hosts that a server group's policy forbids.  The claim's counters decide; this filter avoids most refused claims."""
 
 import numpy as np
 
@@ -6,7 +6,11 @@ from moorage.model.world import Ask, Refusals, World
 
 
 def server_group(ask: Ask, world: World) -> Refusals | None:
-    """Affinity: where the group is at home; who is alone in it may move, and takes its home along.  Anti-affinity: hosts below the group's maximum.  Soft policies only weigh."""
+    """Reject hosts that a server group's policy forbids; soft policies only change weights.
+
+    Affinity: only the group's host is allowed, except for a move of its only member.  Anti-affinity: only hosts with fewer of the
+    group's servers than its maximum.
+    """
     group = ask.group
     if group is None or (known := world.groups.get(group.id)) is None:
         return None

@@ -1,4 +1,4 @@
-"""Traits that flavor and image require or forbid."""
+"""Rejects hosts by the traits that flavor and image require or forbid."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from moorage.scheduler.columns import has_trait
 
 
 def has_traits(ask: Ask, world: World) -> Refusals | None:
-    """Every required trait is there, no forbidden one is."""
+    """Reject hosts that lack a required trait or have a forbidden one."""
     if not ask.required and not ask.forbidden:
         return None
     missing = {trait: ~has_trait(world, trait) for trait in ask.required}

@@ -1,4 +1,4 @@
-"""Parts of the cloud: availability zone, cell, and the level of the host's agent."""
+"""Rejects hosts by availability zone, by cell, and by the level of their agents."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ NOBODY_BINDS = "nobody could bind the ports there: the conductor has no credenti
 
 
 def availability_zone(ask: Ask, world: World) -> Refusals | None:
-    """The request's zone, if it names one."""
+    """Reject hosts outside the request's availability zone, if it names one."""
     wanted = ask.availability_zone
     if wanted is None:
         return None
@@ -23,7 +23,7 @@ def availability_zone(ask: Ask, world: World) -> Refusals | None:
 
 
 def cell_allowed(ask: Ask, world: World) -> Refusals | None:
-    """Some moves may not leave their cell."""
+    """Reject hosts of other cells for moves that may not leave their cell."""
     if ask.cells is None:
         return None
     allowed = [index for index, cell in enumerate(world.cell_names) if cell in ask.cells]
@@ -33,9 +33,9 @@ def cell_allowed(ask: Ask, world: World) -> Refusals | None:
 
 
 def cell_enabled(ask: Ask, world: World) -> Refusals | None:
-    """An administrator may close a cell: nothing comes from elsewhere, and what may go to certain cells only moves about in its own.
+    """Reject hosts of disabled cells: no server comes in from elsewhere, but a server that may only go to certain cells can move within.
 
-    As Nova's scheduler, which looks at cells that are disabled only for a move that may not leave its cell.
+    Nova's scheduler does the same: it uses a disabled cell only for a move that may not leave that cell.
     """
     if not world.cell_disabled.any():
         return None
@@ -49,7 +49,7 @@ def cell_enabled(ask: Ask, world: World) -> Refusals | None:
 
 
 def cell_answers(ask: Ask, world: World) -> Refusals | None:
-    """Where the cell's database is out, no server could be recorded."""
+    """Reject hosts of cells whose database is out, because a server could not be recorded there."""
     if not ask.cells_out:
         return None
     out = [index for index, cell in enumerate(world.cell_names) if cell in ask.cells_out]
@@ -61,7 +61,7 @@ def cell_answers(ask: Ask, world: World) -> Refusals | None:
 
 
 def cell_fits(ask: Ask, world: World) -> Refusals | None:
-    """A server that is moved takes volumes, addresses and disks along, and not every cell can have them."""
+    """Reject hosts of cells that cannot take the volumes, addresses and disks that a moved server brings."""
     if not ask.cells_unfit:
         return None
     unfit = [index for index, cell in enumerate(world.cell_names) if cell in ask.cells_unfit]
@@ -75,7 +75,7 @@ def cell_fits(ask: Ask, world: World) -> Refusals | None:
 
 
 def agent_level(ask: Ask, world: World) -> Refusals | None:
-    """A request begun with a newer behaviour needs agents that know it (RULES §13)."""
+    """Reject hosts whose agents are too old for the behaviour with which the request began (RULES §13)."""
     if ask.min_level <= 0 and ask.max_level >= ANY_LEVEL:
         return None
     old, new = world.level < ask.min_level, world.level > ask.max_level

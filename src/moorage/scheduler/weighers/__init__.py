@@ -1,1 +1,1 @@
-"""Weighers: one file, one function `(ask, world, slots) -> scores | None`; more is better, the profile normalises and weighs."""
+"""Weighers: functions `(ask, world, slots) -> scores | None`; a higher score is better. The profile normalises and weights them."""

@@ -1,4 +1,4 @@
-"""Addresses of segments: a server that has the choice takes a segment with many left, and leaves the last ones to who has none."""
+"""Weighs free addresses: a server that can choose takes a segment with many left, and leaves the last ones to servers without a choice."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def segment_addresses(ask: Ask, world: World, slots: Slots) -> Scores | None:
 
 
 def last_addresses(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """Avoid a segment whose last tenth would be taken from, the more the fewer are left; the others are alike."""
+    """Avoid segments with less than a tenth of their addresses left, the more the fewer are left; all other segments are equal."""
     found = _lowest(ask, world, slots, _below_reserve)
     return found if found is not None and found.any() else None
 
@@ -28,7 +28,7 @@ def _below_reserve(segment: Segment, nic: NicRequirement) -> float:
 
 
 def _lowest(ask: Ask, world: World, slots: Slots, worth: Callable[[Segment, NicRequirement], float]) -> Scores | None:
-    """What the best segment of each host is worth, for the NIC where that is the least; None: no NIC has the choice."""
+    """The value of each host's best segment, for the NIC with the lowest value; None: no NIC can choose."""
     lowest: Scores | None = None
     for nic in dict.fromkeys(nic for nic in ask.nics if len(nic.segments) > 1 and nic.addresses):
         scores = _of_hosts(nic, world, slots, worth)

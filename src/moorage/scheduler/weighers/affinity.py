@@ -1,4 +1,4 @@
-"""Soft policies of server groups, and staying in one's cell."""
+"""Weighs soft policies of server groups, and moves that stay in their cell."""
 
 import numpy as np
 
@@ -6,18 +6,18 @@ from moorage.model.world import Ask, Scores, Slots, World
 
 
 def soft_affinity(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """The more of the group the better."""
+    """Prefer hosts with more servers of the group."""
     return _members(ask, world, slots, "soft-affinity")
 
 
 def soft_anti_affinity(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """The fewer of the group the better."""
+    """Prefer hosts with fewer servers of the group."""
     count = _members(ask, world, slots, "soft-anti-affinity")
     return None if count is None else -count
 
 
 def _members(ask: Ask, world: World, slots: Slots, policy: str) -> Scores | None:
-    """How many of the group are on each host; None: its policy is another."""
+    """The number of the group's servers on each host; None: it has another policy."""
     group = ask.group
     if group is None or group.policy != policy or (known := world.groups.get(group.id)) is None:
         return None
@@ -29,7 +29,7 @@ def _members(ask: Ask, world: World, slots: Slots, policy: str) -> Scores | None
 
 
 def cross_cell_move(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """A move that may leave its cell had better not."""
+    """Prefer hosts of the same cell for a move that may leave it."""
     if ask.prefer_cell is None:
         return None
     index = list(world.cell_names).index(ask.prefer_cell) if ask.prefer_cell in world.cell_names else -1

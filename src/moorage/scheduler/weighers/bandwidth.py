@@ -1,4 +1,4 @@
-"""Guaranteed bandwidth and compute of a host run out together: what is left of one without the other serves nobody."""
+"""Lets a host's guaranteed bandwidth and compute run out together, because one without the other cannot be used."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ Shares = NDArray[np.float64]
 
 
 def bandwidth(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """Who asks for a guarantee goes where more of the bandwidth is left than of the compute; who does not, where less is.
+    """Prefer hosts with relatively more bandwidth than compute left if the request has a guarantee, and with relatively less otherwise.
 
-    A host without any bandwidth has nothing that could be stranded: it comes first for those who ask for none.
+    A host without any bandwidth cannot waste it: it comes first for requests without a guarantee.
     """
     left = _bandwidth_left(world, slots)
     if left is None:
@@ -25,7 +25,7 @@ def bandwidth(ask: Ask, world: World, slots: Slots) -> Scores | None:
 
 
 def _bandwidth_left(world: World, slots: Slots) -> Shares | None:
-    """Per host the share that is free of all its devices together; None: nobody has any to give."""
+    """For each host the free share of the bandwidth of all its devices; None: no host has any."""
     nested = world.nested
     free, total = np.zeros(world.size), np.zeros(world.size)
     for name in CLASSES:
@@ -43,7 +43,7 @@ def _bandwidth_left(world: World, slots: Slots) -> Shares | None:
 
 
 def _compute_left(world: World, slots: Slots) -> Shares:
-    """Per host the share that is free of what it has the least left of."""
+    """For each host the free share of its scarcest compute resource."""
     least: Shares = np.ones(len(slots))
     for name in COMPUTE:
         if (capacity := world.capacity.get(name)) is not None:

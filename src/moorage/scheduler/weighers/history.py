@@ -1,4 +1,4 @@
-"""What happened lately: hosts where builds failed come last."""
+"""Weighs recent failures: hosts on which builds failed come last."""
 
 import numpy as np
 
@@ -6,6 +6,6 @@ from moorage.model.world import Ask, Scores, Slots, World
 
 
 def build_failure(ask: Ask, world: World, slots: Slots) -> Scores | None:
-    """Minus the builds that failed there since the last that worked, as this process saw it."""
+    """Return minus the number of builds that failed since the last success, as this process saw it."""
     failures = world.failures[slots]
     return -failures.astype(np.float32) if failures.any() else None
