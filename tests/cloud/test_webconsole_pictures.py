@@ -52,7 +52,7 @@ class Gallery:
 @asynccontextmanager
 async def viewing(start: Start, tmp_path: Path) -> AsyncIterator[tuple[Visitor, Gallery]]:
     async with visiting(start, tmp_path, hosts=Hosts(count=6)) as visitor:
-        yield visitor, Gallery(await visitor.page.beside())
+        yield visitor, Gallery(await visitor.page.other_tab())
 
 
 async def test_pages_look_as_agreed(start: Start, tmp_path: Path) -> None:

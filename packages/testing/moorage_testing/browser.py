@@ -154,7 +154,7 @@ class Page:
         answer = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(_write, path, base64.b64decode(answer["data"]))
 
-    async def beside(self) -> "Page":
+    async def other_tab(self) -> "Page":
         """Another tab of the same browser, with an empty page and cookies of its own."""
         return await self._browser.page()
 

@@ -84,8 +84,7 @@ class Agent:
         options: AgentOptions = AgentOptions(),
     ) -> None:
         plumbing, silence_s = options.plumbing, options.silence_s
-        self.host = host
-        self.cell = cell
+        self.host, self.cell = host, cell
         self.boot = uuid.uuid4().hex
         self.home = asyncio.Event()
         self._bus = bus

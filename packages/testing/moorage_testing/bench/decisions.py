@@ -93,7 +93,7 @@ def _spent(picture: ProviderCache, recorder: DecisionRecorder | None) -> tuple[f
 
 
 def in_memory(table: Table) -> None:
-    """Of one decision, by the size of the fleet."""
+    """Of one decision, by the size of the fleet. Raises RuntimeError when a replay differs."""
     for hosts in FLEETS:
         with tempfile.TemporaryDirectory() as room:
             plain, _ = _spent(fleet(hosts), None)

@@ -93,6 +93,7 @@ class Switch:
         return [each.strip() for each in said.splitlines() if "actions=" in each]
 
     def ask(self, *words: str) -> str:
+        """What a command of Open vSwitch prints. Raises RuntimeError when it fails."""
         done = subprocess.run(words, capture_output=True, text=True, env=self.environment, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")

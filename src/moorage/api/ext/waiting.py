@@ -37,7 +37,7 @@ def _count(of: CauseCount) -> JsonObject:
 
 
 async def index(call: AnyCall) -> Response:
-    """Of the caller's project; of all, or of another one, for who may."""
+    """Of the caller's project; of all, or of another one, for who may. Raises Invalid for a cause that nobody waits for."""
     call.require("moorage:waiting:list")
     everywhere = call.first("all_projects") in {"", "1", "true", "True"} and "all_projects" in call.query
     project = call.first("project_id")

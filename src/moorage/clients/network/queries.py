@@ -221,7 +221,10 @@ class NetworkQueries:
         return tuple(each for each in told if known(each.kind) and (each.bandwidths or each.packets))
 
     async def port_descriptions(self, host: str, after: int) -> HostDescriptions | None:
-        """How the host is to wire its ports: what is newer than version `after`. None where the service describes none."""
+        """How the host is to wire its ports: what is newer than version `after`. None where the service describes none.
+
+        Raises Internal when the answer cannot be read.
+        """
         try:
             reply = await self._api.call("GET", path_of("port-descriptions"), params={"host": host, "after": after})
         except NotFound:

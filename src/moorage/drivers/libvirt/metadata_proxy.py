@@ -101,6 +101,7 @@ class Message:
         self.headers_done = True
 
     def on_body(self, body: bytes) -> None:
+        """Raises Refused (413) for a body that is too long."""
         self.body += body
         if len(self.body) > self.body_max_bytes:
             raise Refused(413)

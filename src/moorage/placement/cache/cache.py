@@ -58,7 +58,6 @@ class ProviderCache:
         self.members: dict[str, set[ProviderId]] = {}
         self.hosts: dict[ProviderId, HostFacts] = {}
         self.forced_down: set[ProviderId] = set()
-        """Those hosts that an administrator has forced down."""
         self.groups: dict[str, Group] = {}
         self.columns = Columns()
         self.devices = DeviceColumns(self._pending, self.rows)
