@@ -168,8 +168,8 @@ def lets(line: str, direction: str, packet: Packet) -> bool:
                 holds = family == ("ip" if other.version == 4 else "ip6")
                 if what.startswith("@"):
                     assert what == f"@m{4 if family == 'ip' else 6}_{GROUP.replace('-', '')}"
-                    found = networks(SETS[GROUP].addresses)
-                    holds = holds and any(other in each for each in found[0 if family == "ip" else 1])
+                    four, six, _ = networks(SETS[GROUP].addresses)
+                    holds = holds and any(other in each for each in (*four, *six))
                 else:
                     holds = holds and other in ip_network(what)
             case ["meta", "l4proto", wanted, *words]:

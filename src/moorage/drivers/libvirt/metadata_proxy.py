@@ -20,6 +20,7 @@ import socket
 import ssl
 import sys
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -131,6 +132,11 @@ class Proxy:
         self._servers: dict[tuple[str, int], list[asyncio.Server]] = {}
         self._of_guests: Counter[tuple[str, str]] = Counter()
         self._tls = tls_of(self.conf)
+
+    @property
+    def descriptors(self) -> set[int]:
+        """Of its sockets."""
+        return {each.fileno() for sockets in self._listening.values() for each in sockets}
 
     def bind(self) -> None:
         """Sockets for bridges that are there; one that was made anew has another number. Raises OSError."""
@@ -344,11 +350,18 @@ async def run(proxy: Proxy) -> None:
     task.cancel()
 
 
-def leave_parent(conf: Conf) -> None:
-    """Ends the parent; this is another process then, whose words go into its log."""
+def leave_parent(conf: Conf, kept: Collection[int]) -> None:
+    """Ends the parent; this is another process then, whose words go into its log.
+
+    Of what it inherited it keeps these descriptors alone: who started it may wait for the end of a pipe that is one of the others.
+    """
     if os.fork():
         os._exit(0)
     os.setsid()
+    for number in [int(each) for each in os.listdir("/proc/self/fd")]:
+        if number > 2 and number not in kept:
+            with contextlib.suppress(OSError):
+                os.close(number)
     nothing = os.open(os.devnull, os.O_RDWR)
     said = os.open(conf.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     for target, source in ((0, nothing), (1, said), (2, said)):
@@ -363,7 +376,7 @@ def main(path: Path) -> int:
     except (OSError, msgspec.MsgspecError) as failure:
         print(f"guests' requests for metadata cannot be taken: {failure}", file=sys.stderr)  # noqa: T201 - a command
         return 1
-    leave_parent(proxy.conf)
+    leave_parent(proxy.conf, proxy.descriptors)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run(proxy))

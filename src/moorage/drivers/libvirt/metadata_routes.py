@@ -26,6 +26,8 @@ async def keep_local(bridges: Collection[str]) -> None:
     said = await run("ip", "-json", "rule", "show", code="vif_not_plugged")
     mine = [each for each in msgspec.json.decode(said or "[]", type=list[_Rule]) if each.table == str(TABLE)]
     there = {each.device for each in mine}
+    if there == set(bridges):
+        return
     devices = await run("ip", "-json", "link", "show", code="vif_not_plugged")
     names = {each["ifname"] for each in msgspec.json.decode(devices or "[]")}
     if bridges:

@@ -97,7 +97,8 @@ class Routing:
             self._write(coming)
         self._set(plan, coming)
         await self._filter(plan.chains)
-        await self._route(plan, coming)
+        if plan.tables or coming.rules or coming.marked:
+            await self._route(plan, coming)
         await self._have(plan, coming, devices)
         self._reset(plan, coming, devices)
         left = Made(
@@ -198,7 +199,8 @@ class Routing:
         self._written = chains
 
     async def _route(self, plan: RoutePlan, made: Made) -> None:
-        rules = await _rules()
+        every = await _all_rules()
+        rules = _of_bridges(every)
         commands: list[str] = []
         for router, routes in plan.tables.items():
             table = str(made.tables[router])
@@ -212,7 +214,7 @@ class Routing:
         for bridge, number in rules:
             if made.rules.get(bridge) is not None and wanted.get(bridge) != number:
                 commands.append(f"rule del iif {bridge} lookup {number} priority {RULE_PRIORITY}")
-        marked = await _is_marked()
+        marked = any(each.priority == MARKED_PRIORITY and each.mark for each in every)
         if wanted and not marked:
             commands.append(f"rule add fwmark {MARK:#x}/{MARK:#x} lookup main priority {MARKED_PRIORITY}")
         if not wanted and marked and made.marked:
@@ -268,17 +270,9 @@ async def _all_rules() -> list[_Rule]:
     return msgspec.json.decode(said or "[]", type=list[_Rule])
 
 
-async def _rules() -> set[tuple[str, int]]:
+def _of_bridges(rules: Iterable[_Rule]) -> set[tuple[str, int]]:
     """Bridge and table, of whoever routes as we do."""
-    return {
-        (each.device, int(each.table))
-        for each in await _all_rules()
-        if each.priority == RULE_PRIORITY and each.table.isdigit()
-    }
-
-
-async def _is_marked() -> bool:
-    return any(each.priority == MARKED_PRIORITY and each.mark for each in await _all_rules())
+    return {(each.device, int(each.table)) for each in rules if each.priority == RULE_PRIORITY and each.table.isdigit()}
 
 
 async def _routes(table: str) -> set[str]:
