@@ -74,12 +74,12 @@ def create(tx: Tx, uuid: str, name: str, parent: str | None, root: str, at: Stam
 
 
 def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
-    """The same for a root whose id is derived from its identity: concurrent reports mean the same provider."""
+    """Insert a root whose id is derived from its identity, unless it exists: concurrent reports mean the same provider."""
     _ensure(tx, uuid, name, None, uuid, at)
 
 
 def ensure_child(tx: Tx, uuid: str, name: str, parent: str, root: str, at: Stamp) -> None:
-    """The same below another provider."""
+    """Insert a provider below another one, unless it exists."""
     _ensure(tx, uuid, name, parent, root, at)
 
 
@@ -150,7 +150,7 @@ def touch(tx: Tx, uuid: str, at: Stamp) -> None:
 
 
 def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
-    """The same for the hosts with these names, locked in a fixed order."""
+    """Stamp the hosts with these names, locked in a fixed order."""
     ordered = sorted(names)
     found: list[HostId] = []
     for start in range(0, len(ordered), NAMES_AT_ONCE):
