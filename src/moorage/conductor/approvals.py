@@ -69,7 +69,7 @@ class Approvals:
         self._log_refusal(host, f"is refused: {why}")
 
     def refuse_forged(self, sender: tuple[str, str] | None, why: str) -> None:
-        """The same for a sender that is known only by the subject."""
+        """Like `refuse`, for a sender that is known only by the subject."""
         if sender is not None and (host := self._names.get(sender[1])) is not None:
             self.refuse(host, why)
 

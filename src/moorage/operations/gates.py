@@ -107,7 +107,7 @@ def decide(facts: GateFacts) -> Gates:
 
 
 def decide_by(lowest: int, pin: int | None, conductors: Sequence[ConductorCredentials]) -> Gates:
-    """The same, from the lowest level of all hosts."""
+    """Return the behaviour of operations that begin now, from the lowest level of all hosts."""
     level = lowest if pin is None else min(lowest, pin)
     credentials = all(each.state is not Credentials.REFUSED for each in conductors)
     early = credentials and level >= BINDS_PORTS

@@ -78,7 +78,7 @@ def base_of(image: Image, principal: Principal) -> BaseImage:
 
 
 def rebased(before: BaseImage | None, image: Image) -> BaseImage:
-    """The same after a rebuild from another image: who booted the server stays."""
+    """What the record keeps of its image after a rebuild from another image: who booted the server stays."""
     return msgspec.structs.replace(
         before or BaseImage(),
         min_disk_gib=image.min_disk_gib,

@@ -16,5 +16,5 @@ class Previewed(Exception):
 
 
 def previewing(context: SagaContext) -> SagaContext:
-    """The same context for a preview: pools of routed networks are not copied into placement."""
+    """The context for a preview: pools of routed networks are not copied into placement."""
     return replace(context, preview=True, draw_segments=None, redraw_segments=None, notification_writer=None)

@@ -106,7 +106,7 @@ class _Pen:
     drop_lost: bool
 
     def rewritten(self, text: str) -> str:
-        """The same JSON (several lines in a journal), with its secrets encrypted by the first key."""
+        """The JSON (several lines in a journal) with its secrets encrypted by the first key."""
         if BEGINS not in text and '"user_data":"' not in text and '"contents":"' not in text:
             return text
         return "\n".join(self._line(line) if line else line for line in text.split("\n"))

@@ -206,7 +206,7 @@ class Engine:
         return self.decide(ask, subject)
 
     async def rank_fresh(self, ask: Ask) -> Verdict:
-        """The same after one catch-up: no request is refused because of stale numbers."""
+        """Rank after one catch-up: no request is refused because of stale numbers."""
         await self.catch_up()
         return self.rank(ask)
 
@@ -258,7 +258,7 @@ class Engine:
         self.picture.settle(rows)
 
     def settle_writes(self, told: WriteResult) -> None:
-        """The same for requests of the Placement API, with the generations that they raised."""
+        """Apply the numbers of requests of the Placement API, with the generations that they raised."""
         self.picture.settle(told.rows)
         self.picture.settle_generations(told.moved)
 

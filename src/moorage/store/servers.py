@@ -145,7 +145,7 @@ def charged_to_projects(tx: Tx, table: sa.Table, *where: sa.ColumnElement[bool])
 
 
 def charged_to_user(tx: Tx, table: sa.Table, project: str, user: str, *where: sa.ColumnElement[bool]) -> dict[str, int]:
-    """The same of one user in one project."""
+    """The quota that one user's living servers of these rows use in one project."""
     return charged_to_projects(tx, table, table.c.project == project, table.c.user == user, *where).get(project, {})
 
 

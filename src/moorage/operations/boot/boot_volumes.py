@@ -121,7 +121,7 @@ async def forget(
 
 
 async def forget_boots(context: SagaContext, boots: Sequence[Boot]) -> None:
-    """The same, for boots that were not accepted."""
+    """Delete the volumes of boots that were not accepted; see `forget`."""
     if boots:
         made = [each.volume for boot in boots for each in boot.server.block_devices if each.created and each.volume]
         await forget(context, [boot.server.id for boot in boots], made)

@@ -242,8 +242,8 @@ async def release_move(run: DeleteRun) -> None:
 
 @step(no_undo=FORWARD_ONLY, needs=(find_server, confirm_move, end_move, release_ports), region=True)
 async def release_all_claims(run: DeleteRun) -> None:
-    """The same, with what the move held, before the server is seen as deleted: an owner who then boots at once finds
-    quota and room free.
+    """Release compute, addresses, quota and the claim of a move before the server is seen as deleted: an owner who then
+    boots at once finds quota and room free.
     """
     await _give_back(run, of_move=True)
 

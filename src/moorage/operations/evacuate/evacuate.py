@@ -174,7 +174,7 @@ def ended_well(run: EvacuateRun, now: int) -> tuple[ActionEvent, ...]:
 
 
 async def show_evacuated(run: EvacuateRun) -> None:
-    """The same in its own cell."""
+    """Show the server, evacuated, in its own cell."""
     now, claim = server_action.now_us(), run[claim_host]
 
     def also(tx: Tx) -> None:

@@ -20,7 +20,9 @@ def used_of(tx: Tx, project: str) -> dict[str, int]:
 
 
 async def used_by(region: Database, cells: Cells, project: str, user: str) -> dict[str, int]:
-    """The same of one user in the project: counted from the servers in all cells, unless the user has counters."""
+    """What one user in a project uses of each counted resource: counted from the servers in all cells, unless the user
+    has counters.
+    """
 
     def work(tx: Tx) -> tuple[dict[str, int] | None, dict[str, int], int]:
         kept = user_quotas.usage(tx, project, user)

@@ -181,7 +181,7 @@ async def announce(run: UnshelveRun) -> None:
 
 
 async def show_active(run: UnshelveRun) -> None:
-    """The same in its own cell."""
+    """Show ACTIVE in the server's own cell."""
     now = server_action.now_us()
     await records.change(
         run.context,

@@ -52,8 +52,8 @@ async def open_cell(run: CopyRun, cell: CellId) -> None:
 
 
 async def open_cell_or_elsewhere(run: CopyRun, cell: CellId) -> None:
-    """The same for a host's cell. Raises HostFailed when it does not answer, without blaming the host: another cell is
-    tried, and nothing was left there.
+    """Like `open_cell`, for a host's cell. Raises HostFailed when it does not answer, without blaming the host: another
+    cell is tried, and nothing was left there.
     """
     try:
         await open_cell(run, cell)

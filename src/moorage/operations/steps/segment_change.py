@@ -225,8 +225,8 @@ def addressed_as(nic: Nic, before: Nic | None) -> Nic:
 
 
 def describe_bound(cards: Cards | None, subnets: Mapping[int, str], ports: Iterable[Port] | None) -> str | None:
-    """The same for a move whose executor may have forgotten what was bound; a NIC without a former address has left no
-    segment.
+    """The changes as a text, for a move whose executor may have forgotten what was bound; a NIC without a former
+    address has left no segment.
     """
     if cards is None or ports is None:
         return None

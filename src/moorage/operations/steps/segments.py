@@ -42,8 +42,8 @@ async def note_exhausted(
 async def note_exhausted_at_host(
     context: SagaContext, failed: HostFailed, networks: Mapping[str, NetworkFacts], subnets: Mapping[int, str]
 ) -> None:
-    """The same for a host that binds ports itself (S1.5). It does not say for which NIC, so the pools of all networks
-    are copied again, and a segment is avoided only when it is the only possible one.
+    """Like `note_exhausted`, for a host that binds ports itself (S1.5). It does not say for which NIC, so the pools of
+    all networks are copied again, and a segment is avoided only when it is the only possible one.
     """
     if failed.code not in NO_ADDRESSES or not subnets:
         return

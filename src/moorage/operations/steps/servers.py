@@ -105,7 +105,7 @@ async def change_with(
     how: Callable[[Server], Server],
     also: Callable[[Tx], T],
 ) -> tuple[Server, T]:
-    """The same; returns also the result of `also`. Raises what `change` raises."""
+    """Like `change`; returns also the result of `also`. Raises what `change` raises."""
 
     def together(tx: Tx) -> tuple[Server, T]:
         row = cell_servers.get(tx, server)

@@ -145,7 +145,9 @@ async def held_only(context: SagaContext, server: ServerId, volume: str) -> str:
 
 
 async def all_held_only(context: SagaContext, server: Server) -> dict[str, str]:
-    """The same for all volumes of a server: mapping (`bdm`) → attachment. A volume that no longer exists is left out."""
+    """Reserve all volumes of a server for it, without a host: mapping (`bdm`) → attachment. A volume that no longer
+    exists is left out.
+    """
     found: dict[str, str] = {}
     for each in server.volumes:
         assert each.volume is not None

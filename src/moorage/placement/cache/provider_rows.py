@@ -121,7 +121,7 @@ class Rows:
         return found
 
     def places(self, uuids: Sequence[ProviderId]) -> list[int]:
-        """The same for many."""
+        """The places of many providers; see `place`."""
         found: list[int | None] = list(map(self.index.get, uuids))
         if None not in found:
             return found  # type: ignore[return-value]

@@ -82,7 +82,7 @@ def _tree(picture: ProviderCache, root: Provider, sharing: Mapping[str, list[Pro
 
 
 def find_alone(picture: ProviderCache, groups: Sequence[GroupDemand], rules: CandidateRules) -> list[Provider] | None:
-    """The same answer when no provider has children or shares and there is one group: each provider by itself.
+    """The answer of `find` when no provider has children or shares and there is one group: each provider by itself.
 
     None: the condition is not met, and `find` must be used. Most hosts of most clouds meet it, and one check of each is
     enough.

@@ -50,7 +50,7 @@ def write(tx: Tx, action: Action) -> None:
 
 
 def write_all(tx: Tx, those: Sequence[Action]) -> None:
-    """The same for several actions."""
+    """Insert or replace several actions."""
     if those:
         tx.run(_write(tx.dialect), [_values(each) for each in those])
 

@@ -91,7 +91,7 @@ def put(tx: Tx, migration: Migration) -> None:
 
 
 def put_all(tx: Tx, those: Sequence[Migration]) -> None:
-    """The same for several; new ones get numbers in their order."""
+    """Insert or replace several moves; new ones get numbers in their order."""
     if those:
         tx.run(_put(tx.dialect), [_values(each) for each in those])
 

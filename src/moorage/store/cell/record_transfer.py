@@ -135,8 +135,8 @@ def copy(tx: Tx, record: RecordCopy, fence: Fence) -> Server:
 
 
 def remove_unless_waited_for(tx: Tx, server: ServerId, cell: CellId, fence: Fence) -> bool:
-    """The same, unless a host of that cell, which was taken for dead, has not returned since the server was evacuated
-    from it.
+    """Remove everything of the server, as `remove_record` does, unless a host of that cell, which was taken for dead,
+    has not returned since the server was evacuated from it.
 
     Returns False when the record stays, sealed. Its move is the only record of what the move holds on that host, and of
     what is released when the host returns or is removed. Raises Stale.

@@ -274,7 +274,7 @@ def charged(tx: Tx, *, without: Collection[str]) -> dict[str, dict[str, int]]:
 
 
 def charged_by(tx: Tx, project: str, user: str, *, without: Collection[str]) -> dict[str, int]:
-    """The same of one user in one project."""
+    """The quota that one user's servers of this cell use in one project."""
     return charged_to_user(tx, servers, project, user, *_but(without))
 
 

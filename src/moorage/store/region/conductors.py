@@ -31,7 +31,7 @@ def clock(tx: Tx) -> sa.ColumnElement[float]:
 
 
 def clock_of(dialect: str) -> sa.ColumnElement[float]:
-    """The same, for that kind of database."""
+    """Seconds since 1970 by the clock of that kind of database, as an SQL expression."""
     if dialect == "sqlite":
         return sa.literal_column("(julianday('now') - 2440587.5) * 86400.0", sa.Float)
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Float)

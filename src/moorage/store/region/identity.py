@@ -106,7 +106,7 @@ def remember(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
 
 
 def remind(tx: Tx, marks: Mapping[CellId, KnownCell]) -> int:
-    """The same for known cells only; a cell that an administrator has removed stays removed."""
+    """Like `remember`, for known cells only; a cell that an administrator has removed stays removed."""
     mark = tx.scalar(_RAISE)
     for cell, known in sorted(marks.items()):
         tx.run(_REMIND, {"b_cell": cell, "b_uuid": known.uuid, "b_mark": known.mark})

@@ -64,7 +64,7 @@ def adopt(
 
 
 def readopt(tx: Tx, me: ConductorId, ids: Sequence[OperationId]) -> Sequence[Operation]:
-    """The same for chosen operations of my own (stuck ones that are to be tried again); those of others are left out."""
+    """Give chosen operations of mine a new epoch (stuck ones that are to be tried again); those of others are left out."""
     if not ids:
         return ()
     rows = tx.rows(

@@ -270,7 +270,7 @@ _FIND_AND_HOLD = _SELECT_ONE.with_for_update()
 
 
 def find_and_hold(tx: Tx, server: str) -> Whereabouts | None:
-    """The same, and no operation takes or releases the server before this transaction ends.
+    """Find a server, and let no operation take or release it before this transaction ends.
 
     For decisions that require that no operation holds the server: PostgreSQL shows each transaction its own snapshot,
     so an operation that takes the server between the read and the write would go unnoticed. SQLite has one writer, and
@@ -339,7 +339,7 @@ def charged(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def charged_by(tx: Tx, project: str, user: str) -> dict[str, int]:
-    """The same of one user in one project."""
+    """The quota that one user's servers without a cell use in one project."""
     return charged_to_user(tx, servers, project, user, servers.c.cell.is_(None))
 
 

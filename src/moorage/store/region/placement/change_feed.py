@@ -94,7 +94,7 @@ class Everything:
         return self.tx.stream(_ALL_TRAITS[self.tx.dialect], ROWS_AT_ONCE)
 
     def aggregates(self) -> Iterator[Plain]:
-        """The same with its aggregates."""
+        """The provider, and all of its aggregates in one text, separated by commas."""
         return self.tx.stream(_ALL_AGGREGATES[self.tx.dialect], ROWS_AT_ONCE)
 
     def hosts(self) -> Iterator[Plain]:

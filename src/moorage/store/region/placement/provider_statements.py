@@ -83,7 +83,7 @@ def ensure_root(tx: Tx, uuid: str, name: str, at: Stamp) -> None:
 
 
 def ensure_child(tx: Tx, uuid: str, name: str, parent: str, root: str, at: Stamp) -> None:
-    """The same below another provider."""
+    """Insert a provider below another one, unless it exists."""
     _ensure(tx, uuid, name, parent, root, at)
 
 
@@ -156,7 +156,7 @@ def touch(tx: Tx, uuid: str, at: Stamp) -> None:
 
 
 def touch_hosts(tx: Tx, names: Collection[str], at: Stamp) -> None:
-    """The same for the hosts with these names, locked in a fixed order."""
+    """Stamp the hosts with these names, locked in a fixed order."""
     ordered = sorted(names)
     found: list[HostId] = []
     for start in range(0, len(ordered), NAMES_AT_ONCE):
