@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted
@@ -144,3 +145,13 @@ async def test_news(region: Database) -> None:
     assert list(await region.read(waiting.kinds)) == ["k"]
     await region.write(lambda tx: waiting.wake(tx, {ONE: ME}, 100))
     assert await news(100) == waiting.News(new=False, due=False, cancelled=False)
+
+
+async def test_a_row_whose_operation_has_ended_goes(region: Database) -> None:
+    """As after a restore that ended the operation."""
+    await region.write(lambda tx: waiting.fall_asleep(tx, row(ONE)))
+    ended = sa.update(operations.operations).values(ended_at=1)
+    await region.write(lambda tx: tx.run(ended.where(operations.operations.c.id == ONE)))
+    await region.write(lambda tx: waiting.fall_asleep(tx, row(TWO)))
+    assert await region.write(lambda tx: waiting.wake(tx, {ONE: ME, TWO: ME}, 6)) == [TWO]
+    assert [each.operation for each in await region.read(waiting.listed)] == [TWO]

@@ -229,7 +229,10 @@ def cancelled(tx: Tx, limit: int) -> Sequence[OperationId]:
 
 
 def wake(tx: Tx, owners: Mapping[OperationId, ConductorId], now_us: int) -> Sequence[OperationId]:
-    """Give sleeping operations owners; those that were asleep still. A new epoch fences who may have known them before."""
+    """Give sleeping operations owners; those that were asleep still. A new epoch fences who may have known them before.
+
+    Rows of operations that have ended without them, as a restored database may have, go.
+    """
     woken: list[OperationId] = []
     for owner in sorted(set(owners.values())):
         mine = [operation for operation, to in owners.items() if to == owner]
@@ -242,6 +245,9 @@ def wake(tx: Tx, owners: Mapping[OperationId, ConductorId], now_us: int) -> Sequ
         woken += [OperationId(row[0]) for row in rows]
     if woken:
         tx.run(waiting_servers.update().where(W.operation.in_(woken)).values(woken_at=now_us, claimed=0, searched=1))
+    if left := owners.keys() - set(woken):
+        is_open = sa.exists(sa.select(_O.id).where(_O.id == W.operation, _O.ended_at.is_(None)))
+        tx.run(waiting_servers.delete().where(W.operation.in_(sorted(left)), ~is_open))
     return woken
 
 
