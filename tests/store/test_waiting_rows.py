@@ -117,8 +117,8 @@ async def test_the_line_is_in_the_order_in_which_they_came(region: Database) -> 
     assert await line(50, {"k"}) == [TWO, ONE]
     assert await line(50, None, (2, THREE)) == [ONE]
     assert await region.read(lambda tx: waiting.resting_until(tx, {"k", "none"})) == {"k": 0}
-    assert await region.read(lambda tx: waiting.anyone_before(tx, "k", 2))
-    assert not await region.read(lambda tx: waiting.anyone_before(tx, "k", 1))
+    assert await region.read(lambda tx: waiting.counts_of_earlier(tx, "k", 2)) == {"not enough memory": 2}
+    assert await region.read(lambda tx: waiting.counts_of_earlier(tx, "k", 1)) is None
     assert await region.read(lambda tx: waiting.counted(tx)) == 3
     assert await region.read(lambda tx: waiting.counted(tx, "q")) == 1
     counts = await region.read(waiting.by_cause)

@@ -140,9 +140,11 @@ def of_server(tx: Tx, server: ServerId) -> WaitingServer | None:
     return None if row is None else _of(row)
 
 
-def anyone_before(tx: Tx, kind: str, came_at: int) -> bool:
-    """Whether one that came earlier sleeps and asks the same."""
-    return tx.row(sa.select(W.operation).where(W.kind == kind, _ASLEEP, W.came_at < came_at).limit(1)) is not None
+def counts_of_earlier(tx: Tx, kind: str, came_at: int) -> dict[str, int] | None:
+    """Why one that came earlier, asks the same and sleeps found no host; None: there is none."""
+    query = sa.select(W.counts).where(W.kind == kind, _ASLEEP, W.came_at < came_at).order_by(W.came_at).limit(1)
+    row = tx.row(query)
+    return None if row is None else msgspec.json.decode(row[0], type=dict[str, int])
 
 
 def claimed(tx: Tx, operation: OperationId) -> None:
