@@ -26,11 +26,11 @@ cores = -1
 ram = -1
 
 [compute]
-lease_s = 6.0
-lease_beat_s = 1.0
+lease_s = 10.0
+lease_beat_s = 2.0
 """
 HOSTS = 4
-SERVERS = 12
+SERVERS = 9
 
 
 @pytest.fixture(scope="module")

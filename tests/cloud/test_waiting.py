@@ -47,6 +47,7 @@ async def sleep(running: Running, *servers: str) -> None:
 
 ADDRESSES = 10
 WAITERS, FREED = 30, 4
+A_SECOND_ON_A_BUSY_MACHINE_S = 30.0
 
 
 async def full(running: Running, *addresses: int) -> tuple[list[dict[str, str]], list[str]]:
@@ -274,3 +275,30 @@ async def test_a_deleted_sleeper_leaves_nothing(start: Start) -> None:
         assert (await admin.volume("GET", "/volumes/detail", all_tenants="1")).json()["volumes"] == []
         await nothing_leaked(running.config, admin)
         await admin.network("DELETE", f"/ports/{port['id']}")
+
+
+async def test_ten_of_a_hundred_are_served_at_once(start: Start) -> None:
+    """Ten addresses are freed at one moment: exactly ten wake-ups, those that came first, and each is ACTIVE soon after the last delete."""
+    async with start(hosts=Hosts(count=2)) as running:
+        admin = running.admin
+        networks, holders = await full(running, 8, 4)
+        servers = await boots(running, "w", 100, networks=networks)
+        await sleep(running, *servers)
+        waker, region = running.cloud.region.waker, running.cloud.region.databases.region
+        assert waker is not None
+        searched = waker.searches
+        await asyncio.gather(*(admin.gone(each) for each in holders[:10]))
+        freed_at = asyncio.get_running_loop().time()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await region.read(waiting.listed)) > 90:  # noqa: ASYNC110 - the rows go with the ends of operations
+                await asyncio.sleep(0.01)
+        took_s = asyncio.get_running_loop().time() - freed_at
+        assert took_s < A_SECOND_ON_A_BUSY_MACHINE_S
+        assert {(await admin.server(each) or {})["status"] for each in servers[:10]} == {"ACTIVE"}
+        assert (await asleep(running)).keys() == set(servers[10:])
+        assert (waker.woken["room"], waker.in_vain) == (10, 0)
+        assert waker.searches - searched < 100, "not one for each of those that wait"
+        for each in (*servers, *holders[10:]):
+            await admin.delete(each)
+        for each in (*servers, *holders[10:]):
+            await admin.absent(each)

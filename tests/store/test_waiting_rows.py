@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from moorage.model.ids import ConductorId, OperationId, ServerId
 from moorage.model.operation import Accepted
@@ -116,8 +117,8 @@ async def test_the_line_is_in_the_order_in_which_they_came(region: Database) -> 
     assert await line(50, {"k"}) == [TWO, ONE]
     assert await line(50, None, (2, THREE)) == [ONE]
     assert await region.read(lambda tx: waiting.resting_until(tx, {"k", "none"})) == {"k": 0}
-    assert await region.read(lambda tx: waiting.anyone_before(tx, "k", 2))
-    assert not await region.read(lambda tx: waiting.anyone_before(tx, "k", 1))
+    assert await region.read(lambda tx: waiting.counts_of_earlier(tx, "k", 2)) == {"not enough memory": 2}
+    assert await region.read(lambda tx: waiting.counts_of_earlier(tx, "k", 1)) is None
     assert await region.read(lambda tx: waiting.counted(tx)) == 3
     assert await region.read(lambda tx: waiting.counted(tx, "q")) == 1
     counts = await region.read(waiting.by_cause)
@@ -144,3 +145,13 @@ async def test_news(region: Database) -> None:
     assert list(await region.read(waiting.kinds)) == ["k"]
     await region.write(lambda tx: waiting.wake(tx, {ONE: ME}, 100))
     assert await news(100) == waiting.News(new=False, due=False, cancelled=False)
+
+
+async def test_a_row_whose_operation_has_ended_goes(region: Database) -> None:
+    """As after a restore that ended the operation."""
+    await region.write(lambda tx: waiting.fall_asleep(tx, row(ONE)))
+    ended = sa.update(operations.operations).values(ended_at=1)
+    await region.write(lambda tx: tx.run(ended.where(operations.operations.c.id == ONE)))
+    await region.write(lambda tx: waiting.fall_asleep(tx, row(TWO)))
+    assert await region.write(lambda tx: waiting.wake(tx, {ONE: ME, TWO: ME}, 6)) == [TWO]
+    assert [each.operation for each in await region.read(waiting.listed)] == [TWO]

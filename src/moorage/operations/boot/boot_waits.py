@@ -5,13 +5,13 @@ freed between its search and its sleep is found there, because nobody is taken t
 its row was committed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from moorage.model.errors import Forbidden, NoCapacity, OverQuota
 from moorage.model.server import Server
-from moorage.model.verdict import FAULT_CHARACTERS_MAX, FAULT_START, DecisionRecord
+from moorage.model.verdict import FAULT_CHARACTERS_MAX, FAULT_START, DecisionRecord, fault_message
 from moorage.model.waiting import Wait, requested_limit_s
 from moorage.model.world import Ask
 from moorage.operations.boot.boot_claim import HostClaim
@@ -81,8 +81,8 @@ async def claim_or_sleep(
     ask = claim.plain_ask()
     line = _Line(run, wait, ask)
     known, others = await line.read()
-    if known is None and others:
-        raise line.sleep(NoCapacity(FAULT_START + "Servers that came earlier wait for the same."), known)
+    if known is None and others is not None:
+        raise line.sleep(NoCapacity(fault_message(others)), known, others)
     try:
         return await claim.take_best()
     except NoCapacity as none:
@@ -106,21 +106,22 @@ class _Line:
         server = run.input.server
         self._came_at = server.created_at + server.launch_index
 
-    async def read(self) -> tuple[WaitingServer | None, bool]:
-        """Its row, if it slept before, and whether others came earlier for the same."""
+    async def read(self) -> tuple[WaitingServer | None, dict[str, int] | None]:
+        """Its row, if it slept before, and why one that came earlier for the same found no host, if one sleeps."""
         with label("waiting"):
             return await self._run.context.region.read(
                 lambda tx: (
                     waiting.get(tx, self._run.operation),
-                    waiting.anyone_before(tx, self._kind, self._came_at),
+                    waiting.counts_of_earlier(tx, self._kind, self._came_at),
                 )
             )
 
-    def sleep(self, none: NoCapacity, known: WaitingServer | None) -> Sleep:
+    def sleep(self, none: NoCapacity, known: WaitingServer | None, counts: Mapping[str, int] | None = None) -> Sleep:
+        """`counts`: cause → how many hosts, where no search was made."""
         run, now = self._run, now_us()
         causes = causes_of(lacks(self._ask, run.context.placement.world()))
         ledger = _ledger(none)
-        counts = {} if ledger is None else dict(ledger.counts)
+        refused = dict(counts or {}) if ledger is None else dict(ledger.counts)
         in_vain = _in_vain(known, now)
         rest_s = 0.0 if in_vain < 2 else min(REST_MOST_S, REST_FIRST_S * 2.0 ** min(in_vain - 2, 10))
         row = WaitingServer(
@@ -130,7 +131,7 @@ class _Line:
             saga=WAITING_BOOTS[bool(run.input.server.volumes)],
             kind=self._kind,
             causes=causes,
-            counts=counts,
+            counts=refused,
             ask=msgspec.json.encode(self._ask),
             came_at=self._came_at,
             since=now if known is None else known.since,
@@ -155,7 +156,7 @@ class _Line:
         public = f"waiting for a host: {none.public.removeprefix(FAULT_START)}"
         misses = () if ledger is None else ledger.misses[:MISSES_NAMED]
         named = "; ".join((public, *(f"{each.host}: {each.why}" for each in misses))) if misses else ""
-        kept = Sleeping(row.since, row.until, causes, counts)
+        kept = Sleeping(row.since, row.until, causes, refused)
         return Sleep(public, named, msgspec.json.encode(kept), fall_asleep)
 
 

@@ -140,9 +140,11 @@ def of_server(tx: Tx, server: ServerId) -> WaitingServer | None:
     return None if row is None else _of(row)
 
 
-def anyone_before(tx: Tx, kind: str, came_at: int) -> bool:
-    """Whether one that came earlier sleeps and asks the same."""
-    return tx.row(sa.select(W.operation).where(W.kind == kind, _ASLEEP, W.came_at < came_at).limit(1)) is not None
+def counts_of_earlier(tx: Tx, kind: str, came_at: int) -> dict[str, int] | None:
+    """Why one that came earlier, asks the same and sleeps found no host; None: there is none."""
+    query = sa.select(W.counts).where(W.kind == kind, _ASLEEP, W.came_at < came_at).order_by(W.came_at).limit(1)
+    row = tx.row(query)
+    return None if row is None else msgspec.json.decode(row[0], type=dict[str, int])
 
 
 def claimed(tx: Tx, operation: OperationId) -> None:
@@ -229,7 +231,10 @@ def cancelled(tx: Tx, limit: int) -> Sequence[OperationId]:
 
 
 def wake(tx: Tx, owners: Mapping[OperationId, ConductorId], now_us: int) -> Sequence[OperationId]:
-    """Give sleeping operations owners; those that were asleep still. A new epoch fences who may have known them before."""
+    """Give sleeping operations owners; those that were asleep still. A new epoch fences who may have known them before.
+
+    Rows of operations that have ended without them, as a restored database may have, go.
+    """
     woken: list[OperationId] = []
     for owner in sorted(set(owners.values())):
         mine = [operation for operation, to in owners.items() if to == owner]
@@ -242,6 +247,9 @@ def wake(tx: Tx, owners: Mapping[OperationId, ConductorId], now_us: int) -> Sequ
         woken += [OperationId(row[0]) for row in rows]
     if woken:
         tx.run(waiting_servers.update().where(W.operation.in_(woken)).values(woken_at=now_us, claimed=0, searched=1))
+    if left := owners.keys() - set(woken):
+        is_open = sa.exists(sa.select(_O.id).where(_O.id == W.operation, _O.ended_at.is_(None)))
+        tx.run(waiting_servers.delete().where(W.operation.in_(sorted(left)), ~is_open))
     return woken
 
 
