@@ -98,6 +98,8 @@ async def execute(
 ) -> Any:
     """Execute a saga from the present end of its journal; returns the last step's result.
 
+    Raises TypeError for an option that is none.
+
     Raises Unwound when it failed or was cancelled and everything is undone, Stuck when a step that must succeed ran out of
     time, Slept when it sleeps until it is woken, Fenced when another process executes it now, CommitUnknown when nobody knows
     whether a commit was made.

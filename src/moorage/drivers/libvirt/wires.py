@@ -65,6 +65,7 @@ class BridgeWire:
     vlans: Vlans
 
     async def plug(self, vif: VifData) -> ET.Element:
+        """Raises HostFailed (`vif_not_plugged`) for an operator's bridge that the host does not have."""
         bridge, there = bridge_of(vif, self.bridges), await links()
         if bridge not in there:
             if not bridge.startswith(OWN_BRIDGES):
