@@ -55,10 +55,10 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     real = ServiceClient._call
 
-    async def spied(self: ServiceClient, method: str, path: str, *more: Any, **named: Any) -> Any:
-        if method not in READS:
-            found.append(f"{method} {path}")
-        return await real(self, method, path, *more, **named)
+    async def spied(self: ServiceClient, request: Any, *more: Any) -> Any:
+        if request.method not in READS:
+            found.append(f"{request.method} {request.path}")
+        return await real(self, request, *more)
 
     monkeypatch.setattr(ServiceClient, "_call", spied)
     return found

@@ -41,7 +41,7 @@ FAMILIES: dict[str, Family] = {
     "moorage_operations": Family("gauge", "Operations of the region that have not ended", ("saga", "state")),
     "moorage_operations_oldest_seconds": Family("gauge", "Since the oldest of them was accepted", ("saga", "state")),
     "moorage_operations_told_total": Family(
-        "counter", "Operations that this conductor finished executing, by outcome: done, failed, cancelled, stuck, left", ("saga", "outcome")
+        "counter", "Operations that this conductor finished executing, by outcome: done, failed, cancelled, stuck, asleep, left", ("saga", "outcome")
     ),
     "moorage_operation_seconds": Family(
         "histogram", "From the moment when this conductor began to execute an operation until it finished", ("saga",), LONG_S
